@@ -5,7 +5,7 @@ mod model_call;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::bus::native::{Context, Handler};
+use crate::bus::native::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
@@ -345,8 +345,12 @@ impl Agent {
     }
 }
 
-impl Handler for Agent {
-    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Agent {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        context: HandlerContext,
+    ) -> Result<Outcome, Failure> {
         self.turn(&delivery, &context).await
     }
 }

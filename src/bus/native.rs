@@ -1,7 +1,7 @@
 //! Listeners that are Rust code in this process.
 //!
 //! Three ways, by what they cost: [`InlineHost`] runs a plain function on the thread that
-//! delivers, [`from_fn`] makes a [`Handler`] of one, and [`NativeHost`] gives every delivery a
+//! delivers, [`from_fn`] makes a [`NativeHandler`] of one, and [`NativeHost`] gives every delivery a
 //! task of its own. A panic is a crashed attempt, never the end of the organism.
 
 use std::collections::{HashMap, VecDeque};
@@ -25,18 +25,22 @@ use crate::limits;
 
 use super::{Delivery, Host, ModelState, Outcome, Sink};
 
-type Answer = Result<Outcome, Failure>;
-type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
+type HandlerResult = Result<Outcome, Failure>;
+type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 
 /// Handles deliveries; several may run at once.
-pub trait Handler: Send + Sync + 'static {
-    fn handle(&self, delivery: Delivery, context: Context) -> impl Future<Output = Answer> + Send;
+pub trait NativeHandler: Send + Sync + 'static {
+    fn handle(
+        &self,
+        delivery: Delivery,
+        context: HandlerContext,
+    ) -> impl Future<Output = HandlerResult> + Send;
 }
 
-/// A plain function as a [`Handler`]. It must be quick: it holds a worker thread while it runs.
+/// A plain function as a [`NativeHandler`]. It must be quick: it holds a worker thread while it runs.
 pub fn from_fn<F>(handle: F) -> FromFn<F>
 where
-    F: Fn(&Delivery) -> Answer + Send + Sync + 'static,
+    F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
 {
     FromFn(handle)
 }
@@ -45,22 +49,22 @@ where
 #[derive(Debug, Clone)]
 pub struct FromFn<F>(F);
 
-impl<F> Handler for FromFn<F>
+impl<F> NativeHandler for FromFn<F>
 where
-    F: Fn(&Delivery) -> Answer + Send + Sync + 'static,
+    F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
 {
-    async fn handle(&self, delivery: Delivery, _: Context) -> Answer {
+    async fn handle(&self, delivery: Delivery, _: HandlerContext) -> HandlerResult {
         (self.0)(&delivery)
     }
 }
 
-/// [`Handler`] without its type, so that a host holds any of them.
+/// [`NativeHandler`] without its type, so that a host holds any of them.
 trait AnyHandler: Send + Sync {
-    fn start(self: Arc<Self>, delivery: Delivery, context: Context) -> Running;
+    fn start(self: Arc<Self>, delivery: Delivery, context: HandlerContext) -> HandlerFuture;
 }
 
-impl<H: Handler> AnyHandler for H {
-    fn start(self: Arc<Self>, delivery: Delivery, context: Context) -> Running {
+impl<H: NativeHandler> AnyHandler for H {
+    fn start(self: Arc<Self>, delivery: Delivery, context: HandlerContext) -> HandlerFuture {
         Box::pin(async move { self.handle(delivery, context).await })
     }
 }
@@ -68,7 +72,7 @@ impl<H: Handler> AnyHandler for H {
 /// How far an attempt has been told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-enum Stop {
+enum StopLevel {
     /// The caller is gone.
     Cancelled = 1,
     /// The host ends now.
@@ -77,23 +81,23 @@ enum Stop {
 
 /// Tells one attempt to stop. It is made for each delivery and hardly ever used, so it is cheap.
 #[derive(Default)]
-struct Signal {
-    /// The highest [`Stop`] raised; 0 for none.
+struct StopSignal {
+    /// The highest [`StopLevel`] raised; 0 for none.
     reached: AtomicU8,
     raised: Notify,
 }
 
-impl Signal {
-    fn raise(&self, stop: Stop) {
+impl StopSignal {
+    fn raise(&self, stop: StopLevel) {
         self.reached.fetch_max(stop as u8, Ordering::AcqRel);
         self.raised.notify_waiters();
     }
 
-    fn has(&self, stop: Stop) -> bool {
+    fn has(&self, stop: StopLevel) -> bool {
         self.reached.load(Ordering::Acquire) >= stop as u8
     }
 
-    async fn wait_for(&self, stop: Stop) {
+    async fn wait_for(&self, stop: StopLevel) {
         let mut raised = pin!(self.raised.notified());
         loop {
             // Listening first, so that what is raised between the look and the wait is heard.
@@ -109,21 +113,21 @@ impl Signal {
 
 /// What a handler can say and ask while it works.
 #[derive(Clone)]
-pub struct Context {
+pub struct HandlerContext {
     listener: ListenerName,
     call: CallId,
     attempt: Attempt,
     sink: Arc<dyn Sink>,
-    stop: Arc<Signal>,
+    stop: Arc<StopSignal>,
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for HandlerContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} in call {}", self.listener, self.call)
     }
 }
 
-impl Context {
+impl HandlerContext {
     /// The handler is alive: its deadline moves.
     pub fn heartbeat(&self) {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
@@ -142,13 +146,13 @@ impl Context {
     }
 
     pub fn is_cancelled(&self) -> bool {
-        self.stop.has(Stop::Cancelled)
+        self.stop.has(StopLevel::Cancelled)
     }
 
     /// Returns when the caller is gone. A handler that does not end within
     /// [`limits::CANCEL_GRACE`] of it is dropped where it waits.
     pub async fn cancelled(&self) {
-        self.stop.wait_for(Stop::Cancelled).await;
+        self.stop.wait_for(StopLevel::Cancelled).await;
     }
 }
 
@@ -160,24 +164,24 @@ impl Context {
 pub struct NativeHost {
     runtime: runtime::Handle,
     drain_timeout: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<NativeShared>,
 }
 
-struct Shared {
+struct NativeShared {
     listener: ListenerName,
     handler: Arc<dyn AnyHandler>,
     sink: Arc<dyn Sink>,
     cancel_grace: Duration,
-    state: Mutex<State>,
+    state: Mutex<HandlerQueue>,
     /// Notified when the last running attempt has ended.
     idle: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct HandlerQueue {
     draining: bool,
-    running: HashMap<(CallId, Attempt), Arc<Signal>, foldhash::fast::RandomState>,
-    line: VecDeque<(Delivery, Context)>,
+    running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
+    line: VecDeque<(Delivery, HandlerContext)>,
     /// Tasks that take from the line.
     hands: usize,
 }
@@ -191,11 +195,11 @@ impl std::fmt::Debug for NativeHost {
 impl NativeHost {
     pub fn new(
         listener: ListenerName,
-        handler: impl Handler,
+        handler: impl NativeHandler,
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Self {
-        let shared = Shared {
+        let shared = NativeShared {
             listener,
             handler: Arc::new(handler),
             sink,
@@ -219,11 +223,11 @@ impl Host for NativeHost {
     fn deliver(&self, delivery: Delivery) {
         let (call, attempt) = (delivery.call, delivery.attempt);
         match self.shared.admit(delivery, self.runtime.metrics().num_workers()) {
-            Admitted::Waits => {}
-            Admitted::NeedsHand => {
+            AdmissionResult::Waits => {}
+            AdmissionResult::NeedsHand => {
                 self.runtime.spawn(Arc::clone(&self.shared).work());
             }
-            Admitted::No => {
+            AdmissionResult::No => {
                 let detail = draining(&self.shared.listener);
                 self.shared.sink.not_taken(&self.shared.listener, call, attempt, detail);
             }
@@ -232,7 +236,7 @@ impl Host for NativeHost {
 
     fn cancel(&self, call: CallId, attempt: Attempt) {
         if let Some(stop) = self.shared.state().running.get(&(call, attempt)) {
-            stop.raise(Stop::Cancelled);
+            stop.raise(StopLevel::Cancelled);
         }
     }
 
@@ -240,7 +244,7 @@ impl Host for NativeHost {
         Box::pin(async {
             self.shared.state().draining = true;
             if timeout(self.drain_timeout, self.shared.idle()).await.is_err() {
-                self.shared.state().running.values().for_each(|stop| stop.raise(Stop::Now));
+                self.shared.state().running.values().for_each(|stop| stop.raise(StopLevel::Now));
                 self.shared.idle().await;
             }
         })
@@ -248,7 +252,7 @@ impl Host for NativeHost {
 }
 
 /// What became of a delivery at the door.
-enum Admitted {
+enum AdmissionResult {
     /// The host is draining.
     No,
     /// Somebody will come for it.
@@ -257,27 +261,27 @@ enum Admitted {
     NeedsHand,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl NativeShared {
+    fn state(&self) -> MutexGuard<'_, HandlerQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admit(self: &Arc<Self>, delivery: Delivery, hands_max: usize) -> Admitted {
+    fn admit(self: &Arc<Self>, delivery: Delivery, hands_max: usize) -> AdmissionResult {
         let (call, attempt) = (delivery.call, delivery.attempt);
-        let stop = Arc::new(Signal::default());
+        let stop = Arc::new(StopSignal::default());
         let (listener, sink) = (self.listener.clone(), Arc::clone(&self.sink));
-        let context = Context { listener, call, attempt, sink, stop: Arc::clone(&stop) };
+        let context = HandlerContext { listener, call, attempt, sink, stop: Arc::clone(&stop) };
         let mut state = self.state();
         if state.draining {
-            return Admitted::No;
+            return AdmissionResult::No;
         }
         state.running.insert((call, attempt), stop);
         state.line.push_back((delivery, context));
         if state.hands >= hands_max {
-            return Admitted::Waits;
+            return AdmissionResult::Waits;
         }
         state.hands += 1;
-        Admitted::NeedsHand
+        AdmissionResult::NeedsHand
     }
 
     /// Takes deliveries until the line is empty.
@@ -300,7 +304,7 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> Option<(Delivery, Context)> {
+    fn next(&self) -> Option<(Delivery, HandlerContext)> {
         let mut state = self.state();
         let next = state.line.pop_front();
         if next.is_none() {
@@ -309,7 +313,7 @@ impl Shared {
         next
     }
 
-    fn ended(&self, call: CallId, attempt: Attempt, answer: Answer) {
+    fn ended(&self, call: CallId, attempt: Attempt, answer: HandlerResult) {
         self.sink.ended(&self.listener, call, attempt, answer);
         let mut state = self.state();
         state.running.remove(&(call, attempt));
@@ -335,14 +339,14 @@ impl Shared {
 async fn attend(
     handler: Arc<dyn AnyHandler>,
     delivery: Delivery,
-    context: Context,
+    context: HandlerContext,
     grace: Duration,
-) -> Answer {
+) -> HandlerResult {
     let overdue = async {
         context.cancelled().await;
         tokio::select! {
             () = sleep(grace) => "did not end after its caller was gone",
-            () = context.stop.wait_for(Stop::Now) => "did not end before the host was stopped",
+            () = context.stop.wait_for(StopLevel::Now) => "did not end before the host was stopped",
         }
     };
     tokio::select! {
@@ -353,9 +357,9 @@ async fn attend(
 }
 
 /// A handler's future that may also panic while it is dropped: whoever drops it goes on.
-struct Guarded(Option<Running>);
+struct PanicGuard(Option<HandlerFuture>);
 
-impl Drop for Guarded {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         let running = self.0.take();
         if catch_unwind(AssertUnwindSafe(|| drop(running))).is_err() {
@@ -365,9 +369,13 @@ impl Drop for Guarded {
 }
 
 /// The handler's future with its panics turned into failures.
-async fn unwinding(handler: Arc<dyn AnyHandler>, delivery: Delivery, context: Context) -> Answer {
+async fn unwinding(
+    handler: Arc<dyn AnyHandler>,
+    delivery: Delivery,
+    context: HandlerContext,
+) -> HandlerResult {
     let started = catch_unwind(AssertUnwindSafe(|| handler.start(delivery, context)));
-    let mut running = Guarded(Some(started.map_err(|panic| panicked(&*panic))?));
+    let mut running = PanicGuard(Some(started.map_err(|panic| panicked(&*panic))?));
     poll_fn(|cx| {
         // After a panic the future is dropped and never polled again.
         let Some(running) = running.0.as_mut() else { return Poll::Pending };
@@ -407,7 +415,7 @@ impl<F> std::fmt::Debug for InlineHost<F> {
 
 impl<F> InlineHost<F>
 where
-    F: Fn(&Delivery) -> Answer + Send + Sync + 'static,
+    F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
 {
     pub fn new(listener: ListenerName, handle: F, sink: Arc<dyn Sink>) -> Self {
         Self { listener, handle, sink, draining: false.into() }
@@ -416,7 +424,7 @@ where
 
 impl<F> Host for InlineHost<F>
 where
-    F: Fn(&Delivery) -> Answer + Send + Sync + 'static,
+    F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
 {
     fn deliver(&self, delivery: Delivery) {
         if self.draining.load(Ordering::Acquire) {

@@ -13,7 +13,7 @@ use crate::agent::history::told;
 use crate::agent::{Agent, AgentOptions, Environment, History};
 use crate::bus::Sink;
 use crate::bus::native::NativeHost;
-use crate::bus::nats::Memory;
+use crate::bus::nats::ThreadSource;
 use crate::config::{AgentSpec, Config};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal;
@@ -50,7 +50,7 @@ pub(super) struct Recounted {
     pub history: Arc<dyn History>,
 }
 
-impl Memory for Recounted {
+impl ThreadSource for Recounted {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         let records = self.history.records(thread, up_to).map_err(|error| error.to_string())?;
         Ok(told::tell(&records, &self.agent, thread))

@@ -15,8 +15,8 @@ use super::watcher::{Hosted, Watcher};
 use super::{Error, exporter, farewell, guests, nats_config, tracer, with_core_words};
 use crate::agent::Agent;
 use crate::agent::history::told::Told;
-use crate::bus::native::{Context, Handler, NativeHost};
-use crate::bus::nats::{Outpost, Relay, Subjects};
+use crate::bus::native::{HandlerContext, NativeHandler, NativeHost};
+use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink};
 use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
@@ -156,25 +156,25 @@ async fn client(
     if let Some(keys) = keys {
         servers.credentials = Credentials::Nkey(keys.join(nats_config::seed_of(name)));
     }
-    let inbox = Subjects::new(&config.name, name).inbox();
+    let inbox = ListenerSubjects::new(&config.name, name).inbox();
     let called = format!("agent {name} of {}", config.name);
     Ok(nats::connect_with(&servers, &called, Some(&inbox)).await?)
 }
 
-fn relay(config: &Config, name: &ListenerName, client: Client) -> Relay {
-    Relay::new(client, Subjects::new(&config.name, name), runtime::Handle::current())
+fn relay(config: &Config, name: &ListenerName, client: Client) -> RemoteSink {
+    RemoteSink::new(client, ListenerSubjects::new(&config.name, name), runtime::Handle::current())
 }
 
 async fn post(
     config: &Config,
     name: &ListenerName,
     agent: TracedAgent<Guest>,
-    relay: Relay,
-) -> Result<Outpost, Error> {
+    relay: RemoteSink,
+) -> Result<RemoteAgentHost, Error> {
     let (sink, runtime) = (Arc::new(relay.clone()), runtime::Handle::current());
     let host = NativeHost::new(name.clone(), agent, sink, runtime);
     let host: Arc<dyn Host> = Arc::new(host);
-    Ok(Outpost::open(&config.name, name.clone(), config.digest, relay, host).await?)
+    Ok(RemoteAgentHost::open(&config.name, name.clone(), config.digest, relay, host).await?)
 }
 
 /// Without these it would wait for ever, or be taken for gone whenever it has something.
@@ -183,7 +183,7 @@ fn refuse_without_rights(
     name: &ListenerName,
     denials: &Denials,
 ) -> Result<(), Error> {
-    let subjects = Subjects::new(&config.name, name);
+    let subjects = ListenerSubjects::new(&config.name, name);
     let unheard = denials.of_hearing(&subjects.deliveries());
     let unheard = unheard.or_else(|| denials.of_hearing(&subjects.inbox()));
     let denied = unheard.or_else(|| denials.of_publishing_beneath(&subjects.answer("")));
@@ -193,11 +193,15 @@ fn refuse_without_rights(
 /// An agent that is told its memory anew for every turn.
 struct Guest {
     agent: Agent,
-    relay: Relay,
+    relay: RemoteSink,
 }
 
-impl Handler for Guest {
-    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Guest {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        context: HandlerContext,
+    ) -> Result<Outcome, Failure> {
         let told = self.relay.thread(&delivery).await?;
         let told = Told::read(&told, &delivery.thread).map_err(|error| Failure::Unreachable {
             detail: format!("the thread cannot be read: {error}"),

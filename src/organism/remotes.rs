@@ -7,7 +7,7 @@ use tokio::runtime;
 use super::guests::{self, Recounted};
 use super::{Error, Hosted};
 use crate::bus::Sink;
-use crate::bus::nats::{Far, NatsHost, Options, Wire, fits};
+use crate::bus::nats::{NatsConnection, NatsHost, Options, RemoteAgentOptions, fits};
 use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::nats;
@@ -25,7 +25,7 @@ pub(super) async fn remotes(
     else {
         return Ok(hosts);
     };
-    let wire = Wire::open(servers, &format!("organism {}", config.name)).await?;
+    let wire = NatsConnection::open(servers, &format!("organism {}", config.name)).await?;
     fits(wire.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
     for (name, far) in listeners.chain(far) {
@@ -50,11 +50,11 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
 }
 
 /// Agents that run elsewhere, each with what their hosts are told.
-fn far_agents(config: &Config) -> Vec<(ListenerName, Option<Far>)> {
+fn far_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let history = guests::history(config);
     let far = |name: ListenerName| {
         let memory = Recounted { agent: name.clone(), history: Arc::clone(&history) };
-        (name, Some(Far { memory: Arc::new(memory), config: config.digest }))
+        (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: config.digest }))
     };
     config.far_agents().map(|spec| far(spec.name.clone())).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::bus::native::{Context, Handler};
+use crate::bus::native::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::clock::Time;
 use crate::config::{ModelSpec, Provider};
@@ -25,8 +25,12 @@ pub(super) struct TracedAgent<H> {
     pub tracer: Tracer,
 }
 
-impl<H: Handler> Handler for TracedAgent<H> {
-    async fn handle(&self, mut delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
+    async fn handle(
+        &self,
+        mut delivery: Delivery,
+        context: HandlerContext,
+    ) -> Result<Outcome, Failure> {
         let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else {
             return self.agent.handle(delivery, context).await;
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::agent::heard::{self, Heard};
 use crate::agent::protocol::{Reading, Started, feedback};
 use crate::bus::ModelState;
-use crate::bus::native::Context;
+use crate::bus::native::HandlerContext;
 use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
 use crate::limits;
 use crate::model::{
@@ -38,7 +38,7 @@ pub trait TurnContext: Sync {
     }
 }
 
-impl TurnContext for Context {
+impl TurnContext for HandlerContext {
     async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
         Self::reserve(self, asked).await
     }

@@ -19,44 +19,44 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, State, Subscriber};
 
-use super::agency::Agency;
-use super::answers::{self, Said};
-use super::asks;
-use super::desk::{Desk, Ended, Key};
+use super::agent_requests;
+use super::connection::{NatsConnection, OutboundPublish, SendError};
+use super::in_flight::{AttemptKey, EndedAttempt, InFlight};
 use super::memory::{RecalledDelivery, ReplicaMemory};
-use super::subjects::{About, Subjects};
-use super::tokens::{Token, Tokens};
-use super::wire::{Letter, Unsent, Wire};
-use super::{Error, Options, request, words};
+use super::remote_agents::RemoteAgentAttempts;
+use super::responses::{self, ListenerResponse};
+use super::subjects::{ListenerSubjects, SubjectScope};
+use super::tokens::{AttemptToken, TokenPool};
+use super::{Error, Options, header_names, request};
 
-pub(super) struct Shared {
-    pub wire: Arc<Wire>,
+pub(super) struct NatsShared {
+    pub wire: Arc<NatsConnection>,
     /// What tells our attempts from those of other pumps.
     name: String,
     pub options: Options,
-    subjects: Subjects,
+    subjects: ListenerSubjects,
     sink: Arc<dyn Sink>,
     runtime: runtime::Handle,
-    tokens: Tokens,
-    desk: Mutex<Desk>,
+    tokens: TokenPool,
+    in_flight: Mutex<InFlight>,
     /// Notified when nothing is out any more.
     idle: Notify,
     /// It is back, and what its replicas announced was forgotten when nobody was there.
-    is_unasked: AtomicBool,
+    is_probe_due: AtomicBool,
     /// Attempts that are off the desk, and not yet with the sink.
     ending: AtomicUsize,
     /// Messages that answered nothing.
     strays: AtomicU64,
     /// Where the listener is an agent.
-    agency: Option<Arc<Agency>>,
+    remote_agents: Option<Arc<RemoteAgentAttempts>>,
     /// Calls that replicas remember.
     pub memory: ReplicaMemory,
 }
 
 /// An attempt, or several, between desk and sink: nothing is idle meanwhile.
-pub(super) struct Ending(Arc<Shared>);
+pub(super) struct EndingGuard(Arc<NatsShared>);
 
-impl Drop for Ending {
+impl Drop for EndingGuard {
     fn drop(&mut self) {
         self.0.ending.fetch_sub(1, Ordering::AcqRel);
         if self.0.is_idle() {
@@ -65,21 +65,21 @@ impl Drop for Ending {
     }
 }
 
-impl Shared {
+impl NatsShared {
     pub fn new(
-        wire: Arc<Wire>,
+        wire: Arc<NatsConnection>,
         options: Options,
-        subjects: Subjects,
+        subjects: ListenerSubjects,
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Self {
-        let desk = Desk::new(Instant::now(), options.cancel_grace);
-        let desk = Mutex::new(desk.waiting_for_end(options.waits_for_end));
+        let in_flight = InFlight::new(Instant::now(), options.cancel_grace);
+        let in_flight = Mutex::new(in_flight.waiting_for_end(options.waits_for_end));
         let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
         let idle = Notify::new();
         let name = format!("{:016x}", OsRng.next_u64());
-        let is_unasked = AtomicBool::default();
-        let agency = options.far.clone().map(|far| Arc::new(Agency::new(far)));
+        let is_probe_due = AtomicBool::default();
+        let remote_agents = options.far.clone().map(|far| Arc::new(RemoteAgentAttempts::new(far)));
         Self {
             wire,
             name,
@@ -87,13 +87,13 @@ impl Shared {
             subjects,
             sink,
             runtime,
-            tokens: Tokens::default(),
-            desk,
+            tokens: TokenPool::default(),
+            in_flight,
             idle,
-            is_unasked,
+            is_probe_due,
             ending,
             strays,
-            agency,
+            remote_agents,
             memory: ReplicaMemory::default(),
         }
     }
@@ -107,7 +107,7 @@ impl Shared {
         Ok([one(self.subjects.answers_to(&self.name)).await?, one(self.subjects.here()).await?])
     }
 
-    pub(super) fn subjects(&self) -> &Subjects {
+    pub(super) fn subjects(&self) -> &ListenerSubjects {
         &self.subjects
     }
 
@@ -120,29 +120,29 @@ impl Shared {
     }
 
     /// Whether it is out, or was and an answer may still come.
-    pub(super) fn knows(&self, token: Token) -> bool {
-        self.desk().knows(token)
+    pub(super) fn knows(&self, token: AttemptToken) -> bool {
+        self.in_flight().knows(token)
     }
 
     /// Whose attempt is out under this token.
-    pub(super) fn holder(&self, token: Token) -> Option<Key> {
-        self.desk().holder(token)
+    pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
+        self.in_flight().holder(token)
     }
 
     /// Whoever has it said something: that is a sign of life.
-    pub(super) fn is_heard(&self, token: Token) {
+    pub(super) fn is_acknowledged(&self, token: AttemptToken) {
         self.is_back();
-        self.desk().works(token, Instant::now());
+        self.in_flight().works(token, Instant::now());
     }
 
-    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Before anything is taken off the desk.
-    pub(super) fn ending(self: &Arc<Self>) -> Ending {
+    pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
-        Ending(Arc::clone(self))
+        EndingGuard(Arc::clone(self))
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -150,8 +150,8 @@ impl Shared {
     }
 
     fn is_idle(&self) -> bool {
-        let is_told = self.ending.load(Ordering::Acquire) == 0 || mutant("drain-too-early");
-        self.desk().is_empty() && is_told
+        let is_reported = self.ending.load(Ordering::Acquire) == 0 || mutant("drain-too-early");
+        self.in_flight().is_empty() && is_reported
     }
 
     /// The how manieth connection this is, where there is one.
@@ -168,11 +168,11 @@ impl Shared {
         let connection = self
             .connection()
             .unwrap_or_else(|| self.client().statistics().connects.load(Ordering::Relaxed) + 1);
-        if !self.desk().take(token, key, connection, Instant::now()) {
+        if !self.in_flight().take(token, key, connection, Instant::now()) {
             return self.not_taken(key, "the listener is shutting down".to_owned());
         }
         let recalled = self.memory.recall(delivery);
-        self.desk().note_sent(token, self.sent_delivery(delivery, recalled.is_some()));
+        self.in_flight().note_sent(token, self.sent_delivery(delivery, recalled.is_some()));
         self.publish(token, delivery, recalled);
     }
 
@@ -180,18 +180,18 @@ impl Shared {
     /// to all.
     pub(super) fn publish(
         self: &Arc<Self>,
-        token: Token,
+        token: AttemptToken,
         delivery: &Delivery,
         recalled: Option<RecalledDelivery>,
     ) {
         let remembered = recalled.as_ref().map(|recalled| recalled.count);
-        let request::Written { headers, body } = match &self.agency {
-            Some(agency) => agency.take(token, delivery),
+        let request::Written { headers, body } = match &self.remote_agents {
+            Some(remote_agents) => remote_agents.take(token, delivery),
             None => request::write(delivery, remembered),
         };
         let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
         let shared = Arc::clone(self);
-        self.wire.put(Letter {
+        self.wire.put(OutboundPublish {
             subject: recalled.map_or_else(|| self.subjects.deliveries(), |to| to.subject),
             reply: Some(reply),
             headers,
@@ -200,10 +200,10 @@ impl Shared {
         });
     }
 
-    fn unsent(self: &Arc<Self>, token: Token, unsent: &Unsent) {
+    fn unsent(self: &Arc<Self>, token: AttemptToken, unsent: &SendError) {
         let _ending = self.ending();
-        let ended = self.desk().end(token);
-        let Ended::InTime(key) = ended else { return };
+        let ended = self.in_flight().end(token);
+        let EndedAttempt::InTime(key) = ended else { return };
         if unsent.kind == PublishErrorKind::MaxPayloadExceeded {
             let (bytes, max) = (unsent.bytes, self.client().max_payload());
             let detail = format!(
@@ -216,25 +216,25 @@ impl Shared {
     }
 
     pub fn cancel(&self, call: CallId, attempt: Attempt) {
-        if !self.desk().cancel((call, attempt), Instant::now()) {
+        if !self.in_flight().cancel((call, attempt), Instant::now()) {
             return;
         }
         let mut headers = HeaderMap::new();
-        headers.insert(HeaderName::from_static(words::CALL), call.to_string());
-        headers.insert(HeaderName::from_static(words::ATTEMPT), attempt.to_string());
-        let unsent = |unsent: Unsent| {
+        headers.insert(HeaderName::from_static(header_names::CALL), call.to_string());
+        headers.insert(HeaderName::from_static(header_names::ATTEMPT), attempt.to_string());
+        let unsent = |unsent: SendError| {
             tracing::warn!("a listener was not told that its caller is gone: {}", unsent.detail);
         };
         let (subject, unsent) = (self.subjects.cancels(), Box::new(unsent));
-        self.wire.put(Letter { subject, reply: None, headers, body: Vec::new(), unsent });
+        self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
     /// Nothing is taken any more; returns when nothing is out.
     pub async fn drain(self: &Arc<Self>) {
-        self.desk().drain();
+        self.in_flight().drain();
         if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
             let _ending = self.ending();
-            let left = self.desk().give_up();
+            let left = self.in_flight().give_up();
             for key in left {
                 let detail = "did not answer before the organism stopped".to_owned();
                 self.ended(key, Err(Failure::Crashed { detail }));
@@ -264,25 +264,25 @@ impl Shared {
                 // What has come is heard before anybody is called silent.
                 biased;
                 message = answers.next() => match message {
-                    Some(message) => self.heard(&message),
+                    Some(message) => self.handle_message(&message),
                     None => return,
                 },
                 _ = look.tick() => {
                     let connection = self.connection();
-                    let is_due = connection != seen || self.is_unasked.load(Ordering::Acquire);
+                    let is_due = connection != seen || self.is_probe_due.load(Ordering::Acquire);
                     if connection.is_some() && is_due {
                         seen = connection;
-                        self.is_unasked.store(false, Ordering::Release);
+                        self.is_probe_due.store(false, Ordering::Release);
                         self.ask_who_is_there().await;
                     }
                     self.give_up_what_is_denied(connection);
                     self.deliver_what_was_denied();
                     let _ending = self.ending();
-                    let overdue = self.desk().overdue(connection, Instant::now());
+                    let overdue = self.in_flight().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                     self.report_lingering();
-                    if let Some(agency) = &self.agency {
-                        agency.keep(|token| self.desk().standing(token));
+                    if let Some(remote_agents) = &self.remote_agents {
+                        remote_agents.keep(|token| self.in_flight().standing(token));
                     }
                 }
             }
@@ -294,7 +294,7 @@ impl Shared {
         if !self.options.waits_for_end {
             return;
         }
-        let lingering = self.desk().lingering(Instant::now());
+        let lingering = self.in_flight().lingering(Instant::now());
         for (call, attempt) in lingering {
             let (listener, waited) = (&self.options.listener, self.options.cancel_grace);
             tracing::warn!(
@@ -315,7 +315,7 @@ impl Shared {
         };
         let Some(published) = Instant::now().checked_sub(limits::NATS_ROUND_TRIP) else { return };
         let _ending = self.ending();
-        let untaken = self.desk().denied(published);
+        let untaken = self.in_flight().denied(published);
         for key in untaken {
             self.not_taken(key, denied.to_string());
         }
@@ -329,58 +329,64 @@ impl Shared {
         }
     }
 
-    fn heard(self: &Arc<Self>, message: &Message) {
+    fn handle_message(self: &Arc<Self>, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
-            About::Itself if answers::is_nobody(message) => return,
-            About::Itself => {
-                let lease = message.headers.as_ref().and_then(answers::lease);
-                self.desk().leases(lease, Instant::now());
+            SubjectScope::Itself if responses::is_nobody(message) => return,
+            SubjectScope::Itself => {
+                let lease = message.headers.as_ref().and_then(responses::lease);
+                self.in_flight().leases(lease, Instant::now());
                 return self.is_back();
             }
-            About::Attempt(token) => token,
+            SubjectScope::Attempt(token) => token,
         };
         let own = token.strip_prefix(&self.name).and_then(|token| token.strip_prefix('.'));
-        let token = own.and_then(|token| Token::from_str_radix(token, 16).ok());
-        if message.headers.as_ref().is_some_and(|headers| headers.get(words::ASK).is_some()) {
-            return match &self.agency {
-                Some(agency) => self.asked(agency, token, message),
+        let token = own.and_then(|token| AttemptToken::from_str_radix(token, 16).ok());
+        if message.headers.as_ref().is_some_and(|headers| headers.get(header_names::ASK).is_some())
+        {
+            return match &self.remote_agents {
+                Some(remote_agents) => self.handle_request(remote_agents, token, message),
                 None => self.stray(message),
             };
         }
         // Looked for before it is read: what answers nothing costs nothing.
-        let Some(token) = token.filter(|token| self.desk().knows(*token)) else {
+        let Some(token) = token.filter(|token| self.in_flight().knows(*token)) else {
             return self.stray(message);
         };
-        let said = match (answers::read(message), &self.agency) {
-            (Said::Named(named, answer), None) => match self.named(token, &named, answer) {
-                Some(answer) => Said::Answer(answer),
-                None => return,
-            },
-            (Said::MissingMemory(named), None) => {
+        let response = match (responses::read(message), &self.remote_agents) {
+            (ListenerResponse::Named(named, answer), None) => {
+                match self.named(token, &named, answer) {
+                    Some(answer) => ListenerResponse::Answer(answer),
+                    None => return,
+                }
+            }
+            (ListenerResponse::MissingMemory(named), None) => {
                 let none = Ok(Outcome::default());
                 match self.named(token, &named, none).and_then(|_| self.missing_memory(token)) {
-                    Some(failure) => Said::Answer(Err(failure)),
+                    Some(failure) => ListenerResponse::Answer(Err(failure)),
                     None => return,
                 }
             }
             // Payloads without the turn that wrote them.
-            (Said::Answer(Ok(_)) | Said::Named(..) | Said::MissingMemory(_), Some(_)) => {
-                Said::Answer(asks::answer(&message.payload))
-            }
-            (said, _) => said,
+            (
+                ListenerResponse::Answer(Ok(_))
+                | ListenerResponse::Named(..)
+                | ListenerResponse::MissingMemory(_),
+                Some(_),
+            ) => ListenerResponse::Answer(agent_requests::answer(&message.payload)),
+            (response, _) => response,
         };
-        self.said(token, said, message);
+        self.handle_response(token, response, message);
     }
 
     /// An answer that names the attempt of its subject; one that names another is recorded, and
     /// changes nothing else.
     fn named(
         &self,
-        token: Token,
+        token: AttemptToken,
         named: &NamedAttempt,
         answer: Result<Outcome, Failure>,
     ) -> Option<Result<Outcome, Failure>> {
-        let key = self.desk().key_of(token);
+        let key = self.in_flight().key_of(token);
         if key.is_some_and(|(call, attempt)| named.is(call, attempt)) {
             return Some(answer);
         }
@@ -391,48 +397,53 @@ impl Shared {
         None
     }
 
-    pub(super) fn said(self: &Arc<Self>, token: Token, said: Said, message: &Message) {
+    pub(super) fn handle_response(
+        self: &Arc<Self>,
+        token: AttemptToken,
+        response: ListenerResponse,
+        message: &Message,
+    ) {
         let ending = self.ending();
-        match said {
-            Said::Nobody => self.nobody(token),
+        match response {
+            ListenerResponse::Nobody => self.nobody(token),
             // Held to its name before.
-            Said::Named(..) | Said::MissingMemory(_) => {}
-            Said::Unreadable => {
+            ListenerResponse::Named(..) | ListenerResponse::MissingMemory(_) => {}
+            ListenerResponse::Unreadable => {
                 self.is_back();
                 tracing::warn!(
                     listener = %self.options.listener,
                     "a lease is a number of seconds, and this one is not: it is not counted"
                 );
             }
-            Said::Heartbeat => {
-                let holder = self.desk().works(token, Instant::now());
+            ListenerResponse::Heartbeat => {
+                let holder = self.in_flight().works(token, Instant::now());
                 if let Some((call, attempt)) = holder {
                     self.is_back();
                     self.sink.heartbeat(&self.options.listener, call, attempt);
                 }
             }
-            Said::ModelState(state) => {
-                let holder = self.desk().works(token, Instant::now());
-                if let Some((call, _)) = holder.filter(|_| self.agency.is_some()) {
+            ListenerResponse::ModelState(state) => {
+                let holder = self.in_flight().works(token, Instant::now());
+                if let Some((call, _)) = holder.filter(|_| self.remote_agents.is_some()) {
                     self.sink.model_state(&self.options.listener, call, state);
                 }
             }
-            Said::Lease(lease) => {
+            ListenerResponse::Lease(lease) => {
                 self.is_back();
-                self.desk().lives(token, lease, Instant::now());
+                self.in_flight().lives(token, lease, Instant::now());
             }
-            Said::Answer(answer) => {
+            ListenerResponse::Answer(answer) => {
                 if answer.is_ok() {
                     self.remember(token, message);
                 }
-                let ended = self.desk().end(token);
+                let ended = self.in_flight().end(token);
                 match ended {
                     // The pump refuses it, on record.
-                    Ended::InTime(key) | Ended::Late(key) => {
+                    EndedAttempt::InTime(key) | EndedAttempt::Late(key) => {
                         self.is_back();
                         self.answered(key, answer, ending, message.payload.len());
                     }
-                    Ended::Nothing => self.stray(message),
+                    EndedAttempt::Nothing => self.stray(message),
                 }
             }
         }
@@ -441,9 +452,9 @@ impl Shared {
     /// What takes long to judge keeps no other listener from being heard.
     fn answered(
         self: &Arc<Self>,
-        key: Key,
+        key: AttemptKey,
         answer: Result<Outcome, Failure>,
-        ending: Ending,
+        ending: EndingGuard,
         bytes: usize,
     ) {
         if bytes <= limits::NATS_JUDGED_AT_ONCE_BYTES {
@@ -456,28 +467,28 @@ impl Shared {
         });
     }
 
-    fn nobody(self: &Arc<Self>, token: Token) {
+    fn nobody(self: &Arc<Self>, token: AttemptToken) {
         // Only the replica that remembers it is gone.
         if self.deliver_all(token) {
             return;
         }
         let (ended, is_news) = {
-            let mut desk = self.desk();
-            (desk.end(token), desk.is_gone())
+            let mut in_flight = self.in_flight();
+            (in_flight.end(token), in_flight.is_gone())
         };
         let detail = "no replica of it is connected to NATS";
         if is_news {
             self.sink.left(&self.options.listener, detail);
         }
-        if let Ended::InTime(key) = ended {
+        if let EndedAttempt::InTime(key) = ended {
             self.not_taken(key, detail.to_owned());
         }
     }
 
     fn is_back(&self) {
-        let is_news = self.desk().is_back();
+        let is_news = self.in_flight().is_back();
         if is_news {
-            self.is_unasked.store(true, Ordering::Release);
+            self.is_probe_due.store(true, Ordering::Release);
             self.sink.joined(&self.options.listener, "a replica of it is connected to NATS");
         }
     }
@@ -491,11 +502,11 @@ impl Shared {
         }
     }
 
-    fn not_taken(&self, (call, attempt): Key, detail: String) {
+    fn not_taken(&self, (call, attempt): AttemptKey, detail: String) {
         self.sink.not_taken(&self.options.listener, call, attempt, detail);
     }
 
-    pub(super) fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {
+    pub(super) fn ended(&self, (call, attempt): AttemptKey, result: Result<Outcome, Failure>) {
         self.sink.ended(&self.options.listener, call, attempt, result);
     }
 }

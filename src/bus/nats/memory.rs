@@ -14,11 +14,11 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, Message};
 
-use super::desk::{PartialDelivery, SentDelivery};
-use super::host::Shared;
-use super::subjects::Subjects;
-use super::tokens::Token;
-use super::words;
+use super::header_names;
+use super::host::NatsShared;
+use super::in_flight::{PartialDelivery, SentDelivery};
+use super::subjects::ListenerSubjects;
+use super::tokens::AttemptToken;
 
 /// The calls of one listener that its replicas remember.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl ReplicaMemory {
 
 /// The subject that an answer names, where it is an inbox of the listener: nothing is published for
 /// a listener to any other.
-fn named_inbox(subjects: &Subjects, headers: &HeaderMap) -> Option<String> {
-    let subject = headers.get(words::REMEMBERS)?.as_str();
+fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
+    let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
     let is_token = |token: &str| {
         let is_short = (1..=limits::ID_ECHO_CHARS_MAX).contains(&token.len());
@@ -61,7 +61,7 @@ fn named_inbox(subjects: &Subjects, headers: &HeaderMap) -> Option<String> {
     is_own.then(|| subject.to_owned())
 }
 
-impl Shared {
+impl NatsShared {
     /// The record of a delivery that the desk keeps until it has ended.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
@@ -69,12 +69,12 @@ impl Shared {
     }
 
     /// Takes note that the replica that answers an attempt remembers its call.
-    pub(super) fn remember(&self, token: Token, answer: &Message) {
+    pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         let Some(headers) = &answer.headers else { return };
         let Some(subject) = named_inbox(self.subjects(), headers) else { return };
         let (key, mark) = {
-            let desk = self.desk();
-            (desk.holder(token), desk.mark(token))
+            let in_flight = self.in_flight();
+            (in_flight.holder(token), in_flight.mark(token))
         };
         if let (Some((call, _)), Some(mark)) = (key, mark) {
             self.memory.calls().put(call, (subject, mark), 0);
@@ -83,9 +83,9 @@ impl Shared {
 
     /// Publishes all messages of a delivery whose new ones reached no replica that remembers the
     /// others. It is the same attempt: no handler has begun it. False where all were published.
-    pub(super) fn deliver_all(self: &Arc<Self>, token: Token) -> bool {
+    pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
-        let partial = self.desk().take_partial(token);
+        let partial = self.in_flight().take_partial(token);
         match partial {
             Some(PartialDelivery::Open(delivery)) => {
                 self.publish(token, &delivery, None);
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     /// A replica lacks what its delivery builds on. The failure of the attempt where it had all.
-    pub(super) fn missing_memory(self: &Arc<Self>, token: Token) -> Option<Failure> {
+    pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<Failure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         let is_partial = self.deliver_all(token);
         (!is_partial).then(|| Failure::Garbage { detail: detail() })
@@ -117,7 +117,7 @@ impl Shared {
             let listener = &self.options.listener;
             tracing::warn!(%listener, "each delivery has all messages of its call: {denied}");
         }
-        let partials = self.desk().partials();
+        let partials = self.in_flight().partials();
         for token in partials {
             self.deliver_all(token);
         }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn only_an_inbox_of_the_listener_is_published_to() {
-        let subjects = Subjects::new("talk", &ListenerName::parse("echo").unwrap());
+        let subjects = ListenerSubjects::new("talk", &ListenerName::parse("echo").unwrap());
         let cases = [
             ("_INBOX_echo.a1B2", true),
             ("_INBOX_echo.", false),
@@ -145,7 +145,7 @@ mod tests {
         ];
         for (subject, is_taken) in cases {
             let mut headers = HeaderMap::new();
-            headers.insert(words::REMEMBERS, subject);
+            headers.insert(header_names::REMEMBERS, subject);
             assert_eq!(named_inbox(&subjects, &headers).is_some(), is_taken, "{subject}");
         }
     }

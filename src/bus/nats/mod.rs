@@ -9,19 +9,19 @@
 //!
 //! Must not know what a payload says: it counts elements and moves bytes.
 
-mod agency;
-mod answers;
-mod asks;
-mod desk;
+mod agent_host;
+mod agent_requests;
+mod connection;
+pub mod header_names;
 mod host;
+mod in_flight;
 mod memory;
-mod outpost;
+mod remote_agents;
 mod request;
+mod responses;
 pub mod service;
 mod subjects;
 mod tokens;
-mod wire;
-pub mod words;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ use crate::limits;
 use crate::nats::Client;
 
 use super::{Delivery, Host, Sink};
-pub use agency::{Far, Memory};
-use host::Shared;
-pub use outpost::{Outpost, Relay};
-pub use subjects::Subjects;
-pub use wire::Wire;
+pub use agent_host::{RemoteAgentHost, RemoteSink};
+pub use connection::NatsConnection;
+use host::NatsShared;
+pub use remote_agents::{RemoteAgentOptions, ThreadSource};
+pub use subjects::ListenerSubjects;
 
 /// How a listener on NATS is reached.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct Options {
     /// How long outstanding deliveries may run on when the host is drained.
     pub drain_timeout: Duration,
     /// Where the listener is an agent.
-    pub far: Option<Far>,
+    pub far: Option<RemoteAgentOptions>,
 }
 
 impl Options {
@@ -95,7 +95,7 @@ pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
 
 /// Publishes deliveries and takes answers. Dropping it leaves the listener's programs alone.
 pub struct NatsHost {
-    shared: Arc<Shared>,
+    shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
 }
 
@@ -112,13 +112,13 @@ impl NatsHost {
     /// # Errors
     /// [`Error::Subscribe`] where the connection is closed.
     pub async fn start(
-        wire: Arc<Wire>,
+        wire: Arc<NatsConnection>,
         options: Options,
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Result<Self, Error> {
-        let subjects = Subjects::new(&options.organism, &options.listener);
-        let shared = Arc::new(Shared::new(wire, options, subjects, sink, runtime));
+        let subjects = ListenerSubjects::new(&options.organism, &options.listener);
+        let shared = Arc::new(NatsShared::new(wire, options, subjects, sink, runtime));
         let [answers, here] = shared.subscribe().await?;
         let listening = Arc::clone(&shared).listen(select(answers, here));
         let listening = shared.wire.handle().spawn(listening);

@@ -4,7 +4,7 @@ use crate::bus::{Delivery, delivery_frame};
 use crate::envelope::{Kind, Message};
 use crate::nats::{HeaderMap, HeaderName};
 
-use super::words;
+use super::header_names;
 
 pub(super) struct Written {
     pub headers: HeaderMap,
@@ -17,12 +17,12 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut put = |name: &'static str, value: String| {
         headers.insert(HeaderName::from_static(name), value);
     };
-    put(words::CALL, delivery.call.to_string());
-    put(words::ATTEMPT, delivery.attempt.to_string());
-    put(words::THREAD, delivery.thread.to_string());
-    put(words::TIMEOUT, delivery.timeout.as_secs_f64().to_string());
+    put(header_names::CALL, delivery.call.to_string());
+    put(header_names::ATTEMPT, delivery.attempt.to_string());
+    put(header_names::THREAD, delivery.thread.to_string());
+    put(header_names::TIMEOUT, delivery.timeout.as_secs_f64().to_string());
     if let Some(trace) = delivery.trace {
-        put(words::TRACE, trace.to_string());
+        put(header_names::TRACE, trace.to_string());
     }
     headers
 }
@@ -36,14 +36,17 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
     let body = match delivery.messages.as_slice() {
         [message] if message.kind == Kind::Call && delivery.fresh == 1 => {
             let Message { id, from, seq, time, payload, .. } = &**message;
-            put(words::MESSAGE, id.to_string());
-            put(words::FROM, from.to_string());
-            put(words::SEQ, seq.to_string());
-            put(words::TIME, time.to_string());
+            put(header_names::MESSAGE, id.to_string());
+            put(header_names::FROM, from.to_string());
+            put(header_names::SEQ, seq.to_string());
+            put(header_names::TIME, time.to_string());
             payload.as_str().as_bytes().to_vec()
         }
         messages => {
-            put(words::MESSAGES, (messages.len() - remembered.unwrap_or_default()).to_string());
+            put(
+                header_names::MESSAGES,
+                (messages.len() - remembered.unwrap_or_default()).to_string(),
+            );
             let mut frame = String::new();
             delivery_frame::write(&mut frame, delivery, remembered);
             frame.into_bytes()

@@ -6,18 +6,18 @@ use std::time::Duration;
 use rand_core::{OsRng, RngCore as _};
 use serde_json::{Value, json};
 
-use super::Subjects;
+use super::ListenerSubjects;
 use crate::clock::Time;
 use crate::ids::ListenerName;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum ServiceVerb {
     Ping,
     Info,
     Stats,
 }
 
-impl Verb {
+impl ServiceVerb {
     const ALL: [(Self, &str); 3] =
         [(Self::Ping, "PING"), (Self::Info, "INFO"), (Self::Stats, "STATS")];
 }
@@ -29,11 +29,11 @@ pub struct Service {
     subject: String,
     metadata: Value,
     started: Time,
-    counts: Mutex<Counts>,
+    counts: Mutex<EndpointCounts>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct EndpointCounts {
     requests: u64,
     errors: u64,
     last_error: String,
@@ -47,7 +47,7 @@ impl Service {
         Self {
             name: listener.to_string(),
             id: format!("{:016x}", OsRng.next_u64()),
-            subject: Subjects::new(organism, listener).deliveries(),
+            subject: ListenerSubjects::new(organism, listener).deliveries(),
             metadata: json!({ "organism": organism, "lease": lease, "kit": kit }),
             started: Time::now(),
             counts: Mutex::default(),
@@ -55,9 +55,9 @@ impl Service {
     }
 
     /// Where each verb is asked: of all services, of this name, of this one.
-    pub fn subjects(&self) -> Vec<(Verb, String)> {
+    pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
-        let forms = Verb::ALL.map(|(verb, word)| {
+        let forms = ServiceVerb::ALL.map(|(verb, word)| {
             [
                 format!("$SRV.{word}"),
                 format!("$SRV.{word}.{name}"),
@@ -78,7 +78,7 @@ impl Service {
         }
     }
 
-    pub fn answer(&self, verb: Verb) -> Value {
+    pub fn answer(&self, verb: ServiceVerb) -> Value {
         let version = env!("CARGO_PKG_VERSION");
         let (name, id, metadata) = (&self.name, &self.id, &self.metadata);
         let endpoint = json!({
@@ -89,13 +89,13 @@ impl Service {
         let mut answer =
             json!({ "name": name, "id": id, "version": version, "metadata": metadata });
         match verb {
-            Verb::Ping => put(&mut answer, "type", json!("io.nats.micro.v1.ping_response")),
-            Verb::Info => {
+            ServiceVerb::Ping => put(&mut answer, "type", json!("io.nats.micro.v1.ping_response")),
+            ServiceVerb::Info => {
                 put(&mut answer, "type", json!("io.nats.micro.v1.info_response"));
                 put(&mut answer, "description", json!("a listener of an organism"));
                 put(&mut answer, "endpoints", json!([endpoint]));
             }
-            Verb::Stats => {
+            ServiceVerb::Stats => {
                 put(&mut answer, "type", json!("io.nats.micro.v1.stats_response"));
                 put(&mut answer, "started", json!(self.started.to_string()));
                 put(&mut answer, "endpoints", json!([self.counted(endpoint)]));

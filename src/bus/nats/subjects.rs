@@ -5,7 +5,7 @@ use crate::ids::ListenerName;
 /// Each begins with the organism's name and has the listener's, so that a server can grant a
 /// listener exactly its own.
 #[derive(Debug, Clone)]
-pub struct Subjects {
+pub struct ListenerSubjects {
     organism: String,
     listener: ListenerName,
     /// Of what the listener publishes.
@@ -15,7 +15,7 @@ pub struct Subjects {
 /// In place of a token: what a listener says unasked, that it is there.
 const HERE: &str = "here";
 
-impl Subjects {
+impl ListenerSubjects {
     pub fn new(organism: &str, listener: &ListenerName) -> Self {
         let answers = format!("organism.{organism}.re.{listener}.");
         Self { organism: organism.to_owned(), listener: listener.clone(), answers }
@@ -71,18 +71,18 @@ impl Subjects {
         !reply.starts_with("organism.") || reply == self.here()
     }
 
-    pub(super) fn about<'s>(&self, subject: &'s str) -> About<'s> {
+    pub(super) fn about<'s>(&self, subject: &'s str) -> SubjectScope<'s> {
         match subject.strip_prefix(&self.answers) {
-            Some(HERE) => About::Itself,
-            Some(token) => About::Attempt(token),
-            None => About::Attempt(subject),
+            Some(HERE) => SubjectScope::Itself,
+            Some(token) => SubjectScope::Attempt(token),
+            None => SubjectScope::Attempt(subject),
         }
     }
 }
 
 /// What a listener speaks about.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum About<'s> {
+pub(super) enum SubjectScope<'s> {
     Itself,
     Attempt(&'s str),
 }
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn a_listener_speaks_about_itself_or_about_an_attempt() {
-        let subjects = Subjects::new("desk", &ListenerName::parse("search").unwrap());
+        let subjects = ListenerSubjects::new("in_flight", &ListenerName::parse("search").unwrap());
         let cases = [
-            (subjects.here(), About::Itself),
-            (subjects.answer("0f"), About::Attempt("0f")),
-            ("organism.desk.re.search.a.b".to_owned(), About::Attempt("a.b")),
+            (subjects.here(), SubjectScope::Itself),
+            (subjects.answer("0f"), SubjectScope::Attempt("0f")),
+            ("organism.desk.re.search.a.b".to_owned(), SubjectScope::Attempt("a.b")),
         ];
         for (subject, about) in cases {
             assert_eq!(subjects.about(&subject), about, "{subject}");

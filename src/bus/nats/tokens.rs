@@ -5,22 +5,22 @@ use std::sync::{Mutex, PoisonError};
 use rand_core::{OsRng, RngCore as _};
 
 /// In the reply subject of an attempt: nobody else can guess it.
-pub(super) type Token = u128;
+pub(super) type AttemptToken = u128;
 
 /// Asked for at once.
 const STOCK: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Tokens(Mutex<Vec<Token>>);
+pub(super) struct TokenPool(Mutex<Vec<AttemptToken>>);
 
-impl Tokens {
-    pub fn next(&self) -> Token {
+impl TokenPool {
+    pub fn next(&self) -> AttemptToken {
         let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stock.pop().unwrap_or_else(|| {
-            let mut bytes = [0; STOCK * size_of::<Token>()];
+            let mut bytes = [0; STOCK * size_of::<AttemptToken>()];
             OsRng.fill_bytes(&mut bytes);
             let (tokens, _) = bytes.as_chunks();
-            stock.extend(tokens.iter().map(|bytes| Token::from_le_bytes(*bytes)));
+            stock.extend(tokens.iter().map(|bytes| AttemptToken::from_le_bytes(*bytes)));
             // There are as many as were asked for.
             stock.pop().unwrap_or_default()
         })

@@ -12,7 +12,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::bus::nats::words::URL_VARIABLE;
+use crate::bus::nats::header_names::URL_VARIABLE;
 use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
 use crate::limits;

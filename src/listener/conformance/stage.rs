@@ -64,7 +64,7 @@ impl Stage {
     ) -> Result<Self, String> {
         // Each program in an organism of its own: none answers for another.
         let organism = format!("test-{}", Uuid::now_v7());
-        let wire = bus::Wire::open(servers, "organism listener test").await;
+        let wire = bus::NatsConnection::open(servers, "organism listener test").await;
         let wire = wire.map_err(|e| e.to_string())?;
         let options = bus::Options::new(organism.clone(), tested());
         let host = NatsHost::start(wire, options, ear, Handle::current()).await;

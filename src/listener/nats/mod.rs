@@ -24,8 +24,8 @@ use super::connection::missing_memory;
 use super::payload::Reply;
 use super::request::{Received, Request, of_message};
 use crate::bus::memory::CallMemory;
-use crate::bus::nats::service::{Service, Verb};
-use crate::bus::nats::{Subjects, words};
+use crate::bus::nats::service::{Service, ServiceVerb};
+use crate::bus::nats::{ListenerSubjects, header_names};
 use crate::limits;
 use crate::nats::{
     Client, Denials, Denied, Drive, HeaderMap, Message, SubscribeError, Subscriber, connect_told,
@@ -102,7 +102,7 @@ impl Waits {
 /// What is held here, and who is told.
 struct Post {
     place: Place,
-    subjects: Subjects,
+    subjects: ListenerSubjects,
     sender: Sender,
     held: Mutex<Vec<Arc<Task>>>,
     service: Service,
@@ -126,7 +126,7 @@ impl Post {
         let name = format!("listener {} of {}", place.listener, place.organism);
         let connected = connect_told(&place.servers, &name).await;
         let (client, denials) = connected.map_err(|e| e.to_string())?;
-        let subjects = Subjects::new(&place.organism, &place.listener);
+        let subjects = ListenerSubjects::new(&place.organism, &place.listener);
         let leave_by = Arc::new(OnceLock::new());
         let (runtime, by) = (runtime.clone(), Arc::clone(&leave_by));
         let sender = Sender { client: client.clone(), runtime, leave_by: by };
@@ -255,12 +255,12 @@ impl Post {
 
     fn lease(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(words::LEASE, self.place.lease.as_secs_f64().to_string());
+        headers.insert(header_names::LEASE, self.place.lease.as_secs_f64().to_string());
         headers
     }
 
     /// Answers what services are asked (ADR-32).
-    async fn explain(self: Arc<Self>, verb: Verb, mut asked: Subscriber) {
+    async fn explain(self: Arc<Self>, verb: ServiceVerb, mut asked: Subscriber) {
         while let Some(message) = asked.next().await {
             let Some(reply) = message.reply else { continue };
             if self.is_leaving() {
@@ -320,7 +320,7 @@ impl Post {
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if request.remember(&mut self.memory()) {
-            headers.insert(words::REMEMBERS, self.own_subject.as_str());
+            headers.insert(header_names::REMEMBERS, self.own_subject.as_str());
         }
         headers
     }

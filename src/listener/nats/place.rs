@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bus::nats::words::URL_VARIABLE;
+use crate::bus::nats::header_names::URL_VARIABLE;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::nats::{Credentials, Options};

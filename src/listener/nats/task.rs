@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::super::line::{Beat, Line};
 use super::TOO_LARGE;
-use crate::bus::nats::words;
+use crate::bus::nats::header_names;
 use crate::ids::CallId;
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
@@ -98,8 +98,8 @@ impl Task {
         };
         Some(Self {
             reply: message.reply.as_ref()?.to_string(),
-            call: header(words::CALL),
-            attempt: header(words::ATTEMPT),
+            call: header(header_names::CALL),
+            attempt: header(header_names::ATTEMPT),
             is_cancelled: AtomicBool::new(false),
             sender: sender.clone(),
         })
@@ -110,7 +110,7 @@ impl Task {
         let is = |name: &'static str, text: &str| {
             headers.get(name).is_some_and(|value| value.as_str() == text)
         };
-        is(words::CALL, &self.call) && is(words::ATTEMPT, &self.attempt)
+        is(header_names::CALL, &self.call) && is(header_names::ATTEMPT, &self.attempt)
     }
 
     pub fn cancel(&self) {
@@ -136,8 +136,8 @@ impl Task {
             Err(failed) => failed,
         };
         let mut headers = HeaderMap::new();
-        headers.insert(words::ERROR_CODE, code.to_string());
-        headers.insert(words::ERROR, one_line(&why));
+        headers.insert(header_names::ERROR_CODE, code.to_string());
+        headers.insert(header_names::ERROR, one_line(&why));
         self.answer_with(&headers, b"").ok();
     }
 
@@ -155,7 +155,7 @@ impl Line for Arc<Task> {
         let task = Arc::clone(self);
         Arc::new(move || {
             let mut headers = HeaderMap::new();
-            headers.insert(words::HEARTBEAT, "1");
+            headers.insert(header_names::HEARTBEAT, "1");
             let said = task.answer_with(&headers, b"");
             said.map_err(|kind| io::Error::other(format!("publishing: {kind}")))
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::bus::nats::words;
+use crate::bus::nats::header_names;
 use crate::clock;
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::nats::HeaderMap;
@@ -26,30 +26,30 @@ pub(in crate::listener) fn of_message(
     listener: &ListenerName,
     line: Rc<dyn Line>,
 ) -> Result<Request, String> {
-    if headers.get(words::MESSAGES).is_some() {
+    if headers.get(header_names::MESSAGES).is_some() {
         return request(body, line);
     }
     let head = Head(headers);
     let text = std::str::from_utf8(body).map_err(|e| format!("a payload is not UTF-8: {e}"))?;
     let (name, payload) = FrameReader::new(text).payload()?;
-    let seconds: f64 = head.parsed(words::TIMEOUT)?;
+    let seconds: f64 = head.parsed(header_names::TIMEOUT)?;
     let message = Received {
-        id: head.parsed(words::MESSAGE)?,
+        id: head.parsed(header_names::MESSAGE)?,
         kind: "call".to_owned(),
-        seq: head.parsed(words::SEQ)?,
+        seq: head.parsed(header_names::SEQ)?,
         new: true,
-        from: head.text(words::FROM)?.to_owned(),
-        time: head.text(words::TIME)?.to_owned(),
+        from: head.text(header_names::FROM)?.to_owned(),
+        time: head.text(header_names::TIME)?.to_owned(),
         name,
         payload,
     };
     Ok(Request {
         listener: listener.clone(),
-        thread: ThreadId::parse(head.text(words::THREAD)?).map_err(|e| e.to_string())?,
-        call: CallId(head.parsed(words::CALL)?),
-        attempt: head.parsed(words::ATTEMPT)?,
+        thread: ThreadId::parse(head.text(header_names::THREAD)?).map_err(|e| e.to_string())?,
+        call: CallId(head.parsed(header_names::CALL)?),
+        attempt: head.parsed(header_names::ATTEMPT)?,
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
-        trace: headers.get(words::TRACE).and_then(|trace| trace.as_str().parse().ok()),
+        trace: headers.get(header_names::TRACE).and_then(|trace| trace.as_str().parse().ok()),
         messages: vec![message],
         after: None,
         line,

@@ -1,6 +1,6 @@
 //! What each user may publish and hear.
 
-use crate::bus::nats::Subjects;
+use crate::bus::nats::ListenerSubjects;
 use crate::ids::ListenerName;
 use crate::journal::jetstream;
 use crate::mutant::mutant;
@@ -17,7 +17,7 @@ impl Rights {
     /// it answers in the operators' inboxes and nowhere else: who asks chooses where the answer
     /// goes, and no server checks that.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
-        let subjects = Subjects::new(organism, listener);
+        let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![
             // A queue group of its own name and no other: nobody takes deliveries away.
             format!("{} {listener}", subjects.deliveries()),
@@ -49,7 +49,9 @@ impl Rights {
         publish.push("$SRV.PING.>".to_owned());
         // What other pumps of this organism ask is answered in their inboxes.
         publish.push("_INBOX.>".to_owned());
-        publish.extend(hosted.map(|name| format!("{}.>", Subjects::new(organism, name).inbox())));
+        publish.extend(
+            hosted.map(|name| format!("{}.>", ListenerSubjects::new(organism, name).inbox())),
+        );
         if let Some(journal) = journal {
             for stream in streams(journal, partitions) {
                 let api = ["STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"];

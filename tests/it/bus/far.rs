@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
-use organism::bus::native::{Context, Handler, NativeHost};
-use organism::bus::nats::{Far, Memory, Outpost, Relay};
+use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
+use organism::bus::nats::{RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadSource};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::{Failure, Turn};
 use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
@@ -31,7 +31,7 @@ fn noted() -> Option<Turn> {
 /// A thread of its own for every position.
 struct Told;
 
-impl Memory for Told {
+impl ThreadSource for Told {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         Ok(format!("{thread} up to {up_to}").into_bytes())
     }
@@ -44,7 +44,7 @@ struct Counted(AtomicUsize);
 /// Of the thread: more than goes into one message.
 const LONG_BYTES: usize = 3 << 20;
 
-impl Memory for Counted {
+impl ThreadSource for Counted {
     fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 => Err("not now".to_owned()),
@@ -55,11 +55,11 @@ impl Memory for Counted {
 
 /// Has its thread told twice at once, and once more.
 struct Asks {
-    relay: Relay,
+    relay: RemoteSink,
 }
 
-impl Handler for Asks {
-    async fn handle(&self, delivery: Delivery, _: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Asks {
+    async fn handle(&self, delivery: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
         let ask = || self.relay.thread(&delivery);
         let mut told = try_join_all([ask(), ask()]).await?;
         told.push(ask().await?);
@@ -70,11 +70,15 @@ impl Handler for Asks {
 
 /// Says that it works, waits for its caller to go, and says what it was told.
 struct Waits {
-    relay: Relay,
+    relay: RemoteSink,
 }
 
-impl Handler for Waits {
-    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Waits {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        context: HandlerContext,
+    ) -> Result<Outcome, Failure> {
         assert_eq!(delivery.trace.unwrap().to_string(), super::ear::TRACEPARENT);
         let told = String::from_utf8(self.relay.thread(&delivery).await?).unwrap();
         context.heartbeat();
@@ -88,7 +92,7 @@ struct Post {
     served: JoinHandle<()>,
 }
 
-fn post<H: Handler>(meeting: &Meeting, config: Digest, handler: fn(Relay) -> H) -> Post {
+fn post<H: NativeHandler>(meeting: &Meeting, config: Digest, handler: fn(RemoteSink) -> H) -> Post {
     let inbox = meeting.subjects.inbox();
     let servers = organism::nats::Options {
         servers: vec![meeting.address.clone()],
@@ -98,11 +102,11 @@ fn post<H: Handler>(meeting: &Meeting, config: Digest, handler: fn(Relay) -> H) 
     wait(async {
         let (client, _) = connect_with(&servers, "a host", Some(&inbox)).await.unwrap();
         let runtime = RUNTIME.handle().clone();
-        let relay = Relay::new(client, meeting.subjects.clone(), runtime.clone());
+        let relay = RemoteSink::new(client, meeting.subjects.clone(), runtime.clone());
         let handler = handler(relay.clone());
         let host = NativeHost::new(name("tested"), handler, Arc::new(relay.clone()), runtime);
         let host: Arc<dyn Host> = Arc::new(host);
-        let post = Outpost::open(&meeting.organism, name("tested"), config, relay, host);
+        let post = RemoteAgentHost::open(&meeting.organism, name("tested"), config, relay, host);
         let post = post.await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(post.serve(async {
@@ -119,8 +123,8 @@ impl Post {
     }
 }
 
-fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn Memory>) -> Ear {
-    let far = Some(Far { memory, config });
+fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn ThreadSource>) -> Ear {
+    let far = Some(RemoteAgentOptions { memory, config });
     let options = organism::bus::nats::Options { far, ..meeting.options() };
     Ear::hosting(|sink| Arc::new(meeting.host_with(options, sink)))
 }
@@ -208,9 +212,9 @@ fn stuck(
     stopped: oneshot::Receiver<()>,
 ) -> thread::JoinHandle<()> {
     let (subjects, runtime) = (meeting.subjects.clone(), RUNTIME.handle().clone());
-    let (relay, config) = (Relay::new(client, subjects, runtime), Digest::of(b"one config"));
+    let (relay, config) = (RemoteSink::new(client, subjects, runtime), Digest::of(b"one config"));
     let host = Arc::new(host);
-    let post = Outpost::open(&meeting.organism, name("tested"), config, relay, host);
+    let post = RemoteAgentHost::open(&meeting.organism, name("tested"), config, relay, host);
     let post = wait(post).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     thread::spawn(move || {

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::bus::native::{Context, Handler, NativeHost};
+use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::envelope::Failure;
 use tokio::runtime::Handle;
@@ -22,8 +22,12 @@ impl Drop for Mine {
 /// Hangs on a mine where it is told `mine`; answers anything else.
 struct Miner;
 
-impl Handler for Miner {
-    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Miner {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        context: HandlerContext,
+    ) -> Result<Outcome, Failure> {
         if delivery.messages[0].payload.as_str().contains("mine") {
             let _mine = Mine;
             context.heartbeat();

@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use organism::bus::nats::{NatsHost, Options, Subjects, Wire};
+use organism::bus::nats::{ListenerSubjects, NatsConnection, NatsHost, Options};
 use organism::bus::{Delivery, Host, Sink};
 use organism::ids::{Attempt, CallId};
 use organism::nats::{Client, Message, Subscriber, connect};
@@ -42,8 +42,8 @@ pub fn wait<T: Send>(future: impl Future<Output = T> + Send) -> T {
 pub struct Meeting {
     pub organism: String,
     pub address: String,
-    pub wire: Arc<Wire>,
-    pub subjects: Subjects,
+    pub wire: Arc<NatsConnection>,
+    pub subjects: ListenerSubjects,
 }
 
 impl Meeting {
@@ -56,8 +56,8 @@ impl Meeting {
     /// Of the organism of that name.
     pub fn of(organism: &str, server: &Server) -> Self {
         let organism = organism.to_owned();
-        let wire = wait(Wire::open(&server.options(), "test")).unwrap();
-        let subjects = Subjects::new(&organism, &name("tested"));
+        let wire = wait(NatsConnection::open(&server.options(), "test")).unwrap();
+        let subjects = ListenerSubjects::new(&organism, &name("tested"));
         Self { organism, address: server.address(), wire, subjects }
     }
 

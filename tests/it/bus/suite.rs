@@ -10,7 +10,7 @@ pub mod fixture {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use organism::bus::native::{Context, Handler, NativeHost};
+    use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
     use organism::bus::process::{Options, ProcessHost};
     use organism::bus::{Delivery, Host, Outcome, Sink};
     use organism::envelope::Failure;
@@ -54,8 +54,12 @@ pub mod fixture {
 
     struct Obedient;
 
-    impl Handler for Obedient {
-        async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+    impl NativeHandler for Obedient {
+        async fn handle(
+            &self,
+            delivery: Delivery,
+            context: HandlerContext,
+        ) -> Result<Outcome, Failure> {
             let payload = delivery.messages[0].payload.as_str();
             let text = payload.split(['<', '>']).nth(2).unwrap();
             let (word, argument) = text.split_once(' ').unwrap_or((text, ""));

@@ -237,7 +237,7 @@ impl Stage {
 /// One that answers pings, connected to that node first.
 fn replica(cluster: &Cluster, house: &House, node: usize) -> Kit {
     let mut meeting = Meeting::of("talk", &cluster.nodes[node]);
-    meeting.subjects = organism::bus::nats::Subjects::new("talk", &name("solo"));
+    meeting.subjects = organism::bus::nats::ListenerSubjects::new("talk", &name("solo"));
     let effects = house.path("effects");
     let variables = [
         ("ORGANISM_LISTENER", "solo"),

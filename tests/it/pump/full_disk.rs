@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use organism::bus::native::{Context, Handler, NativeHost};
+use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::TreeLimits;
 use organism::envelope::{Failure, Rule};
@@ -41,8 +41,8 @@ struct Finder {
     let_go: Arc<Semaphore>,
 }
 
-impl Handler for Finder {
-    async fn handle(&self, delivery: Delivery, _: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Finder {
+    async fn handle(&self, delivery: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
         let asked = delivery.messages[0].payload.as_str();
         if asked.contains("hold") {
             self.let_go.acquire().await.expect("never closed").forget();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::bus::native::{Context, Handler, InlineHost, NativeHost};
+use organism::bus::native::{HandlerContext, InlineHost, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::clock::Time;
 use organism::contract::TreeLimits;
@@ -76,8 +76,8 @@ impl<F: FnMut(&[Record]) + Send> Journal for WatchedJournal<F> {
 /// Never answers.
 pub struct Silent;
 
-impl Handler for Silent {
-    async fn handle(&self, _: Delivery, _: Context) -> Result<Outcome, Failure> {
+impl NativeHandler for Silent {
+    async fn handle(&self, _: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
         std::future::pending().await
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use organism::bus::nats::Subjects;
+use organism::bus::nats::ListenerSubjects;
 use organism::ids::ListenerName;
 use organism::nats::{Client, HeaderMap, Message, Request, Subscriber, connect, connect_with};
 use serde_json::json;
@@ -61,7 +61,7 @@ impl Stranger {
     async fn at(server: &Server) -> Self {
         let inbox = Some("_INBOX_writer");
         let (client, _) = connect_with(&server.options(), "stranger", inbox).await.unwrap();
-        let subjects = Subjects::new("talk", &ListenerName::parse("writer").unwrap());
+        let subjects = ListenerSubjects::new("talk", &ListenerName::parse("writer").unwrap());
         let deliveries = client.queue_subscribe(subjects.deliveries(), "writer".to_owned());
         let deliveries = deliveries.await.unwrap();
         client.flush().await.unwrap();

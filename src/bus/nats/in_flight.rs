@@ -15,15 +15,15 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
 
-use super::tokens::Token;
+use super::tokens::AttemptToken;
 
-pub(super) type Key = (CallId, Attempt);
+pub(super) type AttemptKey = (CallId, Attempt);
 
 #[derive(Debug)]
-pub(super) struct Desk {
-    out: HashMap<Token, Out, foldhash::fast::RandomState>,
+pub(super) struct InFlight {
+    out: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
     /// Attempts that ended without an answer, the oldest first: one may still come.
-    given_up: VecDeque<(Token, Key)>,
+    given_up: VecDeque<(AttemptToken, AttemptKey)>,
     /// What the listener's replicas announce.
     lease: Option<Duration>,
     is_away: bool,
@@ -35,15 +35,15 @@ pub(super) struct Desk {
 }
 
 #[derive(Debug)]
-struct Out {
-    key: Key,
+struct InFlightAttempt {
+    key: AttemptKey,
     /// The how manieth connection it was published on.
     connection: u64,
     lives_until: Option<Instant>,
     /// When it was published.
     since: Instant,
     /// Whoever has it said so.
-    is_heard: bool,
+    is_acknowledged: bool,
     /// What it was last given.
     lease: Duration,
     /// Its caller is gone: when it has to have ended.
@@ -68,29 +68,29 @@ pub(super) enum PartialDelivery {
     /// All messages are to be published.
     Open(Box<Delivery>),
     /// Its caller is gone: it has ended.
-    Cancelled(Key),
+    Cancelled(AttemptKey),
 }
 
 /// What an answer answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    InTime(Key),
+pub(super) enum EndedAttempt {
+    InTime(AttemptKey),
     /// It has been reported as failed.
-    Late(Key),
+    Late(AttemptKey),
     /// Nothing that was asked of this listener.
     Nothing,
 }
 
 /// Whether an attempt is still waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum AttemptStatus {
     Out,
     /// An answer may still come.
     GivenUp,
     Unknown,
 }
 
-impl Desk {
+impl InFlight {
     pub fn new(now: Instant, cancel_grace: Duration) -> Self {
         Self {
             out: HashMap::default(),
@@ -112,18 +112,24 @@ impl Desk {
     }
 
     /// Before it is published. False while draining.
-    pub fn take(&mut self, token: Token, key: Key, connection: u64, now: Instant) -> bool {
+    pub fn take(
+        &mut self,
+        token: AttemptToken,
+        key: AttemptKey,
+        connection: u64,
+        now: Instant,
+    ) -> bool {
         if !self.is_draining {
             let lives_until = self.lease.map(|lease| now + lease);
             let lease = self.lease.unwrap_or_default();
-            let (since, is_heard, patience, is_reported) = (now, false, None, false);
+            let (since, is_acknowledged, patience, is_reported) = (now, false, None, false);
             let sent = SentDelivery::default();
-            let out = Out {
+            let out = InFlightAttempt {
                 key,
                 connection,
                 lives_until,
                 since,
-                is_heard,
+                is_acknowledged,
                 lease,
                 patience,
                 is_reported,
@@ -134,25 +140,25 @@ impl Desk {
         !self.is_draining
     }
 
-    pub fn end(&mut self, token: Token) -> Ended {
+    pub fn end(&mut self, token: AttemptToken) -> EndedAttempt {
         let token = match self.out.keys().next() {
             Some(any) if mutant("take-any-token") => *any,
             _ => token,
         };
         if let Some(out) = self.out.remove(&token) {
-            return Ended::InTime(out.key);
+            return EndedAttempt::InTime(out.key);
         }
         let late = self.given_up.iter().position(|(known, _)| *known == token);
         match late.and_then(|index| self.given_up.remove(index)) {
-            Some((_, key)) => Ended::Late(key),
-            None => Ended::Nothing,
+            Some((_, key)) => EndedAttempt::Late(key),
+            None => EndedAttempt::Nothing,
         }
     }
 
     /// Who has it says that it works: whose attempt that is. It is a sign of life, too.
-    pub fn works(&mut self, token: Token, now: Instant) -> Option<Key> {
+    pub fn works(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let out = self.out.get_mut(&token)?;
-        out.is_heard = true;
+        out.is_acknowledged = true;
         if let Some(lease) = self.lease {
             out.lives(lease, now);
         }
@@ -160,10 +166,10 @@ impl Desk {
     }
 
     /// Whoever has it lives.
-    pub fn lives(&mut self, token: Token, lease: Duration, now: Instant) {
+    pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(out) = self.out.get_mut(&token) {
-            (out.lives_until, out.is_heard) = (None, true);
+            (out.lives_until, out.is_acknowledged) = (None, true);
             out.lives(lease, now);
         }
     }
@@ -177,30 +183,30 @@ impl Desk {
     }
 
     /// Whose attempt is out under it.
-    pub fn holder(&self, token: Token) -> Option<Key> {
+    pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.out.get(&token).map(|out| out.key)
     }
 
     /// Whose attempt is out under it, or was and an answer may still come.
-    pub fn key_of(&self, token: Token) -> Option<Key> {
+    pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
     }
 
-    pub fn standing(&self, token: Token) -> Standing {
+    pub fn standing(&self, token: AttemptToken) -> AttemptStatus {
         let is_any = mutant("take-any-token") && !self.out.is_empty();
         if self.out.contains_key(&token) || is_any {
-            Standing::Out
+            AttemptStatus::Out
         } else if self.given_up.iter().any(|(known, _)| *known == token) {
-            Standing::GivenUp
+            AttemptStatus::GivenUp
         } else {
-            Standing::Unknown
+            AttemptStatus::Unknown
         }
     }
 
     /// Whether it is out, or was and an answer may still come.
-    pub fn knows(&self, token: Token) -> bool {
-        self.standing(token) != Standing::Unknown
+    pub fn knows(&self, token: AttemptToken) -> bool {
+        self.standing(token) != AttemptStatus::Unknown
     }
 
     /// True where it is news.
@@ -215,7 +221,7 @@ impl Desk {
     }
 
     /// Whether there is somebody to be told.
-    pub fn cancel(&mut self, key: Key, now: Instant) -> bool {
+    pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
         let Some(out) = self.out.values_mut().find(|out| out.key == key) else { return false };
         out.patience.get_or_insert(now + self.cancel_grace);
         true
@@ -229,25 +235,25 @@ impl Desk {
         self.out.is_empty()
     }
 
-    pub fn note_sent(&mut self, token: Token, sent: SentDelivery) {
+    pub fn note_sent(&mut self, token: AttemptToken, sent: SentDelivery) {
         if let Some(out) = self.out.get_mut(&token) {
             out.sent = sent;
         }
     }
 
     /// The position that its replica will remember.
-    pub fn mark(&self, token: Token) -> Option<MemoryMark> {
+    pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.out.get(&token)?.sent.mark
     }
 
     /// Attempts of which only new messages were published.
-    pub fn partials(&self) -> Vec<Token> {
+    pub fn partials(&self) -> Vec<AttemptToken> {
         let partials = self.out.iter().filter(|(_, out)| out.sent.partial.is_some());
         partials.map(|(token, _)| *token).collect()
     }
 
     /// Takes a delivery that no handler has begun. None where all its messages were published.
-    pub fn take_partial(&mut self, token: Token) -> Option<PartialDelivery> {
+    pub fn take_partial(&mut self, token: AttemptToken) -> Option<PartialDelivery> {
         let out = self.out.get_mut(&token)?;
         let delivery = out.sent.partial.take()?;
         if out.patience.is_none() {
@@ -259,20 +265,22 @@ impl Desk {
     }
 
     /// Everything that is still out, which is given up.
-    pub fn give_up(&mut self) -> Vec<Key> {
+    pub fn give_up(&mut self) -> Vec<AttemptKey> {
         self.out.drain().map(|(_, out)| out.key).collect()
     }
 
     /// The server lets nothing be published: what went out since then, and of which nobody was
     /// heard, reached nobody. What is older may have been taken.
-    pub fn denied(&mut self, since: Instant) -> Vec<Key> {
-        let is_untaken = |_: &Token, out: &mut Out| out.since >= since && !out.is_heard;
+    pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
+        let is_untaken = |_: &AttemptToken, out: &mut InFlightAttempt| {
+            out.since >= since && !out.is_acknowledged
+        };
         self.out.extract_if(is_untaken).map(|(_, out)| out.key).collect()
     }
 
     /// What has been waited for long enough, and why. `connection` is the how manieth this is,
     /// where there is one.
-    pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(Key, Failure)> {
+    pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(AttemptKey, Failure)> {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
         if connection.is_none() || passed > limits::NATS_LOOK * 4 {
@@ -300,9 +308,9 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl InFlight {
     /// Attempts that are still at work although their time after a cancel is over; each once.
-    pub fn lingering(&mut self, now: Instant) -> Vec<Key> {
+    pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self.out.values_mut().filter(|out| out.is_kept(now) && !out.is_reported);
         kept.map(|out| {
             out.is_reported = true;
@@ -312,7 +320,7 @@ impl Desk {
     }
 }
 
-impl Out {
+impl InFlightAttempt {
     /// Cancelled, given its time to end, and known to be at work still.
     fn is_kept(&self, now: Instant) -> bool {
         let is_cancelled = self.patience.is_some_and(|until| until <= now);
@@ -355,150 +363,155 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(5);
     const GRACE: Duration = Duration::from_secs(2);
 
-    fn key(n: u32) -> Key {
+    fn key(n: u32) -> AttemptKey {
         (CallId(MessageId(uuid::Uuid::from_u128(n.into()))), Attempt { epoch: 1, n })
     }
 
-    fn desk() -> (Desk, Instant) {
+    fn in_flight() -> (InFlight, Instant) {
         let now = Instant::now();
-        (Desk::new(now, GRACE), now)
+        (InFlight::new(now, GRACE), now)
     }
 
     /// Looks as often as a host does, until then.
-    fn overdue(desk: &mut Desk, connection: u64, from: Instant, length: Duration) -> Vec<Key> {
+    fn overdue(
+        in_flight: &mut InFlight,
+        connection: u64,
+        from: Instant,
+        length: Duration,
+    ) -> Vec<AttemptKey> {
         let mut now = from;
         let mut all = Vec::new();
         while now < from + length {
             now += limits::NATS_LOOK;
-            all.extend(desk.overdue(Some(connection), now).into_iter().map(|(key, _)| key));
+            all.extend(in_flight.overdue(Some(connection), now).into_iter().map(|(key, _)| key));
         }
         all
     }
 
     #[test]
     fn without_a_lease_nothing_is_given_up_while_the_connection_holds() {
-        let (mut desk, now) = desk();
-        assert!(desk.take(7, key(1), 1, now));
-        assert_eq!(overdue(&mut desk, 1, now, LEASE * 10), []);
-        assert_eq!(overdue(&mut desk, 2, now + LEASE * 10, LEASE), [key(1)]);
+        let (mut in_flight, now) = in_flight();
+        assert!(in_flight.take(7, key(1), 1, now));
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE * 10), []);
+        assert_eq!(overdue(&mut in_flight, 2, now + LEASE * 10, LEASE), [key(1)]);
     }
 
     #[test]
     fn who_leases_is_held_to_it_and_may_renew() {
-        let (mut desk, now) = desk();
-        desk.take(1, key(1), 1, now);
-        desk.lives(1, LEASE, now);
-        desk.take(2, key(2), 1, now);
-        assert_eq!(overdue(&mut desk, 1, now, LEASE / 2), []);
-        desk.lives(2, LEASE, now + LEASE / 2);
-        assert_eq!(overdue(&mut desk, 1, now + LEASE / 2, LEASE / 2), [key(1)]);
-        assert_eq!(desk.end(1), Ended::Late(key(1)));
-        assert_eq!(desk.end(1), Ended::Nothing);
-        assert_eq!(desk.end(2), Ended::InTime(key(2)));
+        let (mut in_flight, now) = in_flight();
+        in_flight.take(1, key(1), 1, now);
+        in_flight.lives(1, LEASE, now);
+        in_flight.take(2, key(2), 1, now);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE / 2), []);
+        in_flight.lives(2, LEASE, now + LEASE / 2);
+        assert_eq!(overdue(&mut in_flight, 1, now + LEASE / 2, LEASE / 2), [key(1)]);
+        assert_eq!(in_flight.end(1), EndedAttempt::Late(key(1)));
+        assert_eq!(in_flight.end(1), EndedAttempt::Nothing);
+        assert_eq!(in_flight.end(2), EndedAttempt::InTime(key(2)));
     }
 
     #[test]
     fn who_works_lives() {
-        let (mut desk, now) = desk();
-        desk.leases(Some(LEASE), now);
-        desk.take(1, key(1), 1, now);
-        assert_eq!(desk.works(1, now + LEASE / 2), Some(key(1)));
-        assert_eq!(desk.works(2, now), None);
-        assert_eq!(overdue(&mut desk, 1, now, LEASE + LEASE / 4), []);
-        assert_eq!(overdue(&mut desk, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        assert_eq!(in_flight.works(1, now + LEASE / 2), Some(key(1)));
+        assert_eq!(in_flight.works(2, now), None);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE + LEASE / 4), []);
+        assert_eq!(overdue(&mut in_flight, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
     }
 
     #[test]
     fn who_leases_may_answer_after_a_new_connection() {
-        let (mut desk, now) = desk();
-        desk.leases(Some(LEASE), now);
-        desk.take(1, key(1), 1, now);
-        assert_eq!(overdue(&mut desk, 2, now, LEASE / 2), []);
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        assert_eq!(overdue(&mut in_flight, 2, now, LEASE / 2), []);
     }
 
     #[test]
     fn how_long_it_was_silent_is_told_also_when_nobody_is_there_any_more() {
-        let (mut desk, now) = desk();
-        desk.leases(Some(LEASE), now);
-        desk.take(1, key(1), 1, now);
-        desk.is_gone();
-        desk.looked = now + LEASE;
-        let overdue = desk.overdue(Some(1), now + LEASE);
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        in_flight.is_gone();
+        in_flight.looked = now + LEASE;
+        let overdue = in_flight.overdue(Some(1), now + LEASE);
         let [(_, Failure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
         assert!(detail.ends_with("for 5 s"), "{detail}");
     }
 
     #[test]
     fn time_in_which_nobody_could_be_heard_is_not_the_listeners() {
-        let (mut desk, now) = desk();
-        desk.leases(Some(LEASE), now);
-        desk.take(1, key(1), 1, now);
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
         let later = now + LEASE * 4;
-        assert_eq!(desk.overdue(None, later), []);
-        assert_eq!(overdue(&mut desk, 1, later, LEASE / 2), []);
-        assert_eq!(overdue(&mut desk, 1, later + LEASE / 2, LEASE), [key(1)]);
+        assert_eq!(in_flight.overdue(None, later), []);
+        assert_eq!(overdue(&mut in_flight, 1, later, LEASE / 2), []);
+        assert_eq!(overdue(&mut in_flight, 1, later + LEASE / 2, LEASE), [key(1)]);
     }
 
     #[test]
     fn a_pause_of_our_own_is_not_the_listeners() {
-        let (mut desk, now) = desk();
-        desk.leases(Some(LEASE), now);
-        desk.take(1, key(1), 1, now);
-        assert_eq!(desk.overdue(Some(1), now + LEASE * 4), []);
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        assert_eq!(in_flight.overdue(Some(1), now + LEASE * 4), []);
     }
 
     #[test]
     fn a_cancelled_attempt_is_waited_for_no_longer_than_the_grace() {
-        let (mut desk, now) = desk();
-        desk.take(1, key(1), 1, now);
-        assert!(desk.cancel(key(1), now));
-        assert!(!desk.cancel(key(2), now));
-        assert_eq!(overdue(&mut desk, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
+        let (mut in_flight, now) = in_flight();
+        in_flight.take(1, key(1), 1, now);
+        assert!(in_flight.cancel(key(1), now));
+        assert!(!in_flight.cancel(key(2), now));
+        assert_eq!(overdue(&mut in_flight, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
     }
 
     #[test]
     fn a_cancelled_attempt_is_kept_while_its_replica_renews_its_lease_where_order_matters() {
-        let (desk, now) = desk();
-        let mut desk = desk.waiting_for_end(true);
-        desk.leases(Some(LEASE), now);
-        desk.take(1, key(1), 1, now);
-        desk.cancel(key(1), now);
+        let (in_flight, now) = in_flight();
+        let mut in_flight = in_flight.waiting_for_end(true);
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        in_flight.cancel(key(1), now);
         let mut renewed = now;
         for _ in 0..5 {
-            assert_eq!(overdue(&mut desk, 1, renewed, LEASE / 2), []);
+            assert_eq!(overdue(&mut in_flight, 1, renewed, LEASE / 2), []);
             renewed += LEASE / 2;
-            desk.lives(1, LEASE, renewed);
+            in_flight.lives(1, LEASE, renewed);
         }
-        assert_eq!(desk.lingering(renewed), [key(1)]);
-        assert_eq!(desk.lingering(renewed), []);
-        assert_eq!(overdue(&mut desk, 1, renewed, LEASE + limits::NATS_LOOK), [key(1)]);
+        assert_eq!(in_flight.lingering(renewed), [key(1)]);
+        assert_eq!(in_flight.lingering(renewed), []);
+        assert_eq!(overdue(&mut in_flight, 1, renewed, LEASE + limits::NATS_LOOK), [key(1)]);
     }
 
     #[test]
     fn a_cancelled_attempt_without_a_lease_is_waited_for_no_longer_than_the_grace() {
-        let (desk, now) = desk();
-        let mut desk = desk.waiting_for_end(true);
-        desk.take(1, key(1), 1, now);
-        desk.cancel(key(1), now);
-        assert_eq!(overdue(&mut desk, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
+        let (in_flight, now) = in_flight();
+        let mut in_flight = in_flight.waiting_for_end(true);
+        in_flight.take(1, key(1), 1, now);
+        in_flight.cancel(key(1), now);
+        assert_eq!(overdue(&mut in_flight, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
     }
 
     #[test]
     fn nothing_is_taken_while_draining_and_news_is_told_once() {
-        let (mut desk, now) = desk();
-        assert_eq!((desk.is_gone(), desk.is_gone()), (true, false));
-        assert_eq!((desk.is_back(), desk.is_back()), (true, false));
-        desk.drain();
-        assert!(!desk.take(1, key(1), 1, now) && desk.is_empty());
+        let (mut in_flight, now) = in_flight();
+        assert_eq!((in_flight.is_gone(), in_flight.is_gone()), (true, false));
+        assert_eq!((in_flight.is_back(), in_flight.is_back()), (true, false));
+        in_flight.drain();
+        assert!(!in_flight.take(1, key(1), 1, now) && in_flight.is_empty());
     }
 
     #[test]
     fn no_more_attempts_are_remembered_than_the_limit() {
-        let (mut desk, now) = desk();
+        let (mut in_flight, now) = in_flight();
         for n in 0..u32::try_from(limits::NATS_LATE_MAX).unwrap() + 10 {
-            desk.take(n.into(), key(n), 1, now);
+            in_flight.take(n.into(), key(n), 1, now);
         }
-        desk.overdue(Some(2), now);
-        assert_eq!(desk.given_up.len(), limits::NATS_LATE_MAX);
+        in_flight.overdue(Some(2), now);
+        assert_eq!(in_flight.given_up.len(), limits::NATS_LATE_MAX);
     }
 }

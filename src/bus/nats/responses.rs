@@ -8,10 +8,10 @@ use crate::envelope::Failure;
 use crate::limits;
 use crate::nats::{HeaderMap, Message, StatusCode};
 
-use super::words;
+use super::header_names;
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum ListenerResponse {
     /// By the server: nobody takes what was published.
     Nobody,
     Heartbeat,
@@ -33,38 +33,39 @@ pub(super) fn is_nobody(message: &Message) -> bool {
     message.status == Some(StatusCode::NO_RESPONDERS)
 }
 
-pub(super) fn read(message: &Message) -> Said {
+pub(super) fn read(message: &Message) -> ListenerResponse {
     if is_nobody(message) {
-        return Said::Nobody;
+        return ListenerResponse::Nobody;
     }
     let headers = message.headers.as_ref();
-    if header(headers, words::LEASE).is_some() {
+    if header(headers, header_names::LEASE).is_some() {
         return match headers.and_then(lease) {
-            Some(lease) => Said::Lease(lease),
+            Some(lease) => ListenerResponse::Lease(lease),
             // Whatever it was to be, it is no answer that acknowledges.
-            None => Said::Unreadable,
+            None => ListenerResponse::Unreadable,
         };
     }
-    if let Some(state) = header(headers, words::MODEL_STATE) {
-        return serde_json::from_str(state).map_or(Said::Unreadable, Said::ModelState);
+    if let Some(state) = header(headers, header_names::MODEL_STATE) {
+        return serde_json::from_str(state)
+            .map_or(ListenerResponse::Unreadable, ListenerResponse::ModelState);
     }
-    if header(headers, words::HEARTBEAT).is_some() {
-        return Said::Heartbeat;
+    if header(headers, header_names::HEARTBEAT).is_some() {
+        return ListenerResponse::Heartbeat;
     }
-    if let Some(code) = header(headers, words::ERROR_CODE) {
-        let detail = header(headers, words::ERROR).unwrap_or("it does not say why");
-        return Said::Answer(Err(failure(code, detail)));
+    if let Some(code) = header(headers, header_names::ERROR_CODE) {
+        let detail = header(headers, header_names::ERROR).unwrap_or("it does not say why");
+        return ListenerResponse::Answer(Err(failure(code, detail)));
     }
     if message.payload.len() > limits::FRAME_BYTES_MAX {
         let detail = format!("an answer of more than {} bytes", limits::FRAME_BYTES_MAX);
-        return Said::Answer(Err(Failure::Garbage { detail }));
+        return ListenerResponse::Answer(Err(Failure::Garbage { detail }));
     }
     answered(&message.payload)
 }
 
 /// How long a listener wants to be taken for alive.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: f64 = header(Some(headers), words::LEASE)?.parse().ok()?;
+    let seconds: f64 = header(Some(headers), header_names::LEASE)?.parse().ok()?;
     if seconds.is_nan() {
         return None;
     }
@@ -86,16 +87,16 @@ fn failure(code: &str, detail: &str) -> Failure {
     }
 }
 
-fn answered(body: &[u8]) -> Said {
+fn answered(body: &[u8]) -> ListenerResponse {
     let Answer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
         Ok(payloads) => Ok(Outcome { payloads, turn: None }),
         Err(detail) => Err(Failure::Garbage { detail }),
     };
     match named {
-        Some(named) if memory == ClaimedMemory::Missing => Said::MissingMemory(named),
-        Some(named) => Said::Named(named, outcome),
-        None => Said::Answer(outcome),
+        Some(named) if memory == ClaimedMemory::Missing => ListenerResponse::MissingMemory(named),
+        Some(named) => ListenerResponse::Named(named, outcome),
+        None => ListenerResponse::Answer(outcome),
     }
 }
 
@@ -121,36 +122,42 @@ mod tests {
     fn a_message_says_one_thing() {
         let answer = |payloads: &[&str]| {
             let payloads = payloads.iter().map(|text| text.as_bytes().to_vec()).collect();
-            Said::Answer(Ok(Outcome { payloads, turn: None }))
+            ListenerResponse::Answer(Ok(Outcome { payloads, turn: None }))
         };
         let crashed = |detail: &str| Failure::Crashed { detail: detail.to_owned() };
         let refused = Failure::Refused { detail: "no".to_owned() };
         let cases = [
             (message(&[], ""), answer(&[])),
             (message(&[], " <a/>\n<b>1</b>"), answer(&["<a/>", "<b>1</b>"])),
-            (message(&[(words::HEARTBEAT, "")], ""), Said::Heartbeat),
-            (message(&[(words::LEASE, "1.5")], ""), Said::Lease(Duration::from_millis(1500))),
-            (message(&[(words::LEASE, "5s")], ""), Said::Unreadable),
-            (message(&[(words::LEASE, "-1")], ""), Said::Unreadable),
-            (message(&[(words::LEASE, "nan")], ""), Said::Unreadable),
+            (message(&[(header_names::HEARTBEAT, "")], ""), ListenerResponse::Heartbeat),
             (
-                message(&[(words::ERROR_CODE, "404"), (words::ERROR, "no")], "<a/>"),
-                Said::Answer(Err(refused)),
+                message(&[(header_names::LEASE, "1.5")], ""),
+                ListenerResponse::Lease(Duration::from_millis(1500)),
+            ),
+            (message(&[(header_names::LEASE, "5s")], ""), ListenerResponse::Unreadable),
+            (message(&[(header_names::LEASE, "-1")], ""), ListenerResponse::Unreadable),
+            (message(&[(header_names::LEASE, "nan")], ""), ListenerResponse::Unreadable),
+            (
+                message(&[(header_names::ERROR_CODE, "404"), (header_names::ERROR, "no")], "<a/>"),
+                ListenerResponse::Answer(Err(refused)),
             ),
             (
-                message(&[(words::ERROR_CODE, "odd")], ""),
-                Said::Answer(Err(crashed("it does not say why"))),
+                message(&[(header_names::ERROR_CODE, "odd")], ""),
+                ListenerResponse::Answer(Err(crashed("it does not say why"))),
             ),
         ];
-        for (message, said) in cases {
-            assert_eq!(read(&message), said, "{message:?}");
+        for (message, response) in cases {
+            assert_eq!(read(&message), response, "{message:?}");
         }
     }
 
     #[test]
     fn what_is_not_elements_cannot_be_used() {
-        let said = read(&message(&[], "<a>"));
-        assert!(matches!(said, Said::Answer(Err(Failure::Garbage { .. }))), "{said:?}");
+        let response = read(&message(&[], "<a>"));
+        assert!(
+            matches!(response, ListenerResponse::Answer(Err(Failure::Garbage { .. }))),
+            "{response:?}"
+        );
     }
 
     #[test]
@@ -158,7 +165,7 @@ mod tests {
         for (seconds, expected) in
             [("0", limits::NATS_LEASE_MIN), ("1e300", limits::TIMEOUT_CEILING)]
         {
-            let headers = message(&[(words::LEASE, seconds)], "").headers.unwrap();
+            let headers = message(&[(header_names::LEASE, seconds)], "").headers.unwrap();
             assert_eq!(lease(&headers), Some(expected), "{seconds}");
         }
     }

@@ -17,17 +17,17 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
-use super::answers::Said;
-use super::asks::{self, Ask, Refused};
-use super::desk::Standing;
-use super::host::Shared;
+use super::agent_requests::{self, AgentRequest, RequestRefusal};
+use super::connection::{OutboundPublish, SendError};
+use super::header_names;
+use super::host::NatsShared;
+use super::in_flight::AttemptStatus;
 use super::request::{self, Written};
-use super::tokens::Token;
-use super::wire::{Letter, Unsent};
-use super::words;
+use super::responses::ListenerResponse;
+use super::tokens::AttemptToken;
 
 /// What one agent remembers, for whoever takes its turns elsewhere.
-pub trait Memory: Send + Sync + 'static {
+pub trait ThreadSource: Send + Sync + 'static {
     /// The thread up to there, in the agent's own words for it. May wait for a disk.
     ///
     /// # Errors
@@ -37,31 +37,31 @@ pub trait Memory: Send + Sync + 'static {
 
 /// What makes a listener on NATS an agent there.
 #[derive(Clone)]
-pub struct Far {
-    pub memory: Arc<dyn Memory>,
+pub struct RemoteAgentOptions {
+    pub memory: Arc<dyn ThreadSource>,
     /// Of the config whose prompts are to be sent.
     pub config: Digest,
 }
 
-impl std::fmt::Debug for Far {
+impl std::fmt::Debug for RemoteAgentOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "an agent of the config {}", self.config)
     }
 }
 
 /// The agent's attempts, and what was said of each so far.
-pub(super) struct Agency {
-    far: Far,
-    open: Mutex<HashMap<Token, Open>>,
+pub(super) struct RemoteAgentAttempts {
+    far: RemoteAgentOptions,
+    open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
     places: Arc<Semaphore>,
 }
 
 /// One attempt.
 #[derive(Default)]
-struct Open {
+struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
     /// The thread, once somebody asked for it.
-    told: Arc<OnceCell<Arc<Vec<u8>>>>,
+    thread_text: Arc<OnceCell<Arc<Vec<u8>>>>,
     /// What came of its answer,
     answer: Vec<u8>,
     /// and when that was.
@@ -70,62 +70,62 @@ struct Open {
 
 /// What is told.
 #[derive(Default)]
-struct Told {
+struct AgentResponse {
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-impl Agency {
-    pub fn new(far: Far) -> Self {
+impl RemoteAgentAttempts {
+    pub fn new(far: RemoteAgentOptions) -> Self {
         let places = Arc::new(Semaphore::new(limits::NATS_ASKS_MAX));
         Self { far, open: Mutex::default(), places }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Token, Open>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<AttemptToken, RemoteAttempt>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of an attempt before it is published; how it is written. What is in its call its
     /// host reads in the thread.
-    pub fn take(&self, token: Token, delivery: &Delivery) -> Written {
+    pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> Written {
         let about = Some((delivery.thread.clone(), delivery.position));
-        self.open().insert(token, Open { about, ..Open::default() });
+        self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
         let mut headers = request::headers(delivery);
         let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
-        put(words::POSITION, delivery.position.to_string());
-        put(words::CONFIG, self.far.config.to_string());
+        put(header_names::POSITION, delivery.position.to_string());
+        put(header_names::CONFIG, self.far.config.to_string());
         Written { headers, body: Vec::new() }
     }
 
     /// Forgets attempts of which nothing can be said any more; of one that was given up, the thread
     /// that it is not told again, and parts of an answer whose rest does not come.
-    pub fn keep(&self, standing: impl Fn(Token) -> Standing) {
+    pub fn keep(&self, standing: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let standing = standing(*token);
-            if standing == Standing::GivenUp {
-                open.told = Arc::default();
+            if standing == AttemptStatus::GivenUp {
+                open.thread_text = Arc::default();
                 if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_ASK_PATIENCE) {
                     open.answer = Vec::new();
                 }
             }
-            standing != Standing::Unknown
+            standing != AttemptStatus::Unknown
         });
     }
 }
 
-impl Agency {
+impl RemoteAgentAttempts {
     /// Takes a part of an answer; all of it, where that was the last.
     fn part(
         &self,
-        token: Token,
+        token: AttemptToken,
         offset: usize,
         size: usize,
         part: &[u8],
-    ) -> Result<Option<Vec<u8>>, Refused> {
+    ) -> Result<Option<Vec<u8>>, RequestRefusal> {
         if size > limits::NATS_ANSWER_BYTES_MAX {
             let most = limits::NATS_ANSWER_BYTES_MAX;
             let detail = format!("an answer of {size} bytes, of which {most} are taken");
-            return Err(Refused::new(Refused::TOO_LARGE, detail));
+            return Err(RequestRefusal::new(RequestRefusal::TOO_LARGE, detail));
         }
         let mut open = self.open();
         let open = open.entry(token).or_default();
@@ -136,17 +136,22 @@ impl Agency {
         }
         if offset != kept.len() || offset + part.len() > size {
             let detail = format!("the part from {} on comes next", kept.len());
-            return Err(Refused::new(Refused::OUT_OF_ORDER, detail));
+            return Err(RequestRefusal::new(RequestRefusal::OUT_OF_ORDER, detail));
         }
         kept.extend_from_slice(part);
         Ok((kept.len() == size).then(|| std::mem::take(kept)))
     }
 }
 
-impl Shared {
+impl NatsShared {
     /// Answers what came with the token of an attempt, or with none that anybody has.
-    pub(super) fn asked(self: &Arc<Self>, agency: &Arc<Agency>, at: Option<Token>, m: &Message) {
-        let Some(asked) = asks::read(m) else { return };
+    pub(super) fn handle_request(
+        self: &Arc<Self>,
+        remote_agents: &Arc<RemoteAgentAttempts>,
+        at: Option<AttemptToken>,
+        m: &Message,
+    ) {
+        let Some(request) = agent_requests::read(m) else { return };
         let prefix = format!("{}.", self.subjects().inbox());
         let inbox = m.reply.as_ref().map(|inbox| inbox.as_str()).unwrap_or_default();
         let fits = inbox.starts_with(&prefix) && !inbox.contains(['*', '>', ' ']);
@@ -158,25 +163,29 @@ impl Shared {
         let inbox = inbox.to_owned();
         let Some(token) = at.filter(|token| self.knows(*token)) else {
             self.stray(m);
-            return self.tell(inbox, Err(Refused::gone()));
+            return self.tell(inbox, Err(RequestRefusal::gone()));
         };
-        self.is_heard(token);
-        match asked {
-            Ok(Ask::Answer { offset, size }) => {
-                match agency.part(token, offset, size, &m.payload) {
+        self.is_acknowledged(token);
+        match request {
+            Ok(AgentRequest::Answer { offset, size }) => {
+                match remote_agents.part(token, offset, size, &m.payload) {
                     Ok(Some(whole)) => self.has_answered(token, whole, inbox, m.clone()),
-                    told => self.tell(inbox, told.map(|_| Told::default())),
+                    response => self.tell(inbox, response.map(|_| AgentResponse::default())),
                 }
             }
-            Ok(Ask::Thread { offset }) => {
-                let (shared, agency, own) =
-                    (Arc::clone(self), Arc::clone(agency), Arc::clone(agency));
-                let page = async move { shared.page(&agency, token, offset).await };
+            Ok(AgentRequest::Thread { offset }) => {
+                let (shared, remote_agents, own) =
+                    (Arc::clone(self), Arc::clone(remote_agents), Arc::clone(remote_agents));
+                let page = async move { shared.page(&remote_agents, token, offset).await };
                 self.aside(&own, inbox, page);
             }
-            Ok(Ask::Reserve(asked)) => {
+            Ok(AgentRequest::Reserve(request)) => {
                 let shared = Arc::clone(self);
-                self.aside(agency, inbox, async move { shared.set_aside(token, asked).await });
+                self.aside(
+                    remote_agents,
+                    inbox,
+                    async move { shared.set_aside(token, request).await },
+                );
             }
             Err(refused) => self.tell(inbox, Err(refused)),
         }
@@ -185,88 +194,123 @@ impl Shared {
     /// What takes a while holds up nobody, and there are only so many of it.
     fn aside(
         self: &Arc<Self>,
-        agency: &Agency,
+        remote_agents: &RemoteAgentAttempts,
         inbox: String,
-        told: impl Future<Output = Result<Told, Refused>> + Send + 'static,
+        response: impl Future<Output = Result<AgentResponse, RequestRefusal>> + Send + 'static,
     ) {
-        let Ok(place) = Arc::clone(&agency.places).try_acquire_owned() else {
-            let busy = Refused::new(Refused::LATER, "too many questions at once");
+        let Ok(place) = Arc::clone(&remote_agents.places).try_acquire_owned() else {
+            let busy = RequestRefusal::new(RequestRefusal::LATER, "too many questions at once");
             return self.tell(inbox, Err(busy));
         };
         let shared = Arc::clone(self);
         self.runtime().spawn(async move {
-            let told = told.await;
-            shared.tell(inbox, told);
+            let response = response.await;
+            shared.tell(inbox, response);
             drop(place);
         });
     }
 
-    fn tell(&self, inbox: String, told: Result<Told, Refused>) {
-        let refusal = |refused: Refused| Told { headers: refused.headers(), body: Vec::new() };
-        let Told { headers, body } = told.unwrap_or_else(refusal);
-        let unsent = |unsent: Unsent| {
+    fn tell(&self, inbox: String, response: Result<AgentResponse, RequestRefusal>) {
+        let refusal = |refused: RequestRefusal| AgentResponse {
+            headers: refused.headers(),
+            body: Vec::new(),
+        };
+        let AgentResponse { headers, body } = response.unwrap_or_else(refusal);
+        let unsent = |unsent: SendError| {
             tracing::warn!("the host of an agent was not answered: {}", unsent.detail);
         };
         let (subject, unsent) = (inbox, Box::new(unsent));
-        self.wire.put(Letter { subject, reply: None, headers, body, unsent });
+        self.wire.put(OutboundPublish { subject, reply: None, headers, body, unsent });
         self.wire.send();
     }
 
     /// A part of the thread that an open attempt is in.
-    async fn page(&self, agency: &Agency, token: Token, offset: usize) -> Result<Told, Refused> {
-        let whole = self.thread(agency, token).await?;
+    async fn page(
+        &self,
+        remote_agents: &RemoteAgentAttempts,
+        token: AttemptToken,
+        offset: usize,
+    ) -> Result<AgentResponse, RequestRefusal> {
+        let whole = self.thread(remote_agents, token).await?;
         // It may have ended while the journal was read.
         self.is_open(token)?;
         let room = self.client().max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
-        let part = asks::part(&whole, offset, limits::NATS_PAGE_BYTES.min(room));
-        let beyond = || Refused::new(Refused::UNREADABLE, format!("it has {} bytes", whole.len()));
+        let part = agent_requests::part(&whole, offset, limits::NATS_PAGE_BYTES.min(room));
+        let beyond = || {
+            RequestRefusal::new(RequestRefusal::UNREADABLE, format!("it has {} bytes", whole.len()))
+        };
         let mut headers = HeaderMap::new();
-        headers.insert(words::SIZE, whole.len().to_string());
-        Ok(Told { headers, body: part.ok_or_else(beyond)?.to_vec() })
+        headers.insert(header_names::SIZE, whole.len().to_string());
+        Ok(AgentResponse { headers, body: part.ok_or_else(beyond)?.to_vec() })
     }
 
-    fn is_open(&self, token: Token) -> Result<(), Refused> {
+    fn is_open(&self, token: AttemptToken) -> Result<(), RequestRefusal> {
         let is_open = self.holder(token).is_some() || mutant("remember-for-strangers");
-        if is_open { Ok(()) } else { Err(Refused::gone()) }
+        if is_open { Ok(()) } else { Err(RequestRefusal::gone()) }
     }
 
-    async fn thread(&self, agency: &Agency, token: Token) -> Result<Arc<Vec<u8>>, Refused> {
+    async fn thread(
+        &self,
+        remote_agents: &RemoteAgentAttempts,
+        token: AttemptToken,
+    ) -> Result<Arc<Vec<u8>>, RequestRefusal> {
         self.is_open(token)?;
-        let known = agency.open().get(&token).map(|open| (open.about.clone(), open.told.clone()));
-        let ((thread, up_to), told) = match known {
-            Some((Some(about), told)) => (about, told),
-            _ => return Err(Refused::gone()),
+        let known = remote_agents
+            .open()
+            .get(&token)
+            .map(|open| (open.about.clone(), open.thread_text.clone()));
+        let ((thread, up_to), thread_text) = match known {
+            Some((Some(about), thread_text)) => (about, thread_text),
+            _ => return Err(RequestRefusal::gone()),
         };
         // However often it is asked for meanwhile, it is read once.
         let read = async || {
-            let memory = Arc::clone(&agency.far.memory);
+            let memory = Arc::clone(&remote_agents.far.memory);
             let read = tokio::task::spawn_blocking(move || memory.thread(&thread, up_to)).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
-            let failed = |detail| Refused::new(Refused::LATER, format!("the thread: {detail}"));
+            let failed = |detail| {
+                RequestRefusal::new(RequestRefusal::LATER, format!("the thread: {detail}"))
+            };
             read.map(Arc::new).map_err(failed)
         };
-        told.get_or_try_init(read).await.cloned()
+        thread_text.get_or_try_init(read).await.cloned()
     }
 
-    async fn set_aside(&self, token: Token, asked: Reservation) -> Result<Told, Refused> {
-        let (call, attempt) = self.holder(token).ok_or_else(Refused::gone)?;
-        match self.sink().reserve(call, attempt, asked).await {
-            Ok(Ok(())) => Ok(Told::default()),
-            Ok(Err(NotReserved::Spent(detail))) => Err(Refused::new(Refused::SPENT, detail)),
-            Ok(Err(NotReserved::Exhausted(detail))) => {
-                Err(Refused::new(Refused::EXHAUSTED, detail))
+    async fn set_aside(
+        &self,
+        token: AttemptToken,
+        request: Reservation,
+    ) -> Result<AgentResponse, RequestRefusal> {
+        let (call, attempt) = self.holder(token).ok_or_else(RequestRefusal::gone)?;
+        match self.sink().reserve(call, attempt, request).await {
+            Ok(Ok(())) => Ok(AgentResponse::default()),
+            Ok(Err(NotReserved::Spent(detail))) => {
+                Err(RequestRefusal::new(RequestRefusal::SPENT, detail))
             }
-            Err(_) => Err(Refused::new(Refused::LATER, "the pump has stopped")),
+            Ok(Err(NotReserved::Exhausted(detail))) => {
+                Err(RequestRefusal::new(RequestRefusal::EXHAUSTED, detail))
+            }
+            Err(_) => Err(RequestRefusal::new(RequestRefusal::LATER, "the pump has stopped")),
         }
     }
 
     /// With the last part of its answer an attempt has ended. What takes long to read keeps no
     /// listener from being heard.
-    fn has_answered(self: &Arc<Self>, token: Token, whole: Vec<u8>, inbox: String, last: Message) {
+    fn has_answered(
+        self: &Arc<Self>,
+        token: AttemptToken,
+        whole: Vec<u8>,
+        inbox: String,
+        last: Message,
+    ) {
         let shared = Arc::clone(self);
         let (is_short, end) = (whole.len() <= limits::NATS_JUDGED_AT_ONCE_BYTES, move || {
-            shared.said(token, Said::Answer(asks::answer(&whole)), &last);
-            shared.tell(inbox, Ok(Told::default()));
+            shared.handle_response(
+                token,
+                ListenerResponse::Answer(agent_requests::answer(&whole)),
+                &last,
+            );
+            shared.tell(inbox, Ok(AgentResponse::default()));
         });
         if is_short { end() } else { drop(self.runtime().spawn_blocking(end)) }
     }
@@ -278,7 +322,7 @@ mod tests {
 
     struct Nothing;
 
-    impl Memory for Nothing {
+    impl ThreadSource for Nothing {
         fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
             Ok(Vec::new())
         }
@@ -287,25 +331,26 @@ mod tests {
     #[test]
     fn of_a_turn_that_was_given_up_only_an_answer_is_kept_that_still_comes() {
         let config = Digest::of(b"config");
-        let agency = Agency::new(Far { memory: Arc::new(Nothing), config });
+        let remote_agents =
+            RemoteAgentAttempts::new(RemoteAgentOptions { memory: Arc::new(Nothing), config });
         for token in [1, 2, 3] {
-            assert!(agency.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
-            let mut open = agency.open();
-            open.get_mut(&token).unwrap().told.set(Arc::new(vec![0; 9])).unwrap();
+            assert!(remote_agents.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
+            let mut open = remote_agents.open();
+            open.get_mut(&token).unwrap().thread_text.set(Arc::new(vec![0; 9])).unwrap();
         }
         let long_ago = Instant::now().checked_sub(limits::NATS_ASK_PATIENCE);
-        agency.open().get_mut(&2).unwrap().came = long_ago;
-        agency.keep(|token| match token {
-            3 => Standing::Out,
-            _ => Standing::GivenUp,
+        remote_agents.open().get_mut(&2).unwrap().came = long_ago;
+        remote_agents.keep(|token| match token {
+            3 => AttemptStatus::Out,
+            _ => AttemptStatus::GivenUp,
         });
         let kept = |token| {
-            let open = agency.open();
+            let open = remote_agents.open();
             let open = open.get(&token).unwrap();
-            (open.told.initialized(), open.answer.len())
+            (open.thread_text.initialized(), open.answer.len())
         };
         assert_eq!([kept(1), kept(2), kept(3)], [(false, 4), (false, 0), (true, 4)]);
-        agency.keep(|_| Standing::Unknown);
-        assert!(agency.open().is_empty());
+        remote_agents.keep(|_| AttemptStatus::Unknown);
+        assert!(remote_agents.open().is_empty());
     }
 }

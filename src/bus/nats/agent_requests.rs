@@ -8,11 +8,11 @@ use crate::envelope::{Failure, Money, Reservation, RouteLimit, Spending, Turn};
 use crate::limits;
 use crate::nats::{HeaderMap, Message};
 
-use super::words;
+use super::header_names;
 
 /// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum AgentRequest {
     /// The thread that its delivery is in, from this byte on.
     Thread { offset: usize },
     /// Whether a model call may take so much.
@@ -27,7 +27,7 @@ const ANSWER: &str = "answer";
 
 /// A reservation as JSON.
 #[derive(Serialize, Deserialize)]
-struct Asked {
+struct WireReservation {
     #[serde(rename = "tokens")]
     tokens: u64,
     #[serde(rename = "money")]
@@ -42,12 +42,12 @@ struct Asked {
 
 /// Why it is not as it was asked for: codes as in HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct RequestRefusal {
     pub code: u16,
     pub detail: String,
 }
 
-impl Refused {
+impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
     /// A budget has no room for it.
     pub const SPENT: u16 = 402;
@@ -73,75 +73,81 @@ impl Refused {
         let line: String = self.detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let mut headers = HeaderMap::new();
-        headers.insert(words::ERROR_CODE, self.code.to_string());
-        headers.insert(words::ERROR, line);
+        headers.insert(header_names::ERROR_CODE, self.code.to_string());
+        headers.insert(header_names::ERROR, line);
         headers
     }
 
     /// What a message refuses, if it does.
     pub fn of(message: &Message) -> Option<Self> {
         let headers = message.headers.as_ref()?;
-        let code = headers.get(words::ERROR_CODE)?.as_str().parse().unwrap_or(Self::LATER);
-        let detail = headers.get(words::ERROR).map(|text| text.as_str()).unwrap_or_default();
+        let code = headers.get(header_names::ERROR_CODE)?.as_str().parse().unwrap_or(Self::LATER);
+        let detail = headers.get(header_names::ERROR).map(|text| text.as_str()).unwrap_or_default();
         Some(Self::new(code, detail))
     }
 }
 
 /// What a message asks; `None` where it asks nothing.
-pub(super) fn read(message: &Message) -> Option<Result<Ask, Refused>> {
+pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefusal>> {
     let headers = message.headers.as_ref()?;
-    let what = headers.get(words::ASK)?.as_str();
+    let what = headers.get(header_names::ASK)?.as_str();
     let number = |name: &'static str| {
         let value = headers.get(name).and_then(|value| value.as_str().parse::<usize>().ok());
-        value.ok_or_else(|| Refused::new(Refused::UNREADABLE, format!("`{name}` is no number")))
+        value.ok_or_else(|| {
+            RequestRefusal::new(RequestRefusal::UNREADABLE, format!("`{name}` is no number"))
+        })
     };
     Some(match what {
-        THREAD => number(words::OFFSET).map(|offset| Ask::Thread { offset }),
+        THREAD => number(header_names::OFFSET).map(|offset| AgentRequest::Thread { offset }),
         RESERVE => reservation(&message.payload),
-        ANSWER => number(words::OFFSET)
-            .and_then(|offset| Ok(Ask::Answer { offset, size: number(words::SIZE)? })),
-        other => Err(Refused::new(Refused::UNREADABLE, format!("nobody answers `{other}`"))),
+        ANSWER => number(header_names::OFFSET).and_then(|offset| {
+            Ok(AgentRequest::Answer { offset, size: number(header_names::SIZE)? })
+        }),
+        other => Err(RequestRefusal::new(
+            RequestRefusal::UNREADABLE,
+            format!("nobody answers `{other}`"),
+        )),
     })
 }
 
-fn reservation(body: &[u8]) -> Result<Ask, Refused> {
-    let asked: Asked = serde_json::from_slice(body).map_err(|error| {
-        Refused::new(Refused::UNREADABLE, format!("this is no reservation: {error}"))
+fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
+    let wire: WireReservation = serde_json::from_slice(body).map_err(|error| {
+        RequestRefusal::new(RequestRefusal::UNREADABLE, format!("this is no reservation: {error}"))
     })?;
-    let Asked { tokens, money, counted, request, limit: route } = asked;
+    let WireReservation { tokens, money, counted, request, limit: route } = wire;
     let spending = Spending { tokens, money };
-    Ok(Ask::Reserve(Reservation { spending, counted, request, route }))
+    Ok(AgentRequest::Reserve(Reservation { spending, counted, request, route }))
 }
 
-impl Ask {
+impl AgentRequest {
     pub fn headers(&self) -> HeaderMap {
         let (what, numbers): (_, &[(&'static str, usize)]) = match self {
-            Self::Thread { offset } => (THREAD, &[(words::OFFSET, *offset)]),
+            Self::Thread { offset } => (THREAD, &[(header_names::OFFSET, *offset)]),
             Self::Reserve(_) => (RESERVE, &[]),
             Self::Answer { offset, size } => {
-                (ANSWER, &[(words::OFFSET, *offset), (words::SIZE, *size)])
+                (ANSWER, &[(header_names::OFFSET, *offset), (header_names::SIZE, *size)])
             }
         };
         let mut headers = HeaderMap::new();
-        headers.insert(words::ASK, what);
+        headers.insert(header_names::ASK, what);
         numbers.iter().for_each(|(name, number)| headers.insert(*name, number.to_string()));
         headers
     }
 
     /// What it says beside its headers; an answer's part is the caller's.
     pub fn body(&self) -> Vec<u8> {
-        let Self::Reserve(asked) = self else { return Vec::new() };
-        let Reservation { spending, counted, request, route: limit } = asked.clone();
+        let Self::Reserve(reservation) = self else { return Vec::new() };
+        let Reservation { spending, counted, request, route: limit } = reservation.clone();
         let Spending { tokens, money } = spending;
-        let asked = Asked { tokens, money, counted, request, limit };
-        serde_json::to_vec(&asked).expect("plain data is JSON")
+        let wire = WireReservation { tokens, money, counted, request, limit };
+        serde_json::to_vec(&wire).expect("plain data is JSON")
     }
 }
 
 /// An agent's answer as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-enum Written {
+enum WireOutcome {
     #[serde(rename = "outcome")]
     Outcome {
         #[serde(rename = "payloads")]
@@ -154,17 +160,18 @@ enum Written {
 }
 
 pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
-    let garbage = |detail: &str| Written::Failure(Failure::Garbage { detail: detail.to_owned() });
+    let garbage =
+        |detail: &str| WireOutcome::Failure(Failure::Garbage { detail: detail.to_owned() });
     let written = match answer {
         Ok(Outcome { payloads, turn: Some(turn) }) => {
             let texts = payloads.into_iter().map(String::from_utf8).collect();
             match texts {
-                Ok(payloads) => Written::Outcome { payloads, turn: Box::new(turn) },
+                Ok(payloads) => WireOutcome::Outcome { payloads, turn: Box::new(turn) },
                 Err(_) => garbage("a payload is not UTF-8"),
             }
         }
         Ok(Outcome { turn: None, .. }) => garbage("an answer without its turn"),
-        Err(failure) => Written::Failure(failure),
+        Err(failure) => WireOutcome::Failure(failure),
     };
     serde_json::to_vec(&written).expect("plain data is JSON")
 }
@@ -175,18 +182,18 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
         Err(Failure::Garbage { detail: format!("this is no answer of an agent: {why}") })
     };
     match serde_json::from_slice(bytes) {
-        Ok(Written::Outcome { turn, .. }) if !is_bounded(&turn) => {
+        Ok(WireOutcome::Outcome { turn, .. }) if !is_bounded(&turn) => {
             unusable("what was wrong with its turn is more than a turn can hold")
         }
         // Without it, neither what was said nor what it took would be on record.
-        Ok(Written::Outcome { turn, .. }) if turn.note.is_empty() => {
+        Ok(WireOutcome::Outcome { turn, .. }) if turn.note.is_empty() => {
             unusable("its turn has no note")
         }
-        Ok(Written::Outcome { payloads, turn }) => {
+        Ok(WireOutcome::Outcome { payloads, turn }) => {
             let payloads = payloads.into_iter().map(String::into_bytes).collect();
             Ok(Outcome { payloads, turn: Some(*turn) })
         }
-        Ok(Written::Failure(failure)) => Err(shortened(failure)),
+        Ok(WireOutcome::Failure(failure)) => Err(shortened(failure)),
         Err(error) => unusable(&error.to_string()),
     }
 }
@@ -195,7 +202,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));
-    let told = found.map(|finding| {
+    let lengths = found.map(|finding| {
         let path = finding.place.path.as_ref().map_or(0, String::len);
         finding.code.len() + finding.message.len() + path
     });
@@ -204,7 +211,7 @@ fn is_bounded(turn: &Turn) -> bool {
     let expected: usize = expected.map(String::len).sum();
     let inputs = inputs.as_ref().map_or(0, String::len);
     findings.len() + broken.len() <= limits::TURN_FINDINGS_MAX
-        && told.sum::<usize>() + attempts + expected <= 4 * limits::TURN_BYTES_MAX
+        && lengths.sum::<usize>() + attempts + expected <= 4 * limits::TURN_BYTES_MAX
         && inputs <= 4 * limits::TURN_BYTES_MAX
         && broken.is_sorted_by_key(|broken| broken.index)
 }
@@ -238,7 +245,7 @@ mod tests {
     use crate::envelope::Broken;
     use crate::xml::findings::{Finding, Place};
 
-    fn message(ask: &Ask) -> Message {
+    fn message(ask: &AgentRequest) -> Message {
         Message {
             subject: "organism.desk.re.researcher.0f".into(),
             reply: None,
@@ -251,22 +258,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_read_as_it_was_written() {
+    fn a_request_is_read_as_it_was_written() {
         let spending = Spending { tokens: 70_000, money: Money(12) };
         let route = Some(RouteLimit { route: "openai/m-1".to_owned(), most: 3 });
         for ask in [
-            Ask::Thread { offset: 524_288 },
-            Ask::Reserve(Reservation { spending, counted: true, request: 0, route: None }),
-            Ask::Reserve(Reservation { spending, counted: false, request: 2, route }),
-            Ask::Answer { offset: 0, size: 1 },
+            AgentRequest::Thread { offset: 524_288 },
+            AgentRequest::Reserve(Reservation { spending, counted: true, request: 0, route: None }),
+            AgentRequest::Reserve(Reservation { spending, counted: false, request: 2, route }),
+            AgentRequest::Answer { offset: 0, size: 1 },
         ] {
             assert_eq!(read(&message(&ask)), Some(Ok(ask)));
         }
-        let mut odd = message(&Ask::Thread { offset: 0 });
-        odd.headers.as_mut().unwrap().insert(words::OFFSET, "-1");
-        assert_eq!(read(&odd).unwrap().unwrap_err().code, Refused::UNREADABLE);
-        odd.headers.as_mut().unwrap().insert(words::ASK, "everything");
-        assert_eq!(read(&odd).unwrap().unwrap_err().code, Refused::UNREADABLE);
+        let mut odd = message(&AgentRequest::Thread { offset: 0 });
+        odd.headers.as_mut().unwrap().insert(header_names::OFFSET, "-1");
+        assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
+        odd.headers.as_mut().unwrap().insert(header_names::ASK, "everything");
+        assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
         odd.headers = None;
         assert_eq!(read(&odd), None);
     }

@@ -1,7 +1,7 @@
 //! A host far from the pump: takes deliveries of one agent over NATS, hands them to a host in this
 //! process, and says that it lives for as long as it has any (docs/PROTOCOL.md, section 13).
 
-mod relay;
+mod remote_sink;
 
 use std::pin::{Pin, pin};
 use std::str::FromStr;
@@ -21,41 +21,42 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
 use crate::limits;
 use crate::nats::{HeaderMap, Message, Subscriber};
 
-use super::service::{Service, Verb};
-use super::{Error, words};
-pub use relay::Relay;
+use super::service::{Service, ServiceVerb};
+use super::{Error, header_names};
+pub use remote_sink::RemoteSink;
 
 /// Questions of services, each with what it asks.
-type Questions = SelectAll<Pin<Box<dyn Stream<Item = (Verb, Message)> + Send + Sync>>>;
+type ServiceQuestions =
+    SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
 /// One agent's place on NATS.
-pub struct Outpost {
+pub struct RemoteAgentHost {
     listener: ListenerName,
-    relay: Relay,
+    relay: RemoteSink,
     host: Arc<dyn Host>,
     config: Digest,
     service: Service,
     deliveries: Subscriber,
     cancels: Subscriber,
-    questions: Questions,
+    questions: ServiceQuestions,
     /// The how manieth connection they were told on that we are here.
-    told: u64,
+    announced_on: u64,
 }
 
-impl std::fmt::Debug for Outpost {
+impl std::fmt::Debug for RemoteAgentHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "outpost of {}", self.listener)
+        write!(f, "agent host of {}", self.listener)
     }
 }
 
-impl Outpost {
+impl RemoteAgentHost {
     /// Subscribes for `listener`, whose deliveries go to `host`, which reports to `relay`. Only
     /// those of a pump with the same config are taken.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
         config: Digest,
-        relay: Relay,
+        relay: RemoteSink,
         host: Arc<dyn Host>,
     ) -> Result<Self, Error> {
         let service = Service::new(organism, &listener, limits::NATS_LEASE, "agent");
@@ -69,16 +70,26 @@ impl Outpost {
             subscribed.map_err(|error| failed(subject, error.to_string())())
         };
         let cancels = one(relay.subjects().cancels(), None).await?;
-        let mut asked: Vec<Pin<Box<dyn Stream<Item = _> + Send + Sync>>> = Vec::new();
+        let mut streams: Vec<Pin<Box<dyn Stream<Item = _> + Send + Sync>>> = Vec::new();
         for (verb, subject) in service.subjects() {
             let questions = one(subject, None).await?;
-            asked.push(Box::pin(questions.map(move |message| (verb, message))));
+            streams.push(Box::pin(questions.map(move |message| (verb, message))));
         }
         // Last: whoever gets a delivery is there for everything else.
         let deliveries = one(relay.subjects().deliveries(), Some(listener.to_string())).await?;
-        let questions = select_all(asked);
+        let questions = select_all(streams);
         relay.has_arrived().await;
-        Ok(Self { listener, relay, host, config, service, deliveries, cancels, questions, told: 0 })
+        Ok(Self {
+            listener,
+            relay,
+            host,
+            config,
+            service,
+            deliveries,
+            cancels,
+            questions,
+            announced_on: 0,
+        })
     }
 
     /// Serves until `stopped`; then takes nothing more, and returns when what it has is answered.
@@ -175,8 +186,10 @@ impl Outpost {
     }
 
     fn cancel(&self, message: &Message) {
-        let Some(head) = message.headers.as_ref().map(Head) else { return };
-        if let (Ok(call), Ok(attempt)) = (head.parsed(words::CALL), head.parsed(words::ATTEMPT)) {
+        let Some(head) = message.headers.as_ref().map(DeliveryHeaders) else { return };
+        if let (Ok(call), Ok(attempt)) =
+            (head.parsed(header_names::CALL), head.parsed(header_names::ATTEMPT))
+        {
             self.host.cancel(CallId(call), attempt);
         }
     }
@@ -185,7 +198,7 @@ impl Outpost {
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();
-        let is_new = self.told != connection && !is_leaving;
+        let is_new = self.announced_on != connection && !is_leaving;
         if is_new {
             subjects.push(self.relay.subjects().here());
         }
@@ -193,12 +206,12 @@ impl Outpost {
             self.relay.say(subject, lease()).await;
         }
         if is_new {
-            self.told = connection;
+            self.announced_on = connection;
         }
     }
 
     /// Answers what services are asked (ADR-32).
-    async fn explain(&self, verb: Verb, message: Message) {
+    async fn explain(&self, verb: ServiceVerb, message: Message) {
         let Some(reply) = message.reply else { return };
         if !self.relay.subjects().may_ask(&reply) {
             return;
@@ -211,13 +224,13 @@ impl Outpost {
 
 fn lease() -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(words::LEASE, limits::NATS_LEASE.as_secs_f64().to_string());
+    headers.insert(header_names::LEASE, limits::NATS_LEASE.as_secs_f64().to_string());
     headers
 }
 
-struct Head<'h>(&'h HeaderMap);
+struct DeliveryHeaders<'h>(&'h HeaderMap);
 
-impl Head<'_> {
+impl DeliveryHeaders<'_> {
     fn text(&self, name: &'static str) -> Result<&str, String> {
         let value = self.0.get(name).map(|value| value.as_str());
         value.ok_or_else(|| format!("it has no header `{name}`"))
@@ -231,19 +244,19 @@ impl Head<'_> {
 
 /// A delivery without its messages, and the config that it is for.
 fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, String), String> {
-    let head = Head(headers);
-    let seconds: f64 = head.parsed(words::TIMEOUT)?;
-    let attempt: Attempt = head.parsed(words::ATTEMPT)?;
+    let head = DeliveryHeaders(headers);
+    let seconds: f64 = head.parsed(header_names::TIMEOUT)?;
+    let attempt: Attempt = head.parsed(header_names::ATTEMPT)?;
     let delivery = Delivery {
         listener: listener.clone(),
-        call: CallId(head.parsed(words::CALL)?),
-        thread: ThreadId::parse(head.text(words::THREAD)?).map_err(|e| e.to_string())?,
+        call: CallId(head.parsed(header_names::CALL)?),
+        thread: ThreadId::parse(head.text(header_names::THREAD)?).map_err(|e| e.to_string())?,
         attempt,
         messages: Vec::new(),
         fresh: 0,
-        position: Position(head.parsed(words::POSITION)?),
+        position: Position(head.parsed(header_names::POSITION)?),
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
-        trace: headers.get(words::TRACE).and_then(|text| text.as_str().parse().ok()),
+        trace: headers.get(header_names::TRACE).and_then(|text| text.as_str().parse().ok()),
     };
-    Ok((delivery, head.text(words::CONFIG)?.to_owned()))
+    Ok((delivery, head.text(header_names::CONFIG)?.to_owned()))
 }

@@ -12,42 +12,42 @@ use crate::nats::{self, Client, HeaderMap, Link, PublishErrorKind};
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Wire {
+pub struct NatsConnection {
     link: Link,
-    outbox: Mutex<Outbox>,
+    outbox: Mutex<SendQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Outbox {
-    letters: Vec<Letter>,
+struct SendQueue {
+    messages: Vec<OutboundPublish>,
     /// Somebody is at it, and takes what comes meanwhile.
     is_sending: bool,
 }
 
 /// A message that waits to be sent.
-pub(super) struct Letter {
+pub(super) struct OutboundPublish {
     pub subject: String,
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
     /// Told why it was not sent, on the connection's thread.
-    pub unsent: Box<dyn FnOnce(Unsent) + Send>,
+    pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 
 /// Why a message was not sent.
-pub(super) struct Unsent {
+pub(super) struct SendError {
     pub kind: PublishErrorKind,
     pub bytes: usize,
     pub detail: String,
 }
 
-impl std::fmt::Debug for Letter {
+impl std::fmt::Debug for OutboundPublish {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes to {}", self.body.len(), self.subject)
     }
 }
 
-impl Wire {
+impl NatsConnection {
     /// Connects, under a name that the server shows to those who look after it.
     ///
     /// # Errors
@@ -73,40 +73,40 @@ impl Wire {
         self.link.handle()
     }
 
-    pub(super) fn put(&self, letter: Letter) {
-        self.outbox().letters.push(letter);
+    pub(super) fn put(&self, message: OutboundPublish) {
+        self.outbox().messages.push(message);
     }
 
     /// Has everything sent that was put here, in that order.
     pub(super) fn send(self: &Arc<Self>) {
         let mut outbox = self.outbox();
-        if outbox.letters.is_empty() || outbox.is_sending {
+        if outbox.messages.is_empty() || outbox.is_sending {
             return;
         }
         outbox.is_sending = true;
         drop(outbox);
         let wire = Arc::clone(self);
         self.handle().spawn(async move {
-            while let Some(letters) = wire.next() {
-                for letter in letters {
-                    letter.send(wire.client()).await;
+            while let Some(messages) = wire.next() {
+                for message in messages {
+                    message.send(wire.client()).await;
                 }
             }
         });
     }
 
-    fn next(&self) -> Option<Vec<Letter>> {
+    fn next(&self) -> Option<Vec<OutboundPublish>> {
         let mut outbox = self.outbox();
-        outbox.is_sending = !outbox.letters.is_empty();
-        outbox.is_sending.then(|| std::mem::take(&mut outbox.letters))
+        outbox.is_sending = !outbox.messages.is_empty();
+        outbox.is_sending.then(|| std::mem::take(&mut outbox.messages))
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+    fn outbox(&self) -> MutexGuard<'_, SendQueue> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Letter {
+impl OutboundPublish {
     async fn send(self, client: &Client) {
         let Self { subject, reply, headers, body, unsent } = self;
         let bytes = body.len();
@@ -117,7 +117,7 @@ impl Letter {
             None => client.publish_with_headers(subject, headers, body.into()).await,
         };
         if let Err(error) = sent {
-            unsent(Unsent { kind: error.kind(), bytes, detail: error.to_string() });
+            unsent(SendError { kind: error.kind(), bytes, detail: error.to_string() });
         }
     }
 }

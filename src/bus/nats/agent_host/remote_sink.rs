@@ -10,53 +10,53 @@ use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::bus::nats::Subjects;
-use crate::bus::nats::asks::{self, Ask, Refused};
-use crate::bus::nats::words;
+use crate::bus::nats::ListenerSubjects;
+use crate::bus::nats::agent_requests::{self, AgentRequest, RequestRefusal};
+use crate::bus::nats::header_names;
 use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
 use crate::envelope::{Failure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
 
-type Key = (CallId, Attempt);
+type DeliveryKey = (CallId, Attempt);
 
 /// The [`Sink`] of a host elsewhere. Cheap to clone.
 #[derive(Clone)]
-pub struct Relay(Arc<Inner>);
+pub struct RemoteSink(Arc<SharedSink>);
 
-struct Inner {
+struct SharedSink {
     client: Client,
-    subjects: Subjects,
+    subjects: ListenerSubjects,
     runtime: runtime::Handle,
     /// Where the answer of each delivery goes, until it is taken.
-    held: Mutex<HashMap<Key, String>>,
+    held: Mutex<HashMap<DeliveryKey, String>>,
     /// Notified when the last one is.
     idle: Notify,
 }
 
-impl std::fmt::Debug for Relay {
+impl std::fmt::Debug for RemoteSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a relay to {}", self.0.subjects.answers())
     }
 }
 
-impl Relay {
-    /// Over a connection whose inboxes begin as [`Subjects::inbox`] says.
-    pub fn new(client: Client, subjects: Subjects, runtime: runtime::Handle) -> Self {
+impl RemoteSink {
+    /// Over a connection whose inboxes begin as [`ListenerSubjects::inbox`] says.
+    pub fn new(client: Client, subjects: ListenerSubjects, runtime: runtime::Handle) -> Self {
         let (held, idle) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Inner { client, subjects, runtime, held, idle }))
+        Self(Arc::new(SharedSink { client, subjects, runtime, held, idle }))
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.0.client
     }
 
-    pub(super) fn subjects(&self) -> &Subjects {
+    pub(super) fn subjects(&self) -> &ListenerSubjects {
         &self.0.subjects
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Key, String>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<DeliveryKey, String>> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,11 +65,11 @@ impl Relay {
         self.held().values().cloned().collect()
     }
 
-    pub(super) fn hold(&self, key: Key, reply: String) {
+    pub(super) fn hold(&self, key: DeliveryKey, reply: String) {
         self.held().insert(key, reply);
     }
 
-    fn reply(&self, key: Key) -> Option<String> {
+    fn reply(&self, key: DeliveryKey) -> Option<String> {
         self.held().get(&key).cloned()
     }
 
@@ -98,25 +98,31 @@ impl Relay {
         let reply = reply.ok_or_else(|| unread("its delivery is not here any more".to_owned()))?;
         let mut whole = Vec::new();
         loop {
-            let ask = Ask::Thread { offset: whole.len() };
-            let told = self.ask(&reply, &ask, Vec::new()).await;
-            let told = told.map_err(|refused| unread(refused.detail))?;
-            whole.extend_from_slice(&told.payload);
-            let size = told.headers.as_ref().and_then(|headers| headers.get(words::SIZE));
+            let ask = AgentRequest::Thread { offset: whole.len() };
+            let response = self.ask(&reply, &ask, Vec::new()).await;
+            let response = response.map_err(|refused| unread(refused.detail))?;
+            whole.extend_from_slice(&response.payload);
+            let size =
+                response.headers.as_ref().and_then(|headers| headers.get(header_names::SIZE));
             let size: Option<usize> = size.and_then(|size| size.as_str().parse().ok());
             match size {
                 Some(size) if whole.len() == size => return Ok(whole),
-                Some(size) if whole.len() < size && !told.payload.is_empty() => {}
+                Some(size) if whole.len() < size && !response.payload.is_empty() => {}
                 _ => return Err(unread("its parts do not fit together".to_owned())),
             }
         }
     }
 
     /// Asks until it is told, or has waited long enough.
-    async fn ask(&self, reply: &str, ask: &Ask, part: Vec<u8>) -> Result<Message, Refused> {
+    async fn ask(
+        &self,
+        reply: &str,
+        ask: &AgentRequest,
+        part: Vec<u8>,
+    ) -> Result<Message, RequestRefusal> {
         let until = Instant::now() + limits::NATS_ASK_PATIENCE;
         let body = match ask {
-            Ask::Answer { .. } => part,
+            AgentRequest::Answer { .. } => part,
             _ => ask.body(),
         };
         loop {
@@ -124,21 +130,24 @@ impl Relay {
                 .headers(ask.headers())
                 .payload(body.clone().into())
                 .timeout(Some(limits::NATS_ASK_TIMEOUT));
-            let asked = self.0.client.send_request(reply.to_owned(), request);
+            let request = self.0.client.send_request(reply.to_owned(), request);
             // Away for long, a connection takes no more questions: to hand one over may last, too.
-            let Ok(answer) = timeout(2 * limits::NATS_ASK_TIMEOUT, asked).await else {
-                return Err(Refused::new(Refused::LATER, "the connection takes no more questions"));
+            let Ok(answer) = timeout(2 * limits::NATS_ASK_TIMEOUT, request).await else {
+                return Err(RequestRefusal::new(
+                    RequestRefusal::LATER,
+                    "the connection takes no more questions",
+                ));
             };
             let silent = match answer {
-                Ok(told) => match Refused::of(&told) {
-                    None => return Ok(told),
-                    Some(refused) if refused.code != Refused::LATER => return Err(refused),
+                Ok(response) => match RequestRefusal::of(&response) {
+                    None => return Ok(response),
+                    Some(refused) if refused.code != RequestRefusal::LATER => return Err(refused),
                     Some(refused) => refused,
                 },
                 Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                    Refused::new(Refused::LATER, "its pump is gone")
+                    RequestRefusal::new(RequestRefusal::LATER, "its pump is gone")
                 }
-                Err(error) => Refused::new(Refused::LATER, error.to_string()),
+                Err(error) => RequestRefusal::new(RequestRefusal::LATER, error.to_string()),
             };
             if Instant::now() >= until {
                 return Err(silent);
@@ -148,32 +157,34 @@ impl Relay {
     }
 
     /// Has an answer taken, in as many parts as it needs.
-    async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), Refused> {
+    async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), RequestRefusal> {
         let room = self.0.client.max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
         let (most, size) = (limits::NATS_PAGE_BYTES.min(room), whole.len());
         let mut offset = 0;
-        while let Some(part) = asks::part(whole, offset, most).filter(|part| !part.is_empty()) {
-            self.ask(reply, &Ask::Answer { offset, size }, part.to_vec()).await?;
+        while let Some(part) =
+            agent_requests::part(whole, offset, most).filter(|part| !part.is_empty())
+        {
+            self.ask(reply, &AgentRequest::Answer { offset, size }, part.to_vec()).await?;
             offset += part.len();
         }
         Ok(())
     }
 
-    async fn put_answer(&self, key: Key, answer: Result<Outcome, Failure>) {
+    async fn put_answer(&self, key: DeliveryKey, answer: Result<Outcome, Failure>) {
         let Some(reply) = self.reply(key) else { return };
-        let mut whole = asks::write(answer);
+        let mut whole = agent_requests::write(answer);
         if whole.len() > limits::NATS_ANSWER_BYTES_MAX {
             let detail = format!("an answer of {} bytes", whole.len());
-            whole = asks::write(Err(Failure::Garbage { detail }));
+            whole = agent_requests::write(Err(Failure::Garbage { detail }));
         }
         let mut taken = self.answer(&reply, &whole).await;
-        if matches!(&taken, Err(refused) if refused.code == Refused::OUT_OF_ORDER) {
+        if matches!(&taken, Err(refused) if refused.code == RequestRefusal::OUT_OF_ORDER) {
             // A part was asked again that had been taken.
             taken = self.answer(&reply, &whole).await;
         }
         match taken {
             Ok(()) => {}
-            Err(refused) if refused.code == Refused::GONE => {
+            Err(refused) if refused.code == RequestRefusal::GONE => {
                 tracing::info!("an answer came when its attempt was over");
             }
             Err(refused) => {
@@ -188,14 +199,16 @@ impl Relay {
 
     async fn put_reservation(
         &self,
-        key: Key,
-        asked: Reservation,
+        key: DeliveryKey,
+        reservation: Reservation,
     ) -> Option<Result<(), NotReserved>> {
         let reply = self.reply(key)?;
-        match self.ask(&reply, &Ask::Reserve(asked), Vec::new()).await {
+        match self.ask(&reply, &AgentRequest::Reserve(reservation), Vec::new()).await {
             Ok(_) => Some(Ok(())),
-            Err(Refused { code: Refused::SPENT, detail }) => Some(Err(NotReserved::Spent(detail))),
-            Err(Refused { code: Refused::EXHAUSTED, detail }) => {
+            Err(RequestRefusal { code: RequestRefusal::SPENT, detail }) => {
+                Some(Err(NotReserved::Spent(detail)))
+            }
+            Err(RequestRefusal { code: RequestRefusal::EXHAUSTED, detail }) => {
                 Some(Err(NotReserved::Exhausted(detail)))
             }
             Err(refused) => {
@@ -221,7 +234,7 @@ impl Relay {
     }
 }
 
-impl Sink for Relay {
+impl Sink for RemoteSink {
     fn ended(
         &self,
         _: &ListenerName,
@@ -236,7 +249,7 @@ impl Sink for Relay {
     fn heartbeat(&self, _: &ListenerName, call: CallId, attempt: Attempt) {
         let Some(reply) = self.reply((call, attempt)) else { return };
         let mut headers = HeaderMap::new();
-        headers.insert(words::HEARTBEAT, "1");
+        headers.insert(header_names::HEARTBEAT, "1");
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.say(reply, headers).await });
     }
@@ -246,18 +259,18 @@ impl Sink for Relay {
         let reply = held.iter().find(|((of, _), _)| *of == call).map(|(_, reply)| reply.clone());
         let (Some(reply), Ok(state)) = (reply, serde_json::to_string(&state)) else { return };
         let mut headers = HeaderMap::new();
-        headers.insert(words::MODEL_STATE, state);
+        headers.insert(header_names::MODEL_STATE, state);
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.say(reply, headers).await });
     }
 
-    fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
+    fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let (answer, reserved) = oneshot::channel();
         let relay = self.clone();
         self.0.runtime.spawn(async move {
-            if let Some(told) = relay.put_reservation((call, attempt), asked).await {
+            if let Some(response) = relay.put_reservation((call, attempt), reservation).await {
                 // Whoever asked may have been cancelled.
-                answer.send(told).ok();
+                answer.send(response).ok();
             }
         });
         reserved
