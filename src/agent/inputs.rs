@@ -11,10 +11,10 @@ use crate::model::{
 use crate::mutant::mutant;
 use crate::thread::Record;
 
-use super::history::{self, Item, Viewpoint};
-use super::note::PastTurn;
-use super::protocol::show;
-use super::{Memory, RendererVersion};
+use super::history::{self, MemoryItem, Viewpoint};
+use super::protocol::render;
+use super::turn_note::PastTurn;
+use super::{MemoryScope, RendererVersion};
 
 /// Everything that a request is made of, but for the thread and what the turn's note holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct TurnInputs {
     #[serde(rename = "renderer")]
     pub renderer: String,
     #[serde(rename = "memory")]
-    pub memory: Memory,
+    pub memory: MemoryScope,
     /// Whose native calls and results are blocks; of all others they are XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
@@ -83,12 +83,12 @@ impl TurnInputs {
         };
         let mut items = history::of(records, &view).items;
         for item in &mut items {
-            if let Item::Seen(seen) = item {
+            if let MemoryItem::ThreadMessage(seen) = item {
                 seen.left_out |= past.left_out.contains(&seen.message.id);
             }
         }
 
-        let mut messages = show::conversation(&items, self.native.as_deref(), version);
+        let mut messages = render::conversation(&items, self.native.as_deref(), version);
         if let Some(notice) = &past.notice {
             say_last(&mut messages, notice.clone());
         }
@@ -108,14 +108,14 @@ impl TurnInputs {
 
 /// Ends a conversation with words for this turn only.
 pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
-    match messages.last_mut().filter(|said| said.role == ChatRole::User) {
-        Some(said) => said.blocks.push(ChatBlock::Text(notice)),
+    match messages.last_mut().filter(|message| message.role == ChatRole::User) {
+        Some(message) => message.blocks.push(ChatBlock::Text(notice)),
         None => messages.push(ChatMessage::text(ChatRole::User, notice)),
     }
 }
 
 /// What a turn sent, by digest.
-pub(super) struct Sent {
+pub(super) struct SentDigests {
     /// Of the whole request, as it went over the wire.
     pub prompt: Digest,
     /// What was not the thread, to be kept, and its digest.
@@ -123,7 +123,7 @@ pub(super) struct Sent {
     pub inputs: Option<Digest>,
 }
 
-impl Sent {
+impl SentDigests {
     pub fn of(request: &ModelRequest, inputs: &TurnInputs) -> Self {
         if mutant("forget-the-inputs") {
             return Self { prompt: older_digest(request), kept: None, inputs: None };
@@ -146,9 +146,9 @@ pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let one_call = if request.one_call { "one call\0" } else { "" };
     let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
-    for said in &request.messages {
-        parts.extend([said.role.as_str().as_bytes(), b"\0"]);
-        for block in &said.blocks {
+    for message in &request.messages {
+        parts.extend([message.role.as_str().as_bytes(), b"\0"]);
+        for block in &message.blocks {
             let fields: &[&str] = match block {
                 ChatBlock::Text(text) => &[text],
                 ChatBlock::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],

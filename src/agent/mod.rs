@@ -4,23 +4,23 @@
 //! text is read as it streams, and what it wrote goes back as an outcome. `docs/AGENTS.md` tells
 //! it at length. Must not know the pump: an agent meets it as any listener does.
 
-mod guard;
-mod heard;
+mod fit_prompt;
 pub mod history;
 mod inputs;
-mod note;
 pub mod prompt;
 pub mod protocol;
 mod report;
+mod stream_buffer;
 mod turn;
+mod turn_note;
 mod version;
 
-pub use history::History;
+pub use history::ThreadHistory;
 pub use inputs::TurnInputs;
-pub use note::PastTurn;
-pub use prompt::Environment;
+pub use prompt::AgentEnvironment;
 pub use report::{FinalFormat, ReportSchema, ReportSchemaError};
-pub use turn::{Agent, AgentOptions, TurnContext};
+pub use turn::{AgentOptions, ModelAgent, TurnContext};
+pub use turn_note::PastTurn;
 pub use version::RendererVersion;
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub fn attempt_completion() -> PayloadName {
 
 /// How much of a thread an agent is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Memory {
+pub enum MemoryScope {
     /// All of it.
     #[default]
     #[serde(rename = "thread")]
@@ -52,7 +52,7 @@ pub enum Memory {
 
 /// How an agent's actions and its final report are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Transport {
+pub enum ActionTransport {
     /// Everything as XML in the model's text.
     #[default]
     #[serde(rename = "xml")]
@@ -65,7 +65,7 @@ pub enum Transport {
     XmlFinal,
 }
 
-impl Transport {
+impl ActionTransport {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Xml => "xml",

@@ -1,12 +1,12 @@
 //! The system prompt: sections as tags, always in the same order, generated from the config and
 //! the schemas. The same options and the same day give the same bytes.
 
-use super::protocol::{Protocol, teach};
+use super::protocol::{AgentProtocol, prompt_sections};
 
 /// What stands around an agent, as its prompt tells it. Set by the config, recorded with every
 /// turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Environment {
+pub struct AgentEnvironment {
     pub os: String,
     pub shell: String,
     pub runtime: String,
@@ -14,7 +14,7 @@ pub struct Environment {
     pub date: Option<String>,
 }
 
-impl Environment {
+impl AgentEnvironment {
     /// What this process can tell of where it runs.
     pub fn here() -> Self {
         let shell = std::env::var("SHELL").unwrap_or_default();
@@ -26,11 +26,11 @@ impl Environment {
         }
     }
 
-    /// As [`Environment::lines`] wrote it.
+    /// As [`AgentEnvironment::lines`] wrote it.
     pub fn read(lines: &str) -> Self {
         let fact = |name: &str| {
-            let said = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
-            lines.lines().find_map(said)
+            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
+            lines.lines().find_map(value)
         };
         Self {
             os: fact("OS").unwrap_or_default(),
@@ -61,7 +61,11 @@ const STANDARD: [&str; 6] =
 
 /// The prompt of one turn. `sections` are the config's: one that is named like a standard
 /// section replaces its default, or follows what is generated; the others come last.
-pub fn system(protocol: &Protocol, sections: &[(String, String)], environment: &str) -> String {
+pub fn system(
+    protocol: &AgentProtocol,
+    sections: &[(String, String)],
+    environment: &str,
+) -> String {
     let taught = protocol.taught();
     let mut out = String::new();
     for name in STANDARD {
@@ -72,8 +76,8 @@ pub fn system(protocol: &Protocol, sections: &[(String, String)], environment: &
             ("environment", given) => joined(environment, given),
             (_, Some(given)) => given.to_owned(),
             ("identity", None) => format!("You are {}. {}", taught.name, taught.description),
-            ("capabilities", None) => teach::capabilities(taught),
-            (_, None) => teach::RULES.to_owned(),
+            ("capabilities", None) => prompt_sections::capabilities(taught),
+            (_, None) => prompt_sections::RULES.to_owned(),
         };
         section(&mut out, name, &text);
     }

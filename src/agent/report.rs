@@ -79,12 +79,12 @@ impl ReportSchema {
     /// Everything in a report that the schema does not allow, each with its JSON pointer.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
-        let told = errors.map(|error| {
+        let messages = errors.map(|error| {
             let path = error.instance_path().to_string();
             let place = if path.is_empty() { "the report".to_owned() } else { format!("`{path}`") };
             format!("{place}: {error}")
         });
-        told.collect()
+        messages.collect()
     }
 }
 

@@ -15,15 +15,18 @@ use crate::model::tokens::RequestSize;
 use crate::model::{ModelRequest, ModelRoute, ModelTerms, RequestOrigin, SharedModel, ToolChoice};
 use crate::schema::Schemas;
 
-use super::guard::{self, Fitted};
-use super::history::{self, History, Item, Remembered, Viewpoint};
-use super::inputs::{Sent, TurnInputs, older_digest, say_last};
-use super::note::TurnNote;
-use super::prompt::{self, Environment};
-use super::protocol::xml_final::Slots;
-use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, notice, show};
-use super::{FinalFormat, Memory, RendererVersion, Transport};
-use model_call::Answered;
+use super::fit_prompt::{self, FittedRequest};
+use super::history::{self, AgentMemory, MemoryItem, ThreadHistory, Viewpoint};
+use super::inputs::{SentDigests, TurnInputs, older_digest, say_last};
+use super::prompt::{self, AgentEnvironment};
+use super::protocol::xml_final::TurnSlots;
+use super::protocol::{
+    AgentFinals, AgentProtocol, AgentVocabulary, ParsedTurn, PromptInput, TurnAction, notice,
+    render,
+};
+use super::turn_note::TurnNote;
+use super::{ActionTransport, FinalFormat, MemoryScope, RendererVersion};
+use model_call::ModelAnswer;
 pub use model_call::TurnContext;
 
 /// Everything an agent is, but for its model and its journal.
@@ -33,8 +36,8 @@ pub struct AgentOptions {
     /// Of the whole organism: the agent's vocabulary and its peers' descriptions.
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
-    pub transport: Transport,
-    pub memory: Memory,
+    pub transport: ActionTransport,
+    pub memory: MemoryScope,
     /// Model calls in one call.
     pub max_iterations: u32,
     pub final_format: FinalFormat,
@@ -48,7 +51,7 @@ pub struct AgentOptions {
     pub terms: ModelTerms,
     /// Sections of the prompt, in the config's order.
     pub sections: Vec<(String, String)>,
-    pub environment: Environment,
+    pub environment: AgentEnvironment,
     /// In which its prompts are written; turns on record are rendered in their own.
     pub version: RendererVersion,
 }
@@ -59,8 +62,8 @@ impl AgentOptions {
             contract,
             contracts,
             schemas,
-            transport: Transport::default(),
-            memory: Memory::default(),
+            transport: ActionTransport::default(),
+            memory: MemoryScope::default(),
             max_iterations: limits::ITERATIONS_DEFAULT,
             final_format: FinalFormat::default(),
             tool_choice: None,
@@ -68,7 +71,7 @@ impl AgentOptions {
             max_tokens: None,
             terms: ModelTerms::default(),
             sections: Vec::new(),
-            environment: Environment::default(),
+            environment: AgentEnvironment::default(),
             version: RendererVersion::CURRENT,
         }
     }
@@ -76,18 +79,18 @@ impl AgentOptions {
 
 /// An agent, ready to take turns. Cheap to clone; turns of different threads run side by side.
 #[derive(Clone)]
-pub struct Agent {
+pub struct ModelAgent {
     options: Arc<AgentOptions>,
-    protocol: Arc<Protocol>,
+    protocol: Arc<AgentProtocol>,
     model: SharedModel,
-    history: Arc<dyn History>,
+    history: Arc<dyn ThreadHistory>,
 }
 
-impl Agent {
-    pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn History>) -> Self {
-        let lexicon = Lexicon::new(&options.contract, &options.contracts, &options.schemas);
-        let finals = Finals::new(&lexicon, &options.schemas, options.final_format.clone());
-        let taught = Taught {
+impl ModelAgent {
+    pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn ThreadHistory>) -> Self {
+        let lexicon = AgentVocabulary::new(&options.contract, &options.contracts, &options.schemas);
+        let finals = AgentFinals::new(&lexicon, &options.schemas, options.final_format.clone());
+        let taught = PromptInput {
             name: options.contract.name.to_string(),
             description: options.contract.description.clone(),
             lexicon,
@@ -97,19 +100,19 @@ impl Agent {
             transport: options.transport,
             finals,
         };
-        let protocol = Arc::new(Protocol::new(taught, &options.schemas));
+        let protocol = Arc::new(AgentProtocol::new(taught, &options.schemas));
         Self { options: Arc::new(options), protocol, model, history }
     }
 
     /// The same agent with another memory.
     #[must_use]
-    pub fn remembering(&self, history: Arc<dyn History>) -> Self {
+    pub fn remembering(&self, history: Arc<dyn ThreadHistory>) -> Self {
         Self { history, ..self.clone() }
     }
 
     /// The same agent where something else stands around it.
     #[must_use]
-    pub fn within(&self, environment: Environment) -> Self {
+    pub fn within(&self, environment: AgentEnvironment) -> Self {
         let options = AgentOptions { environment, ..(*self.options).clone() };
         Self { options: Arc::new(options), ..self.clone() }
     }
@@ -136,14 +139,14 @@ impl Agent {
         };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let inputs = self.inputs(&rendered, &answered.end.route);
-        let sent = Sent::of(&rendered.request, &inputs);
+        let sent = SentDigests::of(&rendered.request, &inputs);
         let note = self.note(delivery, &rendered, &answered, (&sent, latency_ms));
-        let Answered { reading, end, money, .. } = answered;
+        let ModelAnswer { reading, end, money, .. } = answered;
         let turn = Turn {
             note,
             inputs: sent.kept,
             spent: self.spent(&rendered, &reading),
-            findings: reading.told,
+            findings: reading.feedback,
             broken: reading.broken,
             written: reading.written,
             tokens_in: end.usage.tokens_in,
@@ -156,7 +159,7 @@ impl Agent {
     }
 
     /// What a request to `route` is made of, but for the thread.
-    fn inputs(&self, rendered: &Rendered, route: &ModelRoute) -> TurnInputs {
+    fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
         TurnInputs {
@@ -176,12 +179,12 @@ impl Agent {
     fn note(
         &self,
         delivery: &Delivery,
-        rendered: &Rendered,
-        answered: &Answered,
-        (sent, latency_ms): (&Sent, u64),
+        rendered: &RenderedTurn,
+        answered: &ModelAnswer,
+        (sent, latency_ms): (&SentDigests, u64),
     ) -> String {
-        let Answered { raw, reading, end, money, tries } = answered;
-        let slotted = self.options.transport == Transport::XmlFinal;
+        let ModelAnswer { raw, reading, end, money, tries } = answered;
+        let slotted = self.options.transport == ActionTransport::XmlFinal;
         let terms = &self.options.terms;
         let cost = terms.currency().map(|currency| (*money, currency));
         let note = TurnNote {
@@ -220,9 +223,9 @@ impl Agent {
         Ok(self.render(delivery)?.request)
     }
 
-    /// As [`Agent::rendered`], with what it takes.
+    /// As [`ModelAgent::rendered`], with what it takes.
     pub fn measured(&self, delivery: &Delivery) -> Result<(ModelRequest, RequestSize), Failure> {
-        let Rendered { request, notice, .. } = self.render(delivery)?;
+        let RenderedTurn { request, notice, .. } = self.render(delivery)?;
         let size = self.options.terms.size(&request, notice.as_deref());
         Ok((request, size))
     }
@@ -245,16 +248,16 @@ impl Agent {
         self.options.terms.size(request, notice)
     }
 
-    fn render(&self, delivery: &Delivery) -> Result<Rendered, Failure> {
+    fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, Failure> {
         let mut remembered = self.remember(delivery)?;
         let environment = self.options.environment.lines(remembered.began);
         let (turn, iteration) = (remembered.turns + 1, remembered.iterations + 1);
-        let slots = Slots::of(&delivery.thread, delivery.call, turn);
+        let slots = TurnSlots::of(&delivery.thread, delivery.call, turn);
         let notice = |window_full: bool| {
-            let told = self.options.notice || window_full;
-            let told = told || self.options.transport == Transport::XmlFinal;
-            let stands = notice::Turn { iteration, window_full };
-            told.then(|| self.protocol.notice(&stands, &slots))
+            let is_needed = self.options.notice || window_full;
+            let is_needed = is_needed || self.options.transport == ActionTransport::XmlFinal;
+            let stands = notice::TurnProgress { iteration, window_full };
+            is_needed.then(|| self.protocol.notice(&stands, &slots))
         };
         let name = &self.options.contract.name;
         let origin = RequestOrigin {
@@ -264,13 +267,14 @@ impl Agent {
             trace: delivery.trace,
         };
         let system = prompt::system(&self.protocol, &self.options.sections, &environment);
-        let render = |items: &[Item], window_full: bool| {
+        let render = |items: &[MemoryItem], window_full: bool| {
             let tools = self.protocol.tools(window_full);
             // Some providers refuse native calls and their results where there are no tools.
             let plain = window_full && tools.is_empty();
             let native = self.options.transport.is_native() && !plain;
             let provider = native.then(|| self.model.route().provider);
-            let mut messages = show::conversation(items, provider.as_deref(), self.options.version);
+            let mut messages =
+                render::conversation(items, provider.as_deref(), self.options.version);
             if let Some(notice) = notice(window_full) {
                 say_last(&mut messages, notice);
             }
@@ -285,16 +289,16 @@ impl Agent {
             }
         };
         let (terms, version) = (&self.options.terms, self.options.version);
-        let fitted = guard::fit(&mut remembered.items, name, terms, version, render)?;
-        let Fitted { request, left_out } = fitted;
+        let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, render)?;
+        let FittedRequest { request, left_out } = fitted;
         let notice = notice(!left_out.is_empty());
         let plain = !left_out.is_empty() && request.tools.is_empty();
         let native = self.options.transport.is_native() && !plain;
         let native = native.then(|| self.model.route().provider);
-        Ok(Rendered { request, remembered, environment, notice, slots, native, left_out })
+        Ok(RenderedTurn { request, remembered, environment, notice, slots, native, left_out })
     }
 
-    fn remember(&self, delivery: &Delivery) -> Result<Remembered, Failure> {
+    fn remember(&self, delivery: &Delivery) -> Result<AgentMemory, Failure> {
         let records =
             self.history.records(&delivery.thread, delivery.position).map_err(|error| {
                 Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
@@ -315,13 +319,13 @@ impl Agent {
     }
 
     /// Whether this was the last turn and it did not end the call.
-    fn spent(&self, rendered: &Rendered, reading: &Reading) -> Option<Spent> {
+    fn spent(&self, rendered: &RenderedTurn, reading: &ParsedTurn) -> Option<Spent> {
         let remembered = &rendered.remembered;
         let window_full = !rendered.left_out.is_empty();
         if !window_full && remembered.iterations + 1 < self.options.max_iterations {
             return None;
         }
-        let valid = |action: &&Action| {
+        let valid = |action: &&TurnAction| {
             self.meaning(&action.name).is_some()
                 && self.options.schemas.validate(&action.name, &action.payload).is_ok()
         };
@@ -345,7 +349,7 @@ impl Agent {
     }
 }
 
-impl NativeHandler for Agent {
+impl NativeHandler for ModelAgent {
     async fn handle(
         &self,
         delivery: Delivery,
@@ -356,25 +360,25 @@ impl NativeHandler for Agent {
 }
 
 /// A turn that is about to be taken.
-struct Rendered {
+struct RenderedTurn {
     request: ModelRequest,
-    remembered: Remembered,
+    remembered: AgentMemory,
     environment: String,
     /// What the request says at its end, and no later one does.
     notice: Option<String>,
-    slots: Slots,
+    slots: TurnSlots,
     /// Whose native calls and results are blocks.
     native: Option<String>,
     /// What stubs stand for now and did not before; with any, the turn is the last.
     left_out: Vec<MessageId>,
 }
 
-impl Rendered {
+impl RenderedTurn {
     /// Whether the agent itself wrote something in this call that is part of the request. A turn
     /// whose request was rejected wrote nothing.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
-            Item::Spoken(spoken) => Some(spoken),
+            MemoryItem::ModelText(model_text) => Some(model_text),
             _ => None,
         });
         self.remembered.iterations > 0

@@ -10,7 +10,7 @@ use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::Place;
 use super::tree::{At, Text};
-use super::{Memory, Transport};
+use super::{ActionTransport, MemoryScope};
 use crate::model::ToolChoice;
 
 /// A client, a listener or an agent as it was written.
@@ -69,9 +69,9 @@ pub(super) struct Process {
 /// What only an agent has.
 pub(super) struct Agent {
     pub model: Option<At<Text>>,
-    pub memory: Memory,
+    pub memory: MemoryScope,
     pub max_iterations: u32,
-    pub transport: Transport,
+    pub transport: ActionTransport,
     /// Where `transport` stands, or the agent's name.
     pub transport_place: Place,
     pub final_name: Option<At<Text>>,
@@ -302,7 +302,7 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
     let tool_choice = tool_choice(read, transport);
     let (final_format, final_schema) = final_format(read);
-    let memory = [("thread", Memory::Thread), ("own", Memory::Own)];
+    let memory = [("thread", MemoryScope::Thread), ("own", MemoryScope::Own)];
     let iterations = read.count32("max_iterations", limits::ITERATIONS_CEILING);
     let agent = Agent {
         model: read.required_text("model", "\"one of the models of this file\""),
@@ -335,17 +335,17 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     })
 }
 
-fn transport(read: &mut Reader<'_>) -> Transport {
+fn transport(read: &mut Reader<'_>) -> ActionTransport {
     let words = [
-        ("xml", Transport::Xml),
-        ("native", Transport::Native),
-        ("xml-final", Transport::XmlFinal),
+        ("xml", ActionTransport::Xml),
+        ("native", ActionTransport::Native),
+        ("xml-final", ActionTransport::XmlFinal),
     ];
     read.choice("transport", &words).unwrap_or_default()
 }
 
 /// Sent with native tools only, and never so that the task could not be ended.
-fn tool_choice(read: &mut Reader<'_>, transport: Transport) -> Option<ToolChoice> {
+fn tool_choice(read: &mut Reader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),
         ("required", ToolChoice::Required),
@@ -354,15 +354,15 @@ fn tool_choice(read: &mut Reader<'_>, transport: Transport) -> Option<ToolChoice
     let choice = read.choice("tool_choice", &words)?;
     let place = read.text("tool_choice").map_or_else(|| read.place.clone(), |text| text.place);
     let (message, help) = match (transport, choice) {
-        (Transport::Xml, _) => (
+        (ActionTransport::Xml, _) => (
             "with transport = \"xml\" there are no native tools to choose",
             "leave tool_choice out, or take another transport",
         ),
-        (Transport::XmlFinal, ToolChoice::Required) => (
+        (ActionTransport::XmlFinal, ToolChoice::Required) => (
             "with tool_choice = \"required\" the final report could never be written",
             "write \"auto\", or leave tool_choice out",
         ),
-        (Transport::Native, ToolChoice::None) => (
+        (ActionTransport::Native, ToolChoice::None) => (
             "with tool_choice = \"none\" the agent could do nothing, not even end its task",
             "write \"auto\" or \"required\", or leave tool_choice out",
         ),

@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use crate::agent::{FinalFormat, Memory, Transport};
+pub use crate::agent::{ActionTransport, FinalFormat, MemoryScope};
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::journal::{jetstream, partition_in};
@@ -236,9 +236,9 @@ pub struct AgentSpec {
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "transport")]
-    pub transport: Transport,
+    pub transport: ActionTransport,
     #[serde(rename = "memory")]
-    pub memory: Memory,
+    pub memory: MemoryScope,
     /// Model calls in one call.
     #[serde(rename = "max_iterations")]
     pub max_iterations: u32,

@@ -6,7 +6,7 @@ use crate::contract::Contracts;
 use crate::ids::PayloadName;
 use crate::schema::Schemas;
 
-use super::Transport;
+use super::ActionTransport;
 use super::members::{Agent, Declared};
 use super::problem::{Code, Problem, Problems};
 
@@ -22,7 +22,7 @@ pub(super) fn check(
         if agent.transport.is_native() {
             words(member, agent, contracts, schemas, &mut notes, problems);
         }
-        if agent.transport == Transport::XmlFinal {
+        if agent.transport == ActionTransport::XmlFinal {
             report(member, agent, contracts, schemas, problems);
         }
     }
@@ -42,7 +42,7 @@ fn words(
     let peers = contracts.iter().filter(|peer| contract.peers.contains(&peer.name));
     let mut names: Vec<&PayloadName> = peers.flat_map(|peer| &peer.accepts).collect();
     names.extend(&contract.accepts);
-    if agent.transport == Transport::Native {
+    if agent.transport == ActionTransport::Native {
         names.extend(&contract.replies);
     }
     names.sort();

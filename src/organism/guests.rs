@@ -9,8 +9,8 @@ use super::metered::ModelCounts;
 use super::models::{Made, Models};
 use super::traced::TracedAgent;
 use super::{Error, Hosted};
-use crate::agent::history::told;
-use crate::agent::{Agent, AgentOptions, Environment, History};
+use crate::agent::history::transfer;
+use crate::agent::{AgentEnvironment, AgentOptions, ModelAgent, ThreadHistory};
 use crate::bus::Sink;
 use crate::bus::native::NativeHost;
 use crate::bus::nats::ThreadSource;
@@ -47,18 +47,18 @@ pub(super) fn agents(
 /// What an agent elsewhere is told of its memory.
 pub(super) struct Recounted {
     pub agent: ListenerName,
-    pub history: Arc<dyn History>,
+    pub history: Arc<dyn ThreadHistory>,
 }
 
 impl ThreadSource for Recounted {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         let records = self.history.records(thread, up_to).map_err(|error| error.to_string())?;
-        Ok(told::tell(&records, &self.agent, thread))
+        Ok(transfer::tell(&records, &self.agent, thread))
     }
 }
 
 /// What agents remember: the journal of this config.
-pub(super) fn history(config: &Config) -> Arc<dyn History> {
+pub(super) fn history(config: &Config) -> Arc<dyn ThreadHistory> {
     Arc::new(Journalled { data: config.data.clone(), idle: Mutex::default() })
 }
 
@@ -67,12 +67,12 @@ pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
     made: Made,
-    history: Arc<dyn History>,
-) -> Result<Agent, Error> {
+    history: Arc<dyn ThreadHistory>,
+) -> Result<ModelAgent, Error> {
     let detail = || format!("the agent `{}` has no contract", spec.name);
     let mut options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
     options.terms = made.terms;
-    Ok(Agent::new(options, made.model, history))
+    Ok(ModelAgent::new(options, made.model, history))
 }
 
 fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
@@ -86,7 +86,7 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.tool_choice = spec.tool_choice;
     options.notice = spec.notice;
     options.sections = spec.prompt.clone();
-    options.environment = Environment::here();
+    options.environment = AgentEnvironment::here();
     Some(options)
 }
 
@@ -103,7 +103,7 @@ impl Journalled {
     }
 }
 
-impl History for Journalled {
+impl ThreadHistory for Journalled {
     fn records(&self, _thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
         let idle = self.idle().take();
         let reader = match idle {

@@ -13,8 +13,8 @@ use super::models::Models;
 use super::traced::TracedAgent;
 use super::watcher::{Hosted, Watcher};
 use super::{Error, exporter, farewell, guests, nats_config, tracer, with_core_words};
-use crate::agent::Agent;
-use crate::agent::history::told::Told;
+use crate::agent::ModelAgent;
+use crate::agent::history::transfer::TransferredThread;
 use crate::bus::native::{HandlerContext, NativeHandler, NativeHost};
 use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink};
 use crate::bus::{Delivery, Host, Outcome};
@@ -102,7 +102,7 @@ impl Hosting {
         let (stop, stopped) = watch::channel(false);
         let (mut posts, mut connections) = (Vec::new(), Vec::new());
         for spec in agents {
-            let memory = Arc::new(Told::default());
+            let memory = Arc::new(TransferredThread::default());
             let made = models.named(&spec.model)?;
             let (route, tracer) = (made.model.route(), tracer.clone());
             let agent = guests::agent(&config, spec, made, memory)?;
@@ -192,7 +192,7 @@ fn refuse_without_rights(
 
 /// An agent that is told its memory anew for every turn.
 struct Guest {
-    agent: Agent,
+    agent: ModelAgent,
     relay: RemoteSink,
 }
 
@@ -203,8 +203,8 @@ impl NativeHandler for Guest {
         context: HandlerContext,
     ) -> Result<Outcome, Failure> {
         let told = self.relay.thread(&delivery).await?;
-        let told = Told::read(&told, &delivery.thread).map_err(|error| Failure::Unreachable {
-            detail: format!("the thread cannot be read: {error}"),
+        let told = TransferredThread::read(&told, &delivery.thread).map_err(|error| {
+            Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
         })?;
         let agent = self.agent.remembering(Arc::new(told));
         agent.turn(&delivery, &context).await

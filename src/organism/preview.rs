@@ -8,7 +8,9 @@ use uuid::Uuid;
 
 use super::models::Models;
 use super::{Error, guests, with_core_words};
-use crate::agent::{Agent, Environment, History, PastTurn, RendererVersion, TurnInputs};
+use crate::agent::{
+    AgentEnvironment, ModelAgent, PastTurn, RendererVersion, ThreadHistory, TurnInputs,
+};
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
@@ -81,7 +83,7 @@ pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<
 
 /// An agent as its host makes it, and the delivery of the turn that it would take now.
 pub struct Due {
-    pub agent: Agent,
+    pub agent: ModelAgent,
     pub delivery: Delivery,
 }
 
@@ -110,12 +112,16 @@ fn spec_of<'c>(config: &'c Config, agent: &ListenerName) -> Result<&'c AgentSpec
     spec.ok_or_else(|| unknown_agent(config, agent))
 }
 
-fn made(config: &Config, spec: &AgentSpec, history: Arc<dyn History>) -> Result<Agent, Error> {
+fn made(
+    config: &Config,
+    spec: &AgentSpec,
+    history: Arc<dyn ThreadHistory>,
+) -> Result<ModelAgent, Error> {
     guests::agent(config, spec, Models::of(config)?.named(&spec.model)?, history)
 }
 
 /// A turn that was not taken yet.
-fn rendered(agent: &Agent, delivery: &Delivery) -> Result<Preview, Error> {
+fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<Preview, Error> {
     let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
     let (request, size) = agent.measured(delivery).map_err(failed)?;
     let wire = agent.wire(delivery).map_err(failed)?;
@@ -171,12 +177,12 @@ fn with_todays_config(
     let agent = made(config, spec, guests::history(config))?;
     // It may have been taken on another machine.
     let around = past.environment.as_deref();
-    let agent = around.map_or(agent.clone(), |around| agent.within(Environment::read(around)));
+    let agent = around.map_or(agent.clone(), |around| agent.within(AgentEnvironment::read(around)));
     let agent = agent.in_version(version_of(past)?);
     let delivery = delivery(&past.agent, thread, past.call, past.position);
 
     let preview = rendered(&agent, &delivery)?;
-    let digest = Agent::digest(&preview.request);
+    let digest = ModelAgent::digest(&preview.request);
     if past.prompt.is_some_and(|recorded| recorded != digest) {
         let why = format!(
             "it is from before turns stored what they send, and the config, the schemas or the \
@@ -332,7 +338,7 @@ impl Example {
     }
 }
 
-impl History for Example {
+impl ThreadHistory for Example {
     fn records(&self, _: &ThreadId, _: Position) -> Result<Vec<Record>, journal::Error> {
         Ok(vec![self.record.clone()])
     }

@@ -6,7 +6,7 @@
 
 mod native;
 mod places;
-pub mod told;
+pub mod transfer;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::journal;
 use crate::system;
 use crate::thread::{Fact, Record};
 
-use super::note::{self, PastTurn};
-use super::{Memory, RendererVersion};
+use super::turn_note::{self, PastTurn};
+use super::{MemoryScope, RendererVersion};
 use crate::model::{OwnBlock, ToolCall};
-use native::Outcomes;
+use native::CallOutcomes;
 use places::ActionPlaces;
 
 /// Where an agent's memory comes from: the journal, read up to a position.
-pub trait History: Send + Sync {
+pub trait ThreadHistory: Send + Sync {
     /// Every record, oldest first, up to and with `up_to`, that says something of `thread`;
     /// others of its tree may be among them.
     fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error>;
@@ -38,36 +38,36 @@ pub struct Viewpoint<'a> {
     pub call: CallId,
     /// The position of the delivery.
     pub position: Position,
-    pub memory: Memory,
+    pub memory: MemoryScope,
     pub version: RendererVersion,
 }
 
 /// One thing an agent remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub enum MemoryItem {
     /// A turn of its own.
-    Spoken(Box<Spoken>),
-    Seen(Box<Seen>),
+    ModelText(Box<ModelText>),
+    ThreadMessage(Box<ThreadMessage>),
     /// Something was here that the agent's window no longer holds.
     Cleared,
 }
 
 /// What the model said in a turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Spoken {
+pub struct ModelText {
     /// The `seq` of its record: what tells its calls from those of other turns, since the ids of
     /// providers need not.
     pub turn: u64,
     pub raw: String,
     /// Who answered: its own blocks mean nothing to anybody else.
     pub provider: String,
-    pub calls: Vec<SpokenCall>,
+    pub calls: Vec<ModelTextCall>,
     pub own: Vec<OwnBlock>,
 }
 
 /// A native call, and the payload it was taken for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpokenCall {
+pub struct ModelTextCall {
     pub call: ToolCall,
     /// As recorded; `None` where it was refused.
     pub payload: Option<String>,
@@ -75,9 +75,9 @@ pub struct SpokenCall {
 
 /// A message of the thread, with what it answers where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ThreadMessage {
     pub message: Arc<Message>,
-    pub answers: Option<Answered>,
+    pub answers: Option<AnsweredCall>,
     /// It does not fit the model's context window: a stub stands for it.
     pub left_out: bool,
     /// The native call that this is the result of, by its turn and its place among the turn's
@@ -90,7 +90,7 @@ pub struct Seen {
 
 /// The agent's own call that a message answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnsweredCall {
     pub name: PayloadName,
     /// Several peers were asked at once.
     pub group: bool,
@@ -100,8 +100,8 @@ pub struct Answered {
 
 /// The memory itself, with the counts that bound a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Remembered {
-    pub items: Vec<Item>,
+pub struct AgentMemory {
+    pub items: Vec<MemoryItem>,
     /// Turns the agent took in this thread, also those outside the window.
     pub turns: u32,
     /// Turns it took in this call.
@@ -113,17 +113,17 @@ pub struct Remembered {
 }
 
 /// What `view.agent` remembers of `view.thread`.
-pub fn of(records: &[Record], view: &Viewpoint<'_>) -> Remembered {
-    let mut gathered = Gathered::default();
+pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
+    let mut gathered = ThreadRecords::default();
     for record in records.iter().filter(|record| record.position <= view.position) {
         gathered.read(record, view);
     }
-    let mut remembered = Remembered {
+    let mut remembered = AgentMemory {
         turns: count(gathered.turns.iter().map(|_| ())),
         iterations: count(gathered.turns.iter().filter(|turn| turn.past.call == view.call)),
         acted: gathered.acted,
         began: gathered.began,
-        ..Remembered::default()
+        ..AgentMemory::default()
     };
     let windows = std::mem::take(&mut gathered.windows);
     let mut places = gathered.in_order(view);
@@ -149,7 +149,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
 
 /// The records of a thread, taken apart.
 #[derive(Default)]
-struct Gathered {
+struct ThreadRecords {
     turns: Vec<OwnTurn>,
     seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls by the message that made them.
@@ -169,7 +169,7 @@ struct Gathered {
 struct OwnTurn {
     past: PastTurn,
     seq: u64,
-    outcomes: Outcomes,
+    outcomes: CallOutcomes,
     places: ActionPlaces,
 }
 
@@ -184,7 +184,7 @@ struct OwnCall {
     place: Option<usize>,
 }
 
-impl Gathered {
+impl ThreadRecords {
     fn read(&mut self, record: &Record, view: &Viewpoint<'_>) {
         let turn = record.facts.iter().find_map(|fact| own_turn(fact, record, view));
         for fact in &record.facts {
@@ -217,7 +217,7 @@ impl Gathered {
         view: &Viewpoint<'_>,
     ) {
         // Raw turns are their speaker's: others see the payloads.
-        if is_core(&message.name, note::WORD) {
+        if is_core(&message.name, turn_note::WORD) {
             return;
         }
         let own = message.from == *view.agent;
@@ -247,13 +247,13 @@ impl Gathered {
         {
             self.refusals.insert(message.id, (turn.seq, place));
         }
-        if own || message.to == *view.agent || view.memory == Memory::Thread {
+        if own || message.to == *view.agent || view.memory == MemoryScope::Thread {
             self.seen.push((position, Arc::clone(message)));
         }
     }
 
     /// Everything in the order in which the agent met it.
-    fn in_order(&mut self, view: &Viewpoint<'_>) -> Vec<Place> {
+    fn in_order(&mut self, view: &Viewpoint<'_>) -> Vec<PlacedItem> {
         let mut met: HashMap<CallId, Position> = HashMap::new();
         for turn in self.turns.iter().rev() {
             met.insert(turn.past.call, turn.past.position);
@@ -270,30 +270,36 @@ impl Gathered {
             // A note about one of its calls is shown, but was never delivered.
             let counts = message.to == *view.agent && message.call.is_some();
             let seq = message.seq;
-            let item = PlaceItem::Seen(message);
-            places.push(Place { at, spoken: false, seq, counts, item });
+            let item = PlacedContent::ThreadMessage(message);
+            places.push(PlacedItem { at, is_model_text: false, seq, counts, item });
         }
         for OwnTurn { past, seq, outcomes, .. } in self.turns.drain(..) {
             let PastTurn { position: at, provider, raw, calls, own, .. } = past;
             let calls = outcomes.with_payloads(calls);
-            let item = PlaceItem::Spoken(Box::new(Spoken { turn: seq, raw, provider, calls, own }));
-            places.push(Place { at, spoken: true, seq, counts: true, item });
+            let item = PlacedContent::ModelText(Box::new(ModelText {
+                turn: seq,
+                raw,
+                provider,
+                calls,
+                own,
+            }));
+            places.push(PlacedItem { at, is_model_text: true, seq, counts: true, item });
         }
-        places.sort_by_key(|place| (place.at, place.spoken, place.seq));
+        places.sort_by_key(|place| (place.at, place.is_model_text, place.seq));
         places
     }
 }
 
 fn own_turn(fact: &Fact, record: &Record, view: &Viewpoint<'_>) -> Option<OwnTurn> {
     let Fact::Accepted { message, .. } = fact else { return None };
-    if message.thread != *view.thread || !is_core(&message.name, note::WORD) {
+    if message.thread != *view.thread || !is_core(&message.name, turn_note::WORD) {
         return None;
     }
     let past = PastTurn::read(message.payload.as_str())?;
     if past.agent != *view.agent {
         return None;
     }
-    let outcomes = Outcomes::of(&past.calls, &record.facts, view.agent);
+    let outcomes = CallOutcomes::of(&past.calls, &record.facts, view.agent);
     let places = ActionPlaces::of(&record.facts, view.agent);
     Some(OwnTurn { past, seq: message.seq, outcomes, places })
 }
@@ -303,32 +309,32 @@ pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {
 }
 
 /// Something remembered, and where it stands.
-struct Place {
+struct PlacedItem {
     at: Position,
-    spoken: bool,
+    is_model_text: bool,
     seq: u64,
     /// A window counts it: an own turn, or a message delivered to the agent.
     counts: bool,
-    item: PlaceItem,
+    item: PlacedContent,
 }
 
-impl Place {
+impl PlacedItem {
     fn is_request_of(&self, call: Option<CallId>) -> bool {
         match &self.item {
-            PlaceItem::Seen(message) => call == Some(CallId(message.id)),
-            PlaceItem::Spoken(_) => false,
+            PlacedContent::ThreadMessage(message) => call == Some(CallId(message.id)),
+            PlacedContent::ModelText(_) => false,
         }
     }
 }
 
-enum PlaceItem {
-    Spoken(Box<Spoken>),
-    Seen(Arc<Message>),
+enum PlacedContent {
+    ModelText(Box<ModelText>),
+    ThreadMessage(Arc<Message>),
 }
 
 /// Forgets all but the last `kept` counted things before `before`. The request of the call
 /// `stays` is never forgotten.
-fn clear(places: &mut Vec<Place>, before: u64, kept: u32, stays: Option<CallId>) {
+fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
     for (index, place) in places.iter().enumerate().rev() {
@@ -352,22 +358,23 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32, stays: Option<CallId>)
 
 /// Shows that something is missing: behind the open request where the window begins with it, at
 /// the beginning otherwise.
-fn mark_gap(items: &mut Vec<Item>, call: CallId) {
-    let is_request = |item: &Item| match item {
-        Item::Seen(seen) => CallId(seen.message.id) == call,
-        Item::Spoken(_) | Item::Cleared => false,
+fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
+    let is_request = |item: &MemoryItem| match item {
+        MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,
+        MemoryItem::ModelText(_) | MemoryItem::Cleared => false,
     };
     let at = usize::from(items.first().is_some_and(is_request));
-    items.insert(at, Item::Cleared);
+    items.insert(at, MemoryItem::Cleared);
 }
 
-fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
-    let Gathered { calls, results, refusals, left_out, .. } = gathered;
-    let spoken: HashSet<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
+fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
+    let ThreadRecords { calls, results, refusals, left_out, .. } = gathered;
+    let model_text: HashSet<u64> =
+        places.iter().filter(|p| p.is_model_text).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
-        let in_window = spoken.contains(&call.turn);
-        Some(Answered { name: call.name.clone(), group: call.group, in_window })
+        let in_window = model_text.contains(&call.turn);
+        Some(AnsweredCall { name: call.name.clone(), group: call.group, in_window })
     };
     // The result of a native call, or the answer to what it was taken for.
     let native = |message: &Message| {
@@ -378,7 +385,7 @@ fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
                 (call.turn, call.native?)
             }
         };
-        spoken.contains(&turn).then_some((turn, call))
+        model_text.contains(&turn).then_some((turn, call))
     };
     // An own word is its own result: `recorded`.
     let action = |message: &Message| {
@@ -390,15 +397,21 @@ fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
                 (call.turn, call.place?)
             }
         };
-        spoken.contains(&turn).then_some((turn, place))
+        model_text.contains(&turn).then_some((turn, place))
     };
-    let show = |place: Place| match place.item {
-        PlaceItem::Spoken(spoken) => Item::Spoken(spoken),
-        PlaceItem::Seen(message) => {
+    let show = |place: PlacedItem| match place.item {
+        PlacedContent::ModelText(model_text) => MemoryItem::ModelText(model_text),
+        PlacedContent::ThreadMessage(message) => {
             let (answers, native) = (answered(&message), native(&message));
             let left_out = left_out.contains(&message.id);
             let action = action(&message);
-            Item::Seen(Box::new(Seen { message, answers, left_out, native, action }))
+            MemoryItem::ThreadMessage(Box::new(ThreadMessage {
+                message,
+                answers,
+                left_out,
+                native,
+                action,
+            }))
         }
     };
     places.into_iter().map(show).collect()

@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use super::SpokenCall;
-use crate::agent::protocol::Made;
+use super::ModelTextCall;
+use crate::agent::protocol::ParsedToolCall;
 use crate::envelope::Kind;
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::Fact;
 
 /// What became of the calls of one turn.
 #[derive(Debug, Default)]
-pub(super) struct Outcomes {
+pub(super) struct CallOutcomes {
     /// Of each call, in order.
     payloads: Vec<Option<String>>,
     /// The place of the call that a message of the agent was made by.
@@ -20,16 +20,16 @@ pub(super) struct Outcomes {
     refused: HashMap<MessageId, usize>,
 }
 
-impl Outcomes {
+impl CallOutcomes {
     /// `facts` are those of the turn's record.
-    pub fn of(calls: &[Made], facts: &[Fact], agent: &ListenerName) -> Self {
+    pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {
             return outcomes;
         }
         let mut open: Vec<bool> = vec![true; calls.len()];
         let mut take = |digest: Digest| {
-            let fits = |(call, open): (&Made, &bool)| *open && call.digest == digest;
+            let fits = |(call, open): (&ParsedToolCall, &bool)| *open && call.digest == digest;
             let at = calls.iter().zip(&open).position(fits)?;
             *open.get_mut(at)? = false;
             Some(at)
@@ -76,8 +76,8 @@ impl Outcomes {
         self.refused.get(&message).copied()
     }
 
-    pub fn with_payloads(self, calls: Vec<Made>) -> Vec<SpokenCall> {
+    pub fn with_payloads(self, calls: Vec<ParsedToolCall>) -> Vec<ModelTextCall> {
         let both = calls.into_iter().zip(self.payloads);
-        both.map(|(made, payload)| SpokenCall { call: made.call, payload }).collect()
+        both.map(|(made, payload)| ModelTextCall { call: made.call, payload }).collect()
     }
 }

@@ -32,12 +32,12 @@ pub const FINAL_INVALID: &str = "final-invalid";
 
 /// What an agent may do, for feedback on a turn in which it did nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Choices {
+pub struct AvailableActions {
     pub tools: Vec<String>,
     pub finals: Vec<String>,
 }
 
-impl Choices {
+impl AvailableActions {
     /// Says that there was no action, and how one is written.
     pub fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
         let mut how = Vec::new();

@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 use super::feedback::{
     FINAL_EMPTY, FINAL_FORMAT, FINAL_INVALID, FINAL_NOT_JSON, FINAL_STATUS, FINAL_UNCLOSED,
 };
-use super::read::Action;
-use super::vocabulary::Lexicon;
+use super::parse_turn::TurnAction;
+use super::vocabulary::AgentVocabulary;
 use crate::agent::FinalFormat;
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
@@ -17,26 +17,26 @@ use crate::xml::findings::{Finding, Place};
 
 /// The finals of one agent.
 #[derive(Debug, Clone)]
-pub struct Finals {
+pub struct AgentFinals {
     pub format: FinalFormat,
-    words: Vec<Final>,
+    words: Vec<FinalPayload>,
     schemas: Schemas,
 }
 
 #[derive(Debug, Clone)]
-struct Final {
+struct FinalPayload {
     name: PayloadName,
-    report: Option<Report>,
+    report: Option<ReportPlace>,
 }
 
 /// Where a final payload holds its report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Report {
+enum ReportPlace {
     Content,
     Child(String),
 }
 
-impl Report {
+impl ReportPlace {
     /// The payload's own text, or the one text it must hold; `None` where it takes more than that.
     fn of(description: &Description) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
@@ -64,15 +64,17 @@ impl Report {
     }
 }
 
-impl Finals {
-    pub fn new(lexicon: &Lexicon, schemas: &Schemas, format: FinalFormat) -> Self {
+impl AgentFinals {
+    pub fn new(lexicon: &AgentVocabulary, schemas: &Schemas, format: FinalFormat) -> Self {
         let words = lexicon.finals();
-        let words = words
-            .map(|word| Final { name: word.name.clone(), report: Report::of(&word.description) });
+        let words = words.map(|word| FinalPayload {
+            name: word.name.clone(),
+            report: ReportPlace::of(&word.description),
+        });
         Self { format, words: words.collect(), schemas: schemas.clone() }
     }
 
-    fn report(&self, name: &PayloadName) -> Option<&Report> {
+    fn report(&self, name: &PayloadName) -> Option<&ReportPlace> {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
@@ -123,7 +125,7 @@ impl Finals {
     }
 
     /// The payload that ends the call with this report.
-    pub fn write(&self, report: &str, place: Place) -> Result<Action, Finding> {
+    pub fn write(&self, report: &str, place: Place) -> Result<TurnAction, Finding> {
         let nowhere = || {
             let message = "this agent has no final that takes a report";
             Finding::new(FINAL_INVALID, place.clone(), message)
@@ -132,7 +134,7 @@ impl Finals {
         let key = self.report(name).ok_or_else(nowhere)?.key();
         let arguments = json!({key: report}).to_string();
         match self.schemas.to_xml(name, &arguments) {
-            Ok(xml) => Ok(Action { name: name.clone(), payload: xml.into_bytes() }),
+            Ok(xml) => Ok(TurnAction { name: name.clone(), payload: xml.into_bytes() }),
             Err(found) => {
                 let message = found.first().map_or_else(String::new, |one| one.message.clone());
                 Err(Finding::new(FINAL_INVALID, place, message))
@@ -150,7 +152,7 @@ impl Finals {
         schema
     }
 
-    /// A native call's arguments as the payload holds them: see [`Finals::parameters`].
+    /// A native call's arguments as the payload holds them: see [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let report = self.report(name).filter(|_| self.format.schema().is_some());
         let unpacked = report.and_then(|report| {
@@ -167,7 +169,7 @@ impl Finals {
 
 /// Whether a report written as text alone has its place in such a payload.
 pub fn takes_report(description: &Description) -> bool {
-    Report::of(description).is_some()
+    ReportPlace::of(description).is_some()
 }
 
 /// Success is not for the model to say.

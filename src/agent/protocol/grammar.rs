@@ -5,7 +5,7 @@ use crate::system;
 use crate::xml::extract::{ActionGrammar, ExtractLimits};
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
-use super::vocabulary::Lexicon;
+use super::vocabulary::AgentVocabulary;
 
 /// Tags whose content is reasoning, unless the agent has a payload of that name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
@@ -14,13 +14,13 @@ const RESULT: &str = "tool_result";
 
 /// The words of an agent, before a turn adds slots of its own.
 #[derive(Debug, Clone)]
-pub struct Words {
+pub struct GrammarWords {
     shapes: Shapes,
     reasoning: Vec<String>,
     reserved: Vec<String>,
 }
 
-impl Words {
+impl GrammarWords {
     pub fn grammar(&self) -> ActionGrammar {
         let (reasoning, reserved) = (self.reasoning.clone(), self.reserved.clone());
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
@@ -46,7 +46,7 @@ const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// The words of an agent's vocabulary. What it spawns or sends elsewhere may be written bare
 /// too, so those places hold the words it may address.
-pub fn of(lexicon: &Lexicon, schemas: &Schemas) -> Words {
+pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = Shapes::default();
     let mut addressable = Vec::new();
     for word in lexicon.iter().filter(|word| word.name != system::name("thinking")) {
@@ -64,11 +64,11 @@ pub fn of(lexicon: &Lexicon, schemas: &Schemas) -> Words {
     let taken = |local: &str| lexicon.iter().any(|word| &*word.name.local == local);
     let reasoning = REASONING.into_iter().filter(|name| *name == "thinking" || !taken(name));
     let reasoning = reasoning.map(str::to_owned).collect();
-    Words { shapes, reasoning, reserved: reserved(lexicon, schemas) }
+    GrammarWords { shapes, reasoning, reserved: reserved(lexicon, schemas) }
 }
 
 /// The names only the core may write.
-fn reserved(lexicon: &Lexicon, schemas: &Schemas) -> Vec<String> {
+fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
     let only = core.filter(|name| lexicon.get(name).is_none()).map(|name| name.local.to_string());
     only.chain([RESULT.to_owned()]).collect()

@@ -10,7 +10,7 @@ use crate::xml::findings::Place;
 pub(super) fn in_text(raw: &str, action: &ExtractedAction, payload: &str, offset: usize) -> Place {
     let source = raw.get(action.source.clone()).unwrap_or_default();
     let before = payload.get(..offset).unwrap_or_default();
-    let found = Finder::find(source, &action.element, open_tags(before));
+    let found = ElementFinder::find(source, &action.element, open_tags(before));
     Place::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
 }
 
@@ -24,7 +24,7 @@ fn open_tags(xml: &str) -> usize {
 }
 
 /// Walks an action's elements in the order of its text.
-struct Finder<'s> {
+struct ElementFinder<'s> {
     source: &'s str,
     /// Everything before belongs to elements that were passed.
     at: usize,
@@ -32,7 +32,7 @@ struct Finder<'s> {
     left: usize,
 }
 
-impl<'s> Finder<'s> {
+impl<'s> ElementFinder<'s> {
     fn find(source: &'s str, root: &Element, index: usize) -> Option<usize> {
         let mut finder = Self { source, at: 0, left: index };
         finder.enter(root)

@@ -8,69 +8,69 @@ mod grammar;
 mod locate;
 pub mod native;
 pub mod notice;
-pub mod read;
-pub mod show;
-pub mod teach;
+pub mod parse_turn;
+pub mod prompt_sections;
+pub mod render;
 mod vocabulary;
 mod xml;
 pub mod xml_final;
 
-pub use finals::{Finals, takes_report};
-pub use read::{Action, Made, Reading};
-pub use teach::Taught;
-pub use vocabulary::{Lexicon, Word};
+pub use finals::{AgentFinals, takes_report};
+pub use parse_turn::{ParsedToolCall, ParsedTurn, TurnAction};
+pub use prompt_sections::PromptInput;
+pub use vocabulary::{AgentVocabulary, VocabularyEntry};
 
 use std::sync::Arc;
 
-use crate::agent::Transport;
+use crate::agent::ActionTransport;
 use crate::envelope::{Broken, Rule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
 use crate::xml::extract::{ActionGrammar, Extraction, Extractor};
 use crate::xml::findings::{Finding, Place};
-use feedback::Choices;
-use native::Toolbox;
-use read::Sorted;
-use xml_final::Slots;
+use feedback::AvailableActions;
+use native::NativeTools;
+use parse_turn::ParsedItems;
+use xml_final::TurnSlots;
 
 /// One agent's protocol.
 #[derive(Debug)]
-pub struct Protocol {
-    taught: Taught,
-    words: grammar::Words,
+pub struct AgentProtocol {
+    taught: PromptInput,
+    words: grammar::GrammarWords,
     /// For turns without slots.
     grammar: Arc<ActionGrammar>,
-    tools: Toolbox,
-    choices: Choices,
+    tools: NativeTools,
+    choices: AvailableActions,
     schemas: Schemas,
 }
 
-impl Protocol {
-    pub fn new(taught: Taught, schemas: &Schemas) -> Self {
+impl AgentProtocol {
+    pub fn new(taught: PromptInput, schemas: &Schemas) -> Self {
         let words = grammar::of(&taught.lexicon, schemas);
         let transport = taught.transport;
-        let with_finals = transport == Transport::Native;
-        let none = Lexicon::default();
+        let with_finals = transport == ActionTransport::Native;
+        let none = AgentVocabulary::default();
         let offered = if transport.is_native() { &taught.lexicon } else { &none };
-        let tools = Toolbox::new(offered, schemas, &taught.finals, with_finals, with_finals);
-        let local = |word: &Word| word.name.local.to_string();
+        let tools = NativeTools::new(offered, schemas, &taught.finals, with_finals, with_finals);
+        let local = |word: &VocabularyEntry| word.name.local.to_string();
         let choices = match transport {
-            Transport::Xml => Choices {
+            ActionTransport::Xml => AvailableActions {
                 tools: taught.lexicon.tools().map(local).collect(),
                 finals: taught.lexicon.finals().map(local).collect(),
             },
-            _ => Choices { tools: tools.names(), finals: tools.finals() },
+            _ => AvailableActions { tools: tools.names(), finals: tools.finals() },
         };
         let grammar = Arc::new(words.grammar());
         Self { taught, words, grammar, tools, choices, schemas: schemas.clone() }
     }
 
-    pub fn transport(&self) -> Transport {
+    pub fn transport(&self) -> ActionTransport {
         self.taught.transport
     }
 
-    pub fn taught(&self) -> &Taught {
+    pub fn taught(&self) -> &PromptInput {
         &self.taught
     }
 
@@ -85,7 +85,7 @@ impl Protocol {
     /// The section of the prompt that tells of the tools.
     pub fn tool_calling(&self) -> String {
         match self.taught.transport {
-            Transport::Xml => teach::tool_calling(&self.taught),
+            ActionTransport::Xml => prompt_sections::tool_calling(&self.taught),
             _ => native::teach::tool_calling(&self.taught, &self.tools, &self.schemas),
         }
     }
@@ -93,69 +93,77 @@ impl Protocol {
     /// The section that tells how to answer.
     pub fn response_protocol(&self) -> String {
         match self.taught.transport {
-            Transport::Xml => teach::response_protocol(&self.taught),
+            ActionTransport::Xml => prompt_sections::response_protocol(&self.taught),
             _ => native::teach::response_protocol(&self.taught, &self.tools),
         }
     }
 
     /// What is said once, with one turn, and never shown again.
-    pub fn notice(&self, turn: &notice::Turn, slots: &Slots) -> String {
+    pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.taught, &self.tools, turn, slots)
     }
 
     /// Begins to read a turn.
-    pub fn start(&self, slots: &Slots) -> Started<'_> {
+    pub fn start(&self, slots: &TurnSlots) -> TurnReader<'_> {
         let grammar = match self.taught.transport {
-            Transport::XmlFinal => Arc::new(self.words.with_slots(&slots.names())),
+            ActionTransport::XmlFinal => Arc::new(self.words.with_slots(&slots.names())),
             _ => Arc::clone(&self.grammar),
         };
         let extractor = Extractor::new(Arc::clone(&grammar));
-        Started { protocol: self, grammar, slots: slots.clone(), extractor }
+        TurnReader { protocol: self, grammar, slots: slots.clone(), extractor }
     }
 }
 
 /// A turn that is being read.
-pub struct Started<'p> {
-    protocol: &'p Protocol,
+pub struct TurnReader<'p> {
+    protocol: &'p AgentProtocol,
     grammar: Arc<ActionGrammar>,
-    slots: Slots,
+    slots: TurnSlots,
     extractor: Extractor,
 }
 
-impl Started<'_> {
+impl TurnReader<'_> {
     pub fn push(&mut self, chunk: &str) {
         self.extractor.push(chunk.as_bytes());
     }
 
     /// `raw` is everything that was pushed, `reasoning` what the provider showed of it apart.
-    pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> Reading {
+    pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
         let (tools, finals) = (&protocol.tools, &protocol.taught.finals);
         let extraction = extractor.finish();
-        let mut sorted = Sorted::default();
+        let mut sorted = ParsedItems::default();
         sorted.thought(reasoning);
         let thoughts = sorted.reading.notes.len();
         let mut warnings = Vec::new();
         match protocol.taught.transport {
-            Transport::Xml => {
-                let mut judge = xml::Words { raw, finals };
+            ActionTransport::Xml => {
+                let mut judge = xml::XmlPolicy { raw, finals };
                 extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
                 xml::refuse(&mut sorted, &end.calls);
             }
-            Transport::Native => {
-                let mut judge = native::Words { raw, tools };
+            ActionTransport::Native => {
+                let mut judge = native::NativePolicy { raw, tools };
                 extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
-            Transport::XmlFinal => {
+            ActionTransport::XmlFinal => {
                 let (slots, grammar, stop) = (&slots, &grammar, end.stop);
-                let (mut judge, told) = (
-                    xml_final::Words { raw, slots, grammar, tools, finals, stop, warnings },
+                let (mut judge, feedback_findings) = (
+                    xml_final::XmlFinalPolicy {
+                        raw,
+                        slots,
+                        grammar,
+                        tools,
+                        finals,
+                        stop,
+                        warnings,
+                    },
                     xml_final::strangers(slots, &extraction.unknown_roots, finals),
                 );
                 extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
                 warnings = judge.warnings;
-                sorted.reading.told.extend(told);
+                sorted.reading.feedback.extend(feedback_findings);
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
         }
@@ -164,10 +172,10 @@ impl Started<'_> {
         let mut reading = sorted.finish(&extraction);
         reading.warnings = warnings;
         reading.written = match protocol.taught.transport {
-            Transport::Xml => protocol.written_as_xml(raw, &extraction),
+            ActionTransport::Xml => protocol.written_as_xml(raw, &extraction),
             _ => protocol.called(&reading),
         };
-        if protocol.taught.transport == Transport::XmlFinal {
+        if protocol.taught.transport == ActionTransport::XmlFinal {
             forget_nonce(&mut reading, &slots);
         }
         reading
@@ -175,14 +183,14 @@ impl Started<'_> {
 }
 
 /// What a turn is told is read in the next one, where its nonce counts no more.
-fn forget_nonce(reading: &mut Reading, slots: &Slots) {
+fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
-    for finding in reading.told.iter_mut().chain(broken) {
+    for finding in reading.feedback.iter_mut().chain(broken) {
         finding.message = slots.without_nonce(&finding.message);
     }
 }
 
-impl Protocol {
+impl AgentProtocol {
     /// Where the payloads of a text stand in it: what the schema refuses at the place of its first
     /// mistake, anything else where it begins.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
@@ -197,7 +205,7 @@ impl Protocol {
     }
 
     /// A native call has no place in the text, and is expected as a call.
-    fn called(&self, reading: &Reading) -> Vec<WrittenPayload> {
+    fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
         });
@@ -215,7 +223,7 @@ impl Protocol {
 
     /// Whether a native call that was cut off may be missing: unlike XML in a text, nothing of it
     /// is left to be told of.
-    fn may_lack_a_call(&self, sorted: &Sorted) -> bool {
+    fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.taught.lexicon.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
@@ -225,47 +233,47 @@ impl Protocol {
     /// reasoning.
     fn judge_turn(
         &self,
-        sorted: &mut Sorted,
+        sorted: &mut ParsedItems,
         raw: &str,
         silent: bool,
         stop: StopReason,
         unknown: &[String],
     ) {
-        let mut told: Vec<Finding> = Vec::new();
+        let mut feedback_findings: Vec<Finding> = Vec::new();
         let idle = sorted.reading.actions.is_empty();
         match stop {
             // A broken end says by itself that it was cut.
             StopReason::Length if sorted.is_cut_off(raw) => {}
             StopReason::Length if idle || self.may_lack_a_call(sorted) => {
-                told.push(feedback::truncated(raw));
+                feedback_findings.push(feedback::truncated(raw));
             }
-            StopReason::Refused if idle => told.push(feedback::refused(raw)),
+            StopReason::Refused if idle => feedback_findings.push(feedback::refused(raw)),
             _ => {}
         }
         if sorted.is_idle() && !sorted.noted && (sorted.spoke || silent) {
-            told.push(match self.taught.transport {
-                Transport::Xml => self.choices.no_action(raw, unknown),
-                Transport::Native => {
-                    let finals = teach::name_of_final(&self.choices.finals);
+            feedback_findings.push(match self.taught.transport {
+                ActionTransport::Xml => self.choices.no_action(raw, unknown),
+                ActionTransport::Native => {
+                    let finals = prompt_sections::name_of_final(&self.choices.finals);
                     self.choices.no_call(raw, &format!("end the task with {finals}"))
                 }
-                Transport::XmlFinal => {
+                ActionTransport::XmlFinal => {
                     let how = xml_final::how(&self.taught.finals);
                     self.choices.no_call(raw, &format!("end the task: {how}"))
                 }
             });
         }
         self.explain_unknown_actions(sorted, raw);
-        told.append(&mut sorted.reading.told);
-        sorted.reading.told = told;
+        feedback_findings.append(&mut sorted.reading.feedback);
+        sorted.reading.feedback = feedback_findings;
     }
 
     /// Adds how an action is written to the refusal of the last unknown element, where a turn
     /// holds nothing else: one mistake leaves one text in the history.
-    fn explain_unknown_actions(&self, sorted: &mut Sorted, raw: &str) {
+    fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &Broken| broken.rule() == Rule::UnknownAction;
-        let Reading { actions, broken, .. } = &mut sorted.reading;
-        if self.transport() != Transport::Xml || !actions.is_empty() {
+        let ParsedTurn { actions, broken, .. } = &mut sorted.reading;
+        if self.transport() != ActionTransport::Xml || !actions.is_empty() {
             return;
         }
         if broken.iter().all(is_unknown)

@@ -3,21 +3,26 @@
 
 use std::fmt::Write as _;
 
-use super::native::Toolbox;
-use super::teach::{Taught, name_of_final};
-use super::xml_final::Slots;
-use crate::agent::Transport;
+use super::native::NativeTools;
+use super::prompt_sections::{PromptInput, name_of_final};
+use super::xml_final::TurnSlots;
+use crate::agent::ActionTransport;
 
 /// Where a turn stands in its call.
 #[derive(Debug, Clone, Copy)]
-pub struct Turn {
+pub struct TurnProgress {
     /// From 1.
     pub iteration: u32,
     /// The context window is full, and no turn comes after this.
     pub window_full: bool,
 }
 
-pub fn write(taught: &Taught, tools: &Toolbox, turn: &Turn, slots: &Slots) -> String {
+pub fn write(
+    taught: &PromptInput,
+    tools: &NativeTools,
+    turn: &TurnProgress,
+    slots: &TurnSlots,
+) -> String {
     let (iteration, most) = (turn.iteration, taught.max_iterations);
     let mut out = format!("<notice>\nTurn {iteration} of {most} for this task.");
     if turn.window_full {
@@ -29,10 +34,10 @@ pub fn write(taught: &Taught, tools: &Toolbox, turn: &Turn, slots: &Slots) -> St
         out.push_str(" It is the last: only what ends the task counts.");
     }
     out.push('\n');
-    let local = |word: &super::Word| word.name.local.to_string();
+    let local = |word: &super::VocabularyEntry| word.name.local.to_string();
     match taught.transport {
         _ if turn.window_full => {}
-        Transport::Xml => {
+        ActionTransport::Xml => {
             let names: Vec<String> = taught.lexicon.tools().map(local).collect();
             if !names.is_empty() {
                 let _ = writeln!(out, "Tools, written as XML: {}.", names.join(", "));
@@ -48,7 +53,7 @@ pub fn write(taught: &Taught, tools: &Toolbox, turn: &Turn, slots: &Slots) -> St
     let format = &taught.finals.format;
     let words = format.words();
     let _ = match taught.transport {
-        Transport::XmlFinal => {
+        ActionTransport::XmlFinal => {
             writeln!(out, "To end the task, in {words}: {}", slots.example(format))
         }
         _ => {

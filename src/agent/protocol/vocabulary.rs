@@ -7,7 +7,7 @@ use crate::system::{self, NOTES, Primitive};
 
 /// One payload name of the vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub struct VocabularyEntry {
     pub name: PayloadName,
     pub meaning: Meaning,
     /// Who answers it, each with its description.
@@ -19,11 +19,11 @@ pub struct Word {
 
 /// An agent's vocabulary: its peers' words in config order, its own, its finals, the core's.
 #[derive(Debug, Clone, Default)]
-pub struct Lexicon {
-    words: Vec<Word>,
+pub struct AgentVocabulary {
+    words: Vec<VocabularyEntry>,
 }
 
-impl Lexicon {
+impl AgentVocabulary {
     pub fn new(contract: &Contract, contracts: &Contracts, schemas: &Schemas) -> Self {
         let mut names: Vec<PayloadName> = Vec::new();
         let peers = contracts.iter().filter(|peer| contract.peers.contains(&peer.name));
@@ -46,36 +46,36 @@ impl Lexicon {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Word> {
+    pub fn iter(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter()
     }
 
-    pub fn get(&self, name: &PayloadName) -> Option<&Word> {
+    pub fn get(&self, name: &PayloadName) -> Option<&VocabularyEntry> {
         self.words.iter().find(|word| word.name == *name)
     }
 
     /// What its peers answer.
-    pub fn tools(&self) -> impl Iterator<Item = &Word> {
+    pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| matches!(word.meaning, Meaning::Call { .. }))
     }
 
     /// What it continues its own call with.
-    pub fn own(&self) -> impl Iterator<Item = &Word> {
+    pub fn own(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Own)
     }
 
     /// What ends its call.
-    pub fn finals(&self) -> impl Iterator<Item = &Word> {
+    pub fn finals(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
     /// Whether a word may stand in a thread of its own: the agent's or a peer's.
-    pub fn is_addressable(&self, word: &Word) -> bool {
+    pub fn is_addressable(&self, word: &VocabularyEntry) -> bool {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
     /// The word to show in examples of other threads.
-    pub fn addressable(&self) -> Option<&Word> {
+    pub fn addressable(&self) -> Option<&VocabularyEntry> {
         self.own().next().or_else(|| self.tools().next())
     }
 
@@ -89,7 +89,7 @@ fn described(
     meaning: Meaning,
     contracts: &Contracts,
     schemas: &Schemas,
-) -> Word {
+) -> VocabularyEntry {
     let peers = match &meaning {
         Meaning::Call { peers, .. } => peers
             .iter()
@@ -103,7 +103,7 @@ fn described(
     let description = schemas.describe(&name);
     let example = schemas.example(&name).map(|example| bare(&example));
     let example = example.unwrap_or_else(|| format!("<{}/>", name.local));
-    Word { name, meaning, peers, description, example }
+    VocabularyEntry { name, meaning, peers, description, example }
 }
 
 /// An example as an agent may write it: without the root's default namespace, where that is the

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::agent::heard::{self, Heard};
-use crate::agent::protocol::{Reading, Started, feedback};
+use crate::agent::protocol::{ParsedTurn, TurnReader, feedback};
+use crate::agent::stream_buffer::{self, AnswerBuffer};
 use crate::bus::ModelState;
 use crate::bus::native::HandlerContext;
 use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
@@ -16,14 +16,14 @@ use crate::model::{
 };
 use crate::mutant::mutant;
 
-use super::{Agent, Rendered};
+use super::{ModelAgent, RenderedTurn};
 
 /// What a turn needs of the place where it is taken.
 pub trait TurnContext: Sync {
     /// Reserves what the model call may take with its next request. `None`: the pump has stopped.
     fn reserve(
         &self,
-        asked: Reservation,
+        reservation: Reservation,
     ) -> impl Future<Output = Option<Result<(), NotReserved>>> + Send;
 
     /// Returns when nobody wants the outcome any more.
@@ -39,8 +39,8 @@ pub trait TurnContext: Sync {
 }
 
 impl TurnContext for HandlerContext {
-    async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
-        Self::reserve(self, asked).await
+    async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
+        Self::reserve(self, reservation).await
     }
 
     async fn cancelled(&self) {
@@ -57,9 +57,9 @@ impl TurnContext for HandlerContext {
 }
 
 /// A model's text, what was read in it, how it ended, and what all its requests cost.
-pub(super) struct Answered {
+pub(super) struct ModelAnswer {
     pub raw: String,
-    pub reading: Reading,
+    pub reading: ParsedTurn,
     pub end: StreamEnd,
     pub money: Money,
     /// Requests that failed before it.
@@ -67,7 +67,7 @@ pub(super) struct Answered {
 }
 
 /// A call that came to no answer, and what its requests took.
-pub(super) struct Broken {
+pub(super) struct FailedCall {
     /// `None` where its caller no longer wanted it.
     error: Option<Error>,
     usage: Option<TokenUsage>,
@@ -76,22 +76,22 @@ pub(super) struct Broken {
 }
 
 /// The requests of one model call, each admitted before it leaves.
-struct Requests<'a, C> {
+struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
-    heard: Mutex<Heard>,
+    buffer: Mutex<AnswerBuffer>,
     /// Requests so far.
     count: AtomicU32,
 }
 
 /// Reports progress, but not with every piece of an answer.
-struct Progress {
+struct ProgressReporter {
     interval: Duration,
     reported: Instant,
 }
 
-impl Progress {
+impl ProgressReporter {
     fn new(timeout: Duration) -> Self {
         let interval = limits::PROGRESS_INTERVAL.min(timeout / 8);
         Self { interval, reported: Instant::now() }
@@ -107,15 +107,15 @@ impl Progress {
     }
 }
 
-impl<C: TurnContext> Requests<'_, C> {
+impl<C: TurnContext> AdmittedRequests<'_, C> {
     /// Held for as long as it takes to keep a piece; never across an await.
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What failed requests took.
     fn lost(&self) -> Spending {
-        let lost = self.heard().lost(self.terms, self.request);
+        let lost = self.buffer().lost(self.terms, self.request);
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
@@ -140,13 +140,13 @@ impl<C: TurnContext> Requests<'_, C> {
     }
 }
 
-impl<C: TurnContext> CallAdmission for Requests<'_, C> {
+impl<C: TurnContext> CallAdmission for AdmittedRequests<'_, C> {
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a> {
         Box::pin(async move {
             match self.reserve(RouteLimit { route: name, most }).await {
                 Some(Ok(())) => {
                     self.context.model_state(ModelState::Requested(route.to_string()));
-                    self.heard().begin(route);
+                    self.buffer().begin(route);
                     Ok(())
                 }
                 Some(Err(NotReserved::Spent(detail))) => Err(Error::NoBudget { detail }),
@@ -157,29 +157,29 @@ impl<C: TurnContext> CallAdmission for Requests<'_, C> {
     }
 }
 
-impl Agent {
+impl ModelAgent {
     /// Reads the text as it streams. Ends the stream at once where nobody wants the outcome.
     pub(super) async fn call(
         &self,
-        rendered: &Rendered,
+        rendered: &RenderedTurn,
         context: &impl TurnContext,
         timeout: Duration,
-    ) -> Result<Answered, Broken> {
+    ) -> Result<ModelAnswer, FailedCall> {
         let (terms, request) = (&self.options.terms, &rendered.request);
-        let (heard, count) = (Mutex::default(), AtomicU32::default());
-        let requests = Requests { context, terms, request, heard, count };
+        let (buffer, count) = (Mutex::default(), AtomicU32::default());
+        let requests = AdmittedRequests { context, terms, request, buffer, count };
         let mut reading = self.protocol.start(&rendered.slots);
-        let mut progress = Progress::new(timeout);
+        let mut progress = ProgressReporter::new(timeout);
         let mut on_chunk = |chunk: AnswerChunk<'_>| {
             progress.take(&chunk, context);
-            let mut heard = requests.heard();
-            if let Some(state) = heard.changed_state(&chunk) {
+            let mut buffer = requests.buffer();
+            if let Some(state) = buffer.changed_state(&chunk) {
                 context.model_state(state);
             }
-            heard.keep(chunk);
+            buffer.keep(chunk);
             if matches!(chunk, AnswerChunk::Restart) {
                 reading = self.protocol.start(&rendered.slots);
-            } else if let Some(text) = heard.unread(limits::READ_AT_ONCE_BYTES) {
+            } else if let Some(text) = buffer.unread(limits::READ_AT_ONCE_BYTES) {
                 reading.push(text);
             }
         };
@@ -192,48 +192,48 @@ impl Agent {
         };
 
         context.model_state(ModelState::Ended);
-        let mut heard = requests.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = requests.buffer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let error = match called {
             Some(Ok(end)) => {
-                if let Some(text) = heard.unread(1) {
+                if let Some(text) = buffer.unread(1) {
                     reading.push(text);
                 }
-                return self.answered(rendered, heard, reading, end);
+                return self.answered(rendered, buffer, reading, end);
             }
             Some(Err(error)) => Some(error),
             None => None,
         };
         match &error {
-            Some(error) => heard.fail(error),
-            None => heard.cancel(),
+            Some(error) => buffer.fail(error),
+            None => buffer.cancel(),
         }
-        let (usage, money) = heard.lost(terms, request).unzip();
-        let (money, tries) = (money.unwrap_or_default(), heard.tries());
-        Err(Broken { error, usage, money, tries })
+        let (usage, money) = buffer.lost(terms, request).unzip();
+        let (money, tries) = (money.unwrap_or_default(), buffer.tries());
+        Err(FailedCall { error, usage, money, tries })
     }
 
     /// The answer is complete. Failed requests before it are charged with it.
     fn answered(
         &self,
-        rendered: &Rendered,
-        heard: Heard,
-        reading: Started<'_>,
+        rendered: &RenderedTurn,
+        buffer: AnswerBuffer,
+        reading: TurnReader<'_>,
         mut end: StreamEnd,
-    ) -> Result<Answered, Broken> {
+    ) -> Result<ModelAnswer, FailedCall> {
         let terms = &self.options.terms;
         let mut money = terms.cost(&end.route, &end.usage);
-        if let Some((usage, lost)) = heard.lost(terms, &rendered.request) {
+        if let Some((usage, lost)) = buffer.lost(terms, &rendered.request) {
             end.usage = end.usage.and(Some(usage));
             money = money.plus(lost);
         }
-        if heard.is_too_long {
+        if buffer.is_too_long {
             let error = Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
-            let (error, usage, tries) = (Some(error), Some(end.usage), heard.tries());
-            return Err(Broken { error, usage, money, tries });
+            let (error, usage, tries) = (Some(error), Some(end.usage), buffer.tries());
+            return Err(FailedCall { error, usage, money, tries });
         }
-        let reading = reading.finish(&heard.raw, &heard.thoughts, &end);
-        let tries = heard.tries();
-        Ok(Answered { raw: heard.raw, reading, end, money, tries })
+        let reading = reading.finish(&buffer.raw, &buffer.thoughts, &end);
+        let tries = buffer.tries();
+        Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
     /// A request that no provider would take is a turn in which nothing was done, and the agent gets
@@ -241,9 +241,9 @@ impl Agent {
     /// Any other error fails the attempt.
     pub(super) fn rejected(
         &self,
-        rendered: &Rendered,
-        broken: Broken,
-    ) -> Result<Answered, Failure> {
+        rendered: &RenderedTurn,
+        broken: FailedCall,
+    ) -> Result<ModelAnswer, Failure> {
         let message = broken.error.as_ref().and_then(Error::feedback);
         let message = message.filter(|_| rendered.is_of_own_making());
         let Some(message) = message else { return Err(failure(broken)) };
@@ -252,10 +252,10 @@ impl Agent {
         let (calls, own, model) = (Vec::new(), Vec::new(), None);
         let end = StreamEnd { stop, usage, calls, own, route: self.model.route(), model };
         let finding = feedback::rejected(message);
-        let (findings, told) = (vec![finding.clone()], vec![finding]);
-        let reading = Reading { findings, told, ..Reading::default() };
+        let (findings, feedback) = (vec![finding.clone()], vec![finding]);
+        let reading = ParsedTurn { findings, feedback, ..ParsedTurn::default() };
         let (money, tries) = (broken.money, broken.tries);
-        Ok(Answered { raw: String::new(), reading, end, money, tries })
+        Ok(ModelAnswer { raw: String::new(), reading, end, money, tries })
     }
 }
 
@@ -263,12 +263,12 @@ fn spending(usage: &TokenUsage, money: Money) -> Spending {
     Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
 }
 
-fn failure(broken: Broken) -> Failure {
-    let Broken { error, usage, money, tries } = broken;
+fn failure(broken: FailedCall) -> Failure {
+    let FailedCall { error, usage, money, tries } = broken;
     let spent = spending(&usage.unwrap_or_default(), money);
     let Some(error) = error else {
         let detail = "its caller no longer wants the answer: the model's stream was closed";
-        let (reason, detail) = (heard::CANCELLED.to_owned(), detail.to_owned());
+        let (reason, detail) = (stream_buffer::CANCELLED.to_owned(), detail.to_owned());
         return Failure::Model { reason, detail, spent, passing: false, tries };
     };
     match error.cause() {

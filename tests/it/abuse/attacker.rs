@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use organism::agent::Transport;
+use organism::agent::ActionTransport;
 use organism::bus::Delivery;
 use organism::ids::{ListenerName, MessageId, Position};
 use organism::journal::sqlite::Reader;
@@ -177,7 +177,7 @@ async fn keep_asking(stage: &Stage, attacker: &Attacker, turns: usize) {
     }
 }
 
-async fn campaign(transport: Transport, seed: u64) {
+async fn campaign(transport: ActionTransport, seed: u64) {
     let mut campaign = Campaign::new(format!("an attacker, {}", transport.as_str()));
     let turns = size(334, 3_334);
     let attacker = Attacker::start(transport, seed).await;
@@ -214,17 +214,17 @@ async fn campaign(transport: Transport, seed: u64) {
 // T1 T8 T14 A13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_does_its_worst_in_xml_does_nothing_it_may_not_and_hears_why() {
-    campaign(Transport::Xml, 1).await;
+    campaign(ActionTransport::Xml, 1).await;
 }
 
 // F2 F3 F8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_does_its_worst_in_native_calls_does_nothing_it_may_not_and_hears_why() {
-    campaign(Transport::Native, 2).await;
+    campaign(ActionTransport::Native, 2).await;
 }
 
 // F2 F10 F11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_does_its_worst_in_both_does_nothing_it_may_not_and_hears_why() {
-    campaign(Transport::XmlFinal, 3).await;
+    campaign(ActionTransport::XmlFinal, 3).await;
 }

@@ -3,8 +3,8 @@
 //! words, and never anything else's.
 
 use organism::agent::history::{self, Viewpoint};
-use organism::agent::protocol::show;
-use organism::agent::{Memory, RendererVersion};
+use organism::agent::protocol::render;
+use organism::agent::{MemoryScope, RendererVersion};
 use organism::envelope::{self, Kind};
 use organism::ids::CallId;
 use organism::model::ChatRole;
@@ -240,9 +240,9 @@ fn shown_as_system(
     let agent = name("mind");
     let position = records.last().unwrap().position;
     let tree: Vec<Record> = records.iter().filter(|r| r.tree == *thread).cloned().collect();
-    let (memory, version) = (Memory::Thread, RendererVersion::CURRENT);
+    let (memory, version) = (MemoryScope::Thread, RendererVersion::CURRENT);
     let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
-    let said = show::conversation(&history::of(&tree, &view).items, None, version);
+    let said = render::conversation(&history::of(&tree, &view).items, None, version);
     let heard = said.iter().filter(|said| said.role == ChatRole::User);
     let blocks = heard.flat_map(|said| said.texts()).flat_map(|text| text.split("\n\n"));
     let (mut seen, mut wrong) = (0, Vec::new());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use expect_test::expect;
-use organism::agent::{self, Agent, AgentOptions};
+use organism::agent::{self, AgentOptions, ModelAgent};
 use organism::contract::{Contract, Contracts, Role};
 use organism::envelope::Kind;
 use organism::ids::PayloadName;
@@ -71,7 +71,7 @@ fn played(labels: &str, turn: u32) -> String {
     }
     let mut delivery = delivery(&story, call);
     delivery.thread = thread(&place);
-    let agent = Agent::new(options, model, Arc::new(story));
+    let agent = ModelAgent::new(options, model, Arc::new(story));
     let outcome = take(&agent, &delivery).unwrap();
     let mut out = Vec::new();
     for payload in payloads(&outcome) {

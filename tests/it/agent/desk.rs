@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use organism::agent::{self, Agent, AgentOptions, Environment, TurnContext};
+use organism::agent::{self, AgentEnvironment, AgentOptions, ModelAgent, TurnContext};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::{Contract, Contracts, Role};
 use organism::envelope::{Failure, Kind, NotReserved, Reservation};
@@ -61,7 +61,7 @@ pub fn contracts() -> Arc<Contracts> {
 pub fn options() -> AgentOptions {
     let contracts = contracts();
     let contract = contracts.get(&listener("researcher")).unwrap().clone();
-    let environment = Environment {
+    let environment = AgentEnvironment {
         os: "linux".to_owned(),
         shell: "bash".to_owned(),
         runtime: "organism 0.1.0".to_owned(),
@@ -116,7 +116,7 @@ impl TurnContext for Alone {
     fn progress(&self) {}
 }
 
-pub fn take(agent: &Agent, delivery: &Delivery) -> Result<Outcome, Failure> {
+pub fn take(agent: &ModelAgent, delivery: &Delivery) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(agent.turn(delivery, &Alone))
 }
@@ -124,7 +124,7 @@ pub fn take(agent: &Agent, delivery: &Delivery) -> Result<Outcome, Failure> {
 /// What the first turn of a call comes to when the model says `raw`.
 pub fn turn(raw: &str) -> Outcome {
     let (story, call) = asked();
-    let agent = Agent::new(options(), says(1, raw, "normal"), Arc::new(story.clone()));
+    let agent = ModelAgent::new(options(), says(1, raw, "normal"), Arc::new(story.clone()));
     take(&agent, &delivery(&story, call)).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use organism::agent::{Agent, Transport};
+use organism::agent::{ActionTransport, ModelAgent};
 use organism::contract::{Contract, Contracts};
 use organism::model::StopReason;
 use organism::pump::gate::Gate;
@@ -17,7 +17,7 @@ use super::stage::{Stage, researcher};
 use super::story::listener;
 
 /// What the model is told after a turn, and what stands on record of it.
-fn told(transport: Transport, turn: Reply) -> (String, String) {
+fn told(transport: ActionTransport, turn: Reply) -> (String, String) {
     let (mut stage, model) =
         Stage::new(transport, vec![Says::Exactly(turn), Says::Ends("it is done")]);
     stage.ask();
@@ -38,26 +38,26 @@ fn refusals(transcript: &str) -> (Vec<String>, usize) {
 fn a_refusal_by_the_schema_names_its_place_in_the_models_own_text() {
     let turn =
         "First\n<search>\n  <query>a < b</query>\n    <allow_tests>maybe</allow_tests>\n</search>";
-    let (text, _) = told(Transport::Xml, reply(turn));
+    let (text, _) = told(ActionTransport::Xml, reply(turn));
     assert!(text.contains("(line 4, column 5)"), "{text}");
 
     let turn = "<thinking>so</thinking>\n  <search><path>src</path></search>";
-    let (text, _) = told(Transport::Xml, reply(turn));
+    let (text, _) = told(ActionTransport::Xml, reply(turn));
     assert!(text.contains("(line 2, column 3)"), "{text}");
 
     let turn = "\n<search>\n<allow_tests>maybe</allow_tests>\n<query/></search>";
-    let (text, _) = told(Transport::Xml, reply(turn));
+    let (text, _) = told(ActionTransport::Xml, reply(turn));
     assert!(text.contains("(line 3, column 1)") && !text.contains("at line"), "{text}");
 
     let turn = reply("").call("extract", r#"{"file_path":"a","line":0}"#);
-    let (text, _) = told(Transport::Native, turn);
+    let (text, _) = told(ActionTransport::Native, turn);
     assert!(text.contains("schema-invalid") && !text.contains("(line"), "{text}");
 }
 
 // T14
 #[test]
 fn a_missing_parameter_is_named_as_the_required_one() {
-    let (text, _) = told(Transport::Xml, reply("<search><path>src</path></search>"));
+    let (text, _) = told(ActionTransport::Xml, reply("<search><path>src</path></search>"));
     assert!(text.contains("`query` is required"), "{text}");
     assert!(!text.contains("`allow_tests` is required"), "{text}");
 }
@@ -66,10 +66,11 @@ fn a_missing_parameter_is_named_as_the_required_one() {
 #[test]
 fn an_excess_action_is_told_how_many_are_allowed() {
     for (allowed, said) in [(1, "exactly one action"), (2, "at most 2 actions")] {
-        let mut options = researcher(Transport::Xml);
+        let mut options = researcher(ActionTransport::Xml);
         options.contract.actions_per_turn = allowed;
         let turn = reply("<query>1</query><query>2</query><query>3</query>");
-        let model = Scripted::new(Transport::Xml, vec![Says::Exactly(turn), Says::Ends("done")]);
+        let model =
+            Scripted::new(ActionTransport::Xml, vec![Says::Exactly(turn), Says::Ends("done")]);
         let mut stage = Stage::with(options, model.clone());
         stage.ask();
         let heard = model.heard();
@@ -81,7 +82,7 @@ fn an_excess_action_is_told_how_many_are_allowed() {
 // T9
 #[test]
 fn what_a_refusal_expects_is_taken_when_it_is_sent_back() {
-    let options = researcher(Transport::Xml);
+    let options = researcher(ActionTransport::Xml);
     let contracts: Arc<Contracts> = options.contracts.clone();
     let gate = Gate::new(contracts.clone(), schemas());
     let agent = listener("researcher");
@@ -106,10 +107,10 @@ fn what_a_refusal_expects_is_taken_when_it_is_sent_back() {
 #[test]
 fn a_native_call_is_expected_as_a_native_call() {
     let turn = reply("").call("extract", r#"{"file_path":"a","line":0}"#);
-    let (text, _) = told(Transport::Native, turn);
+    let (text, _) = told(ActionTransport::Native, turn);
     let (_, expected) = text.split_once("Expected: extract(").expect("an example of the call");
     let arguments = expected.split_once("})").unwrap().0.to_owned() + "}";
-    let (_, transcript) = told(Transport::Native, reply("").call("extract", &arguments));
+    let (_, transcript) = told(ActionTransport::Native, reply("").call("extract", &arguments));
     assert_eq!(refusals(&transcript), (Vec::new(), 0), "{arguments}");
 }
 
@@ -118,7 +119,7 @@ fn a_native_call_is_expected_as_a_native_call() {
 fn a_hint_of_a_slot_does_not_name_the_nonce_of_the_past_turn() {
     let turn = reply("<NONCE-FINALE format=\"text\">x</NONCE-FINALE>");
     let (mut stage, model) =
-        Stage::new(Transport::XmlFinal, vec![Says::Exactly(turn), Says::Ends("done")]);
+        Stage::new(ActionTransport::XmlFinal, vec![Says::Exactly(turn), Says::Ends("done")]);
     stage.ask();
     let heard = model.heard();
     let past = nonce(&heard[0]).unwrap();
@@ -144,16 +145,16 @@ fn the_same_mistake_has_the_same_class_on_each_transport() {
         ),
     ];
     for (xml, json) in mistakes {
-        let (_, in_text) = told(Transport::Xml, reply(xml));
+        let (_, in_text) = told(ActionTransport::Xml, reply(xml));
         let expected = (vec!["schema-invalid".to_owned()], 1);
         assert_eq!(refusals(&in_text), expected, "{xml}");
-        for transport in [Transport::Native, Transport::XmlFinal] {
+        for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
             let (_, called) = told(transport, reply("").call("search", json));
             assert_eq!(refusals(&called), expected, "{json}");
         }
     }
-    let (_, in_text) = told(Transport::Xml, reply("<search><query>x</search>"));
-    let (_, called) = told(Transport::Native, reply("").call("search", r#"{"query":"x""#));
+    let (_, in_text) = told(ActionTransport::Xml, reply("<search><query>x</search>"));
+    let (_, called) = told(ActionTransport::Native, reply("").call("search", r#"{"query":"x""#));
     assert_eq!(refusals(&in_text).0, refusals(&called).0);
 }
 
@@ -161,17 +162,17 @@ fn the_same_mistake_has_the_same_class_on_each_transport() {
 #[test]
 fn one_mistake_leaves_one_permanent_text() {
     let cut = reply("<search><query>x").stop(StopReason::Length);
-    let (text, transcript) = told(Transport::Xml, cut);
+    let (text, transcript) = told(ActionTransport::Xml, cut);
     assert_eq!(refusals(&transcript).1, 1, "{transcript}");
     assert!(text.contains("reached its maximum length"), "{text}");
 
     let cut = reply("<NONCE-FINAL format=\"text\">").stop(StopReason::Length);
-    let (_, transcript) = told(Transport::XmlFinal, cut);
+    let (_, transcript) = told(ActionTransport::XmlFinal, cut);
     assert_eq!(refusals(&transcript).1, 1, "{transcript}");
 }
 
 /// The prompt of an agent that has no peers.
-fn alone(transport: Transport) -> String {
+fn alone(transport: ActionTransport) -> String {
     let (story, call) = asked();
     let mut options = options();
     let contract = Contract { peers: Vec::new(), ..options.contract.clone() };
@@ -179,18 +180,18 @@ fn alone(transport: Transport) -> String {
     options.contract = contract;
     options.transport = transport;
     let model = Scripted::new(transport, Vec::new());
-    let agent = Agent::new(options, model, Arc::new(story.clone()));
+    let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
     agent.rendered(&delivery(&story, call)).unwrap().system
 }
 
 // F7
 #[test]
 fn nobody_is_told_that_there_are_no_tools_while_there_are_some() {
-    for transport in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let system = alone(transport);
         assert!(!system.contains("no tools"), "{system}");
     }
-    for transport in [Transport::Native, Transport::XmlFinal] {
+    for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
         let system = alone(transport);
         assert!(system.contains("- spawn-thread("), "the tools are listed: {system}");
         assert!(system.contains("- question(part: string[])"), "{system}");
@@ -200,12 +201,12 @@ fn nobody_is_told_that_there_are_no_tools_while_there_are_some() {
 // T2 T6 T9
 #[test]
 fn obligations_are_as_strong_as_they_are_meant() {
-    for transport in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let (story, call) = asked();
         let mut options = options();
         options.transport = transport;
         let model = Scripted::new(transport, Vec::new());
-        let agent = Agent::new(options, model, Arc::new(story.clone()));
+        let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
         let system = agent.rendered(&delivery(&story, call)).unwrap().system;
         for obligation in
             ["You MUST think before every action", "EXACTLY ONE", "DO NOT respond with plain text"]

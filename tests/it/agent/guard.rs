@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use organism::agent::{Agent, Transport};
+use organism::agent::{ActionTransport, ModelAgent};
 use organism::envelope::{Failure, Message};
 use organism::ids::ListenerName;
 use organism::model::tokens::TokenizerFamily;
@@ -17,7 +17,8 @@ use super::desk::{TOOLS, asked, delivery, take};
 use super::scripted::{Says, Scripted};
 use super::stage::{Stage, researcher};
 
-const ALL: [Transport; 3] = [Transport::Xml, Transport::Native, Transport::XmlFinal];
+const ALL: [ActionTransport; 3] =
+    [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
 
 /// A model with this window, of a family whose tokens are known.
 fn terms(window: u64) -> ModelTerms {
@@ -26,7 +27,7 @@ fn terms(window: u64) -> ModelTerms {
     ModelTerms::new(vec![RouteTerms { route, context_window, max_tokens, price: None }])
 }
 
-fn staged(transport: Transport, window: u64, turns: Vec<Says>) -> (Stage, Arc<Scripted>) {
+fn staged(transport: ActionTransport, window: u64, turns: Vec<Says>) -> (Stage, Arc<Scripted>) {
     let model = Scripted::new(transport, turns);
     let mut options = researcher(transport);
     options.terms = terms(window);
@@ -55,7 +56,7 @@ fn said(request: &ModelRequest) -> String {
 }
 
 /// What the first request of a researcher takes.
-fn first_size(transport: Transport) -> u64 {
+fn first_size(transport: ActionTransport) -> u64 {
     let (mut stage, model) = staged(transport, 1_000_000, vec![Says::Ends("done")]);
     stage.ask();
     TokenizerFamily::O200k.size(&model.heard()[0]).total()
@@ -81,7 +82,7 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
         assert!(text.contains("Your context window is full"), "{transport:?}: {text}");
         let offered: Vec<_> = last.tools.iter().map(|tool| tool.name.as_str()).collect();
         let finals: &[&str] = match transport {
-            Transport::Native => &["attempt_completion"],
+            ActionTransport::Native => &["attempt_completion"],
             _ => &[],
         };
         assert_eq!(offered, finals, "{transport:?}");
@@ -161,7 +162,7 @@ fn a_failure_that_is_left_out_is_still_told_as_one() {
         assert!(text.contains("Error: [left out: "), "{transport:?}: {text}");
         let blocks = heard[1].messages.iter().flat_map(|said| &said.blocks);
         let failed = blocks.filter(|block| matches!(block, ChatBlock::Result { failed: true, .. }));
-        let native = transport == Transport::Native;
+        let native = transport == ActionTransport::Native;
         assert_eq!(failed.count(), usize::from(native), "{transport:?}");
     }
 }
@@ -169,7 +170,7 @@ fn a_failure_that_is_left_out_is_still_told_as_one() {
 /// F14: the result of a thread says whose it is and how it ended, also where it is left out.
 #[test]
 fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
-    for transport in [Transport::Native, Transport::XmlFinal] {
+    for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
         let window = first_size(transport) + 2_500;
         let spawn =
             json!({"suggested_sub_id": "sub", "initial-payload": {"query": {"content": "q"}}});
@@ -198,8 +199,8 @@ fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
     for (window, bounded, expected) in
         [(Some(100_000), None, Some(8_192)), (Some(8_000), None, Some(4_000)), (None, None, None)]
     {
-        let model = Scripted::new(Transport::Xml, vec![Says::Ends("done")]);
-        let mut options = researcher(Transport::Xml);
+        let model = Scripted::new(ActionTransport::Xml, vec![Says::Ends("done")]);
+        let mut options = researcher(ActionTransport::Xml);
         let route = ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
         let term = RouteTerms { route, context_window: window, max_tokens: bounded, price: None };
         options.terms = ModelTerms::new(vec![term]);
@@ -211,9 +212,9 @@ fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
 /// F14: the notice that says so comes also where notices are left out.
 #[test]
 fn a_forced_last_turn_is_told_also_without_notices() {
-    let window = first_size(Transport::Xml) + 1_500;
-    let model = Scripted::new(Transport::Xml, vec![looks(), Says::Ends("done")]);
-    let mut options = researcher(Transport::Xml);
+    let window = first_size(ActionTransport::Xml) + 1_500;
+    let model = Scripted::new(ActionTransport::Xml, vec![looks(), Says::Ends("done")]);
+    let mut options = researcher(ActionTransport::Xml);
     options.terms = terms(window);
     options.notice = false;
     let stage = Stage::with(options, model.clone());
@@ -267,9 +268,9 @@ impl ModelProvider for Faltering {
 /// F14: tries that broke off are paid for, whether the last one answers or not.
 #[test]
 fn an_answer_that_broke_off_is_paid_for() {
-    let prompt = first_size(Transport::Xml);
+    let prompt = first_size(ActionTransport::Xml);
     for breaks in [0, 1, 3] {
-        let mut options = researcher(Transport::Xml);
+        let mut options = researcher(ActionTransport::Xml);
         options.terms = terms(1_000_000);
         let model = Arc::new(Faltering { breaks, answers: true });
         let mut stage = Stage::with(options.clone(), model);
@@ -282,7 +283,7 @@ fn an_answer_that_broke_off_is_paid_for() {
 
         let (story, call) = asked();
         let model = Arc::new(Faltering { breaks, answers: false });
-        let agent = Agent::new(options, model, Arc::new(story.clone()));
+        let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
         let failed = take(&agent, &delivery(&story, call)).unwrap_err();
         let Failure::Model { spent, passing: true, .. } = failed else { panic!("{failed:?}") };
         let tries = u64::from(breaks) + 1;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use organism::agent::Transport;
+use organism::agent::ActionTransport;
 use organism::model::{ChatBlock, ChatRole, ModelRequest};
 use organism::xml::element::Element;
 use serde::Deserialize;
@@ -65,7 +65,7 @@ fn asks() -> Says {
 }
 
 /// What the model is sent before and after it gets these results.
-fn told(transport: Transport, injection: &Injection) -> (ModelRequest, ModelRequest, String) {
+fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, ModelRequest, String) {
     let model = Scripted::new(transport, vec![asks(), Says::Ends("done")]);
     let heard = Arc::clone(&model);
     let payloads = |nonce: &str| {
@@ -144,7 +144,7 @@ fn canonical(payload: &str) -> String {
 }
 
 /// The results in what the user's side says last; the notice aside, there is nothing else.
-fn results(transport: Transport, request: &ModelRequest) -> Vec<Told> {
+fn results(transport: ActionTransport, request: &ModelRequest) -> Vec<Told> {
     let last = request.messages.last().unwrap();
     assert_eq!(last.role, ChatRole::User);
     let mut told = Vec::new();
@@ -153,7 +153,9 @@ fn results(transport: Transport, request: &ModelRequest) -> Vec<Told> {
             ChatBlock::Text(text) if text.starts_with("<notice>") => {
                 assert_eq!(text.matches("<notice>").count(), 1, "{text}");
             }
-            ChatBlock::Text(text) if transport == Transport::Xml => told.extend(elements(text)),
+            ChatBlock::Text(text) if transport == ActionTransport::Xml => {
+                told.extend(elements(text))
+            }
             ChatBlock::Result { id, text, failed } if transport.is_native() => {
                 // What two peers were asked stands as elements within the one result.
                 if id.ends_with("search") {
@@ -184,7 +186,7 @@ fn expected(injection: &Injection, nonce: &str) -> Vec<Told> {
     ]
 }
 
-fn check(transport: Transport, injection: &Injection) {
+fn check(transport: ActionTransport, injection: &Injection) {
     let (before, after, nonce) = told(transport, injection);
     let context = format!("{}, {transport:?}", injection.name);
     let told = results(transport, &after);
@@ -209,7 +211,7 @@ fn check(transport: Transport, injection: &Injection) {
     assert_eq!(after.messages[said].role, ChatRole::Assistant, "{context}");
 }
 
-fn check_all(transport: Transport) {
+fn check_all(transport: ActionTransport) {
     let mut campaign = Campaign::new(format!("injected results, {}", transport.as_str()));
     let injections = Injection::all();
     injections.iter().for_each(|injection| check(transport, injection));
@@ -222,17 +224,17 @@ fn check_all(transport: Transport) {
 // T8
 #[test]
 fn no_result_in_xml_is_anything_but_what_the_listener_said() {
-    check_all(Transport::Xml);
+    check_all(ActionTransport::Xml);
 }
 
 // T8
 #[test]
 fn no_result_of_a_native_call_is_anything_but_what_the_listener_said() {
-    check_all(Transport::Native);
+    check_all(ActionTransport::Native);
 }
 
 // T8
 #[test]
 fn no_result_beside_a_slot_is_anything_but_what_the_listener_said() {
-    check_all(Transport::XmlFinal);
+    check_all(ActionTransport::XmlFinal);
 }

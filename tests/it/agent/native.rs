@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
-use organism::agent::{Agent, Transport};
+use organism::agent::{ActionTransport, ModelAgent};
 use organism::ids::Digest;
 use organism::model::{
     ChatBlock, ChatMessage, ChatRole, ModelRequest, OwnBlock, RequestOrigin, StopReason, ToolCall,
@@ -60,15 +60,20 @@ fn the_record_is_the_same_whichever_transport_is_used() {
             Says::Ends("it is <there> & nowhere else"),
         ]
     };
-    let mut transcripts = [Transport::Xml, Transport::Native, Transport::XmlFinal].map(|way| {
-        let (mut stage, model) = Stage::new(way, turns());
-        stage.ask();
-        assert_eq!(stage.results.len(), 1, "{}", stage.transcript());
-        assert_eq!(stage.results[0].0, Closing::Completed);
-        let offered = model.heard().iter().all(|r| r.tools.is_empty() == (way == Transport::Xml));
-        assert!(offered, "native tools are sent where there are native calls, and nowhere else");
-        stage.transcript()
-    });
+    let mut transcripts =
+        [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal].map(|way| {
+            let (mut stage, model) = Stage::new(way, turns());
+            stage.ask();
+            assert_eq!(stage.results.len(), 1, "{}", stage.transcript());
+            assert_eq!(stage.results[0].0, Closing::Completed);
+            let offered =
+                model.heard().iter().all(|r| r.tools.is_empty() == (way == ActionTransport::Xml));
+            assert!(
+                offered,
+                "native tools are sent where there are native calls, and nowhere else"
+            );
+            stage.transcript()
+        });
     // The id of a timer comes from the step, and so does not differ either.
     let first = transcripts[0].clone();
     for other in &mut transcripts[1..] {
@@ -104,7 +109,7 @@ fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
         .own("fake", r#"{"signature":"s"}"#)
         .own("other", "{}");
     let (mut stage, model) =
-        Stage::new(Transport::Native, vec![Says::Exactly(turn), search(), Says::Ends("x")]);
+        Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), search(), Says::Ends("x")]);
     stage.ask();
     let heard = model.heard();
     check(
@@ -140,7 +145,7 @@ fn what_is_missing_or_nameless_beside_a_good_call_is_told() {
     // A call that was cut off is not handed out by the provider: only the stop tells of it.
     let cut = reply("").call("query", r#"{"content":"x"}"#).stop(StopReason::Length);
     let nameless = reply("").call("", r#"{"content":"y"}"#).call("query", r#"{"content":"x"}"#);
-    for transport in [Transport::Native, Transport::XmlFinal] {
+    for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
         for (turn, told) in [
             (&cut, "truncated: the response reached its maximum length and was cut"),
             (&nameless, "unknown-action: `` is no tool; you have search"),
@@ -162,7 +167,8 @@ fn a_turn_is_recorded_with_its_calls_each_to_be_found_again_by_its_digest() {
         .call("query", r#"{ "content" : "login" }"#)
         .call("search", "not json")
         .own("fake", "{\"thinking\":\"signed\"}");
-    let (mut stage, _) = Stage::new(Transport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+    let (mut stage, _) =
+        Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
     stage.ask();
     let past = &stage.past()[0];
     let (accepted, refused) = stage.digests();
@@ -194,10 +200,11 @@ fn a_turn_is_recorded_with_its_calls_each_to_be_found_again_by_its_digest() {
 fn another_provider_s_calls_are_shown_as_xml() {
     let turn =
         reply("Look.").call("search", r#"{"query":"x"}"#).call("grep", "{}").own("fake", "{}");
-    let (mut stage, _) = Stage::new(Transport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+    let (mut stage, _) =
+        Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
     stage.ask();
-    let other = Scripted::by("other", Transport::Native, vec![Says::Ends("y")]);
-    stage.recast(researcher(Transport::Native), other.clone());
+    let other = Scripted::by("other", ActionTransport::Native, vec![Says::Ends("y")]);
+    stage.recast(researcher(ActionTransport::Native), other.clone());
     stage.ask_again();
     check(
         &other.heard()[0],
@@ -216,8 +223,8 @@ fn another_provider_s_calls_are_shown_as_xml() {
             user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
         "#]],
     );
-    let xml = Scripted::by("fake", Transport::Xml, vec![Says::Ends("z")]);
-    stage.recast(researcher(Transport::Xml), xml.clone());
+    let xml = Scripted::by("fake", ActionTransport::Xml, vec![Says::Ends("z")]);
+    stage.recast(researcher(ActionTransport::Xml), xml.clone());
     stage.ask_again();
     let before: Vec<_> = other.heard()[0].messages.iter().map(|said| said.role).collect();
     let after = xml.heard()[0].messages.iter().map(|said| said.role).collect::<Vec<_>>();
@@ -228,7 +235,9 @@ fn another_provider_s_calls_are_shown_as_xml() {
 // T14 F8 F2 T15
 #[test]
 fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
-    for (way, name) in [(Transport::Native, "native"), (Transport::XmlFinal, "xml-final")] {
+    for (way, name) in
+        [(ActionTransport::Native, "native"), (ActionTransport::XmlFinal, "xml-final")]
+    {
         let mut turn = reply("");
         for (tool, arguments) in [
             ("grep", "{}"),
@@ -251,7 +260,7 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
             .map(|l| format!("{l}\n"))
             .collect();
         assert!(!stage.transcript().contains(">code"), "{name}");
-        if way == Transport::Native {
+        if way == ActionTransport::Native {
             expect![[r#"
                 user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
                 user result failed call-1-grep: Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
@@ -274,7 +283,7 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
 fn xml_of_a_tool_beside_native_calls_is_told_and_the_calls_still_run() {
     let turn = reply("<search><query>x</query></search>").call("query", r#"{"content":"login"}"#);
     let (mut stage, model) =
-        Stage::new(Transport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+        Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
     stage.ask();
     check(
         &model.heard()[1],
@@ -293,7 +302,7 @@ fn payloads_inside_the_core_s_words_are_given_as_json_too() {
     let spawn =
         json!({"suggested_sub_id": "sub", "initial-payload": {"query": {"content": "<login>"}}});
     let (mut stage, model) = Stage::new(
-        Transport::Native,
+        ActionTransport::Native,
         vec![Says::Acts(vec![("spawn-thread", spawn)]), Says::Ends("x")],
     );
     stage.ask();
@@ -320,10 +329,10 @@ fn payloads_inside_the_core_s_words_are_given_as_json_too() {
 #[test]
 fn a_choice_of_tools_is_sent_as_configured_and_never_without_tools() {
     for (way, choice, sent) in [
-        (Transport::Native, None, None),
-        (Transport::Native, Some(ToolChoice::Required), Some(ToolChoice::Required)),
-        (Transport::XmlFinal, Some(ToolChoice::Auto), Some(ToolChoice::Auto)),
-        (Transport::Xml, Some(ToolChoice::Auto), None),
+        (ActionTransport::Native, None, None),
+        (ActionTransport::Native, Some(ToolChoice::Required), Some(ToolChoice::Required)),
+        (ActionTransport::XmlFinal, Some(ToolChoice::Auto), Some(ToolChoice::Auto)),
+        (ActionTransport::Xml, Some(ToolChoice::Auto), None),
     ] {
         let model = Scripted::new(way, vec![Says::Ends("x")]);
         let mut options = researcher(way);
@@ -331,7 +340,7 @@ fn a_choice_of_tools_is_sent_as_configured_and_never_without_tools() {
         Stage::with(options, model.clone()).ask();
         let request = &model.heard()[0];
         assert_eq!(request.tool_choice, sent);
-        assert_eq!(request.tools.is_empty(), way == Transport::Xml);
+        assert_eq!(request.tools.is_empty(), way == ActionTransport::Xml);
     }
 }
 
@@ -340,7 +349,7 @@ fn a_choice_of_tools_is_sent_as_configured_and_never_without_tools() {
 fn a_turn_without_a_call_is_told_how_one_is_made() {
     let turns =
         vec![Says::Exactly(reply("It is there.")), Says::Exactly(reply("")), Says::Ends("x")];
-    let (mut stage, model) = Stage::new(Transport::Native, turns);
+    let (mut stage, model) = Stage::new(ActionTransport::Native, turns);
     stage.ask();
     check(
         model.heard().last().unwrap(),
@@ -361,7 +370,7 @@ fn reasoning_that_a_provider_shows_apart_is_kept_as_a_note_and_ends_no_turn() {
     turn.reasoning = "First <search>, then think.".to_owned();
     let mut silent = reply("");
     silent.reasoning = "Hm.".to_owned();
-    for way in [Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Native, ActionTransport::XmlFinal] {
         let turns =
             vec![Says::Exactly(turn.clone()), Says::Exactly(silent.clone()), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
@@ -376,7 +385,8 @@ fn reasoning_that_a_provider_shows_apart_is_kept_as_a_note_and_ends_no_turn() {
 #[test]
 fn a_model_that_was_offered_no_tools_and_calls_one_is_told() {
     let turn = reply("").call("search", r#"{"query":"x"}"#).stop(StopReason::Calls);
-    let (mut stage, model) = Stage::new(Transport::Xml, vec![Says::Exactly(turn), Says::Ends("x")]);
+    let (mut stage, model) =
+        Stage::new(ActionTransport::Xml, vec![Says::Exactly(turn), Says::Ends("x")]);
     stage.ask();
     check(
         &model.heard()[1],
@@ -391,7 +401,7 @@ fn a_model_that_was_offered_no_tools_and_calls_one_is_told() {
 // F6
 #[test]
 fn a_rejected_request_is_feedback_where_the_next_one_can_differ() {
-    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let turns = vec![search(), Says::Rejects("tools: too many"), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
@@ -426,7 +436,7 @@ fn a_rejected_request_is_feedback_where_the_next_one_can_differ() {
 // T10 T12
 #[test]
 fn the_last_turn_spent_fails_the_task_on_every_transport() {
-    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         for (turn, says) in [
             (Says::Exactly(reply("Hm.")), "no turn held a valid action"),
             (search(), "after a call, without a final answer"),
@@ -451,7 +461,7 @@ fn shown_notice(request: &ModelRequest) -> String {
 // T6
 #[test]
 fn excess_actions_are_refused_one_by_one_on_every_transport() {
-    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let twice = vec![("query", json!({"content": "a"})), ("query", json!({"content": "b"}))];
         let mut options = researcher(way);
         options.contract.actions_per_turn = 1;
@@ -476,7 +486,7 @@ fn calls_with_the_same_id_get_each_its_own_result() {
         same(reply("").call("query", r#"{"content":"a"}"#).call("extract", r#"{"file_path":"b"}"#));
     let second = same(reply("").call("extract", r#"{"file_path":"c"}"#));
     let turns = vec![Says::Exactly(first), Says::Exactly(second), Says::Ends("x")];
-    let (mut stage, model) = Stage::new(Transport::Native, turns);
+    let (mut stage, model) = Stage::new(ActionTransport::Native, turns);
     stage.ask();
     let told = shown(model.heard().last().unwrap());
     let results: Vec<_> = told
@@ -514,9 +524,9 @@ fn two_prompts_that_differ_have_two_digests() {
         ChatBlock::Own(OwnBlock { provider: text("a"), json: text("b") }),
     ];
     let digests: BTreeSet<String> =
-        blocks.into_iter().map(|block| Agent::digest(&with(block)).to_string()).collect();
+        blocks.into_iter().map(|block| ModelAgent::digest(&with(block)).to_string()).collect();
     assert_eq!(digests.len(), 5);
     let many = with(ChatBlock::Text(text("b")));
     let one = ModelRequest { one_call: true, ..many.clone() };
-    assert_ne!(Agent::digest(&many), Agent::digest(&one));
+    assert_ne!(ModelAgent::digest(&many), ModelAgent::digest(&one));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use organism::agent::{Agent, Environment, Transport};
+use organism::agent::{ActionTransport, AgentEnvironment, ModelAgent};
 use organism::ids::Digest;
 use serde_json::Value as Json;
 
@@ -164,15 +164,15 @@ fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
         ("making_code_changes", "One change at a time."),
         ("linter_errors", "Mend what you broke."),
     ];
-    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let (story, call) = asked();
         let mut options = options();
         options.transport = way;
-        options.environment = Environment::here();
+        options.environment = AgentEnvironment::here();
         options.sections = free.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec();
         options.sections.push(("capabilities".to_owned(), "You can look.".to_owned()));
         let model = Scripted::new(way, Vec::new());
-        let agent = Agent::new(options, model, Arc::new(story.clone()));
+        let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
         let system = agent.rendered(&delivery(&story, call)).unwrap().system;
         let order = [
             "identity",
@@ -207,7 +207,7 @@ fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
 // T9
 #[test]
 fn what_is_taught_of_native_calls_is_what_is_understood() {
-    for way in [Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Native, ActionTransport::XmlFinal] {
         let (mut stage, model) = Stage::new(way, vec![Says::Ends("x")]);
         stage.ask();
         let request = &model.heard()[0];

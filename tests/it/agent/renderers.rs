@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use organism::agent::{Agent, RendererVersion, Transport};
+use organism::agent::{ActionTransport, ModelAgent, RendererVersion};
 use organism::envelope::{Kind, Rule};
 use organism::ids::{Digest, MessageId};
 use organism::model::{ChatBlock, ModelRequest};
@@ -149,14 +149,14 @@ fn head_of(request: &ModelRequest) -> String {
 /// Everything that a version writes, over all transports.
 fn written(version: RendererVersion) -> String {
     let mut out = String::new();
-    for transport in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let mut options = options();
         options.transport = transport;
         options.version = version;
         let name = transport.as_str();
         let render = |story: &Story, call| {
             let model = says(1, "", "normal");
-            let agent = Agent::new(options.clone(), model, Arc::new(story.clone()));
+            let agent = ModelAgent::new(options.clone(), model, Arc::new(story.clone()));
             agent.rendered(&delivery(story, call)).unwrap()
         };
         let (story, call) = asked();

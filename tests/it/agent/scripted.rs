@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use organism::agent::Transport;
+use organism::agent::ActionTransport;
 use organism::model::{
     AnswerChunk, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk, OwnBlock,
     StopReason, StreamEnd, TokenUsage, ToolCall,
@@ -70,7 +70,7 @@ pub enum Says {
 /// Plays one turn after another, and keeps what it was asked.
 #[derive(Debug)]
 pub struct Scripted {
-    transport: Transport,
+    transport: ActionTransport,
     provider: String,
     turns: Mutex<VecDeque<Says>>,
     heard: Mutex<Vec<ModelRequest>>,
@@ -83,11 +83,11 @@ impl std::fmt::Debug for Says {
 }
 
 impl Scripted {
-    pub fn new(transport: Transport, turns: Vec<Says>) -> Arc<Self> {
+    pub fn new(transport: ActionTransport, turns: Vec<Says>) -> Arc<Self> {
         Self::by("fake", transport, turns)
     }
 
-    pub fn by(provider: &str, transport: Transport, turns: Vec<Says>) -> Arc<Self> {
+    pub fn by(provider: &str, transport: ActionTransport, turns: Vec<Says>) -> Arc<Self> {
         let (turns, heard) = (Mutex::new(turns.into()), Mutex::default());
         Arc::new(Self { transport, provider: provider.to_owned(), turns, heard })
     }
@@ -138,14 +138,14 @@ impl Scripted {
         let thinking = "<thinking>Done.</thinking>";
         let text = organism::xml::escape::escape_text(report);
         match self.transport {
-            Transport::Xml => reply(&format!(
+            ActionTransport::Xml => reply(&format!(
                 "{thinking}<attempt_completion><result>{text}</result></attempt_completion>"
             )),
-            Transport::Native => {
+            ActionTransport::Native => {
                 let arguments = serde_json::json!({"result": report}).to_string();
                 reply(thinking).call("attempt_completion", &arguments)
             }
-            Transport::XmlFinal => {
+            ActionTransport::XmlFinal => {
                 reply(&format!("{thinking}<NONCE-FINAL format=\"text\">{text}</NONCE-FINAL>"))
             }
         }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use organism::agent::history::History;
-use organism::agent::{Agent, AgentOptions, PastTurn, Transport};
+use organism::agent::history::ThreadHistory;
+use organism::agent::{ActionTransport, AgentOptions, ModelAgent, PastTurn};
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits};
@@ -27,7 +27,7 @@ use super::story::listener;
 #[derive(Clone, Default)]
 struct Records(Arc<Mutex<Vec<Record>>>);
 
-impl History for Records {
+impl ThreadHistory for Records {
     fn records(&self, _: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
         let records = self.0.lock().unwrap();
         Ok(records.iter().filter(|record| record.position <= up_to).cloned().collect())
@@ -40,7 +40,7 @@ type Answers = Box<dyn Fn(&ListenerName, &Message) -> Vec<Vec<u8>>>;
 pub struct Stage {
     core: Core,
     gate: Gate,
-    agent: Agent,
+    agent: ModelAgent,
     records: Records,
     answers: Answers,
     now: Time,
@@ -82,7 +82,7 @@ fn found(peer: &ListenerName, asked: &Message) -> Vec<Vec<u8>> {
 }
 
 /// The researcher of these tests, with that transport.
-pub fn researcher(transport: Transport) -> AgentOptions {
+pub fn researcher(transport: ActionTransport) -> AgentOptions {
     let mut options = options();
     options.contract.actions_per_turn = 8;
     options.contract.replies = vec![organism::agent::attempt_completion()];
@@ -91,7 +91,7 @@ pub fn researcher(transport: Transport) -> AgentOptions {
 }
 
 impl Stage {
-    pub fn new(transport: Transport, turns: Vec<Says>) -> (Self, Arc<Scripted>) {
+    pub fn new(transport: ActionTransport, turns: Vec<Says>) -> (Self, Arc<Scripted>) {
         let model = Scripted::new(transport, turns);
         (Self::with(researcher(transport), model.clone()), model)
     }
@@ -105,7 +105,7 @@ impl Stage {
         let mut stage = Self {
             core: Core::new(contracts.clone(), limits, config),
             gate: Gate::new(contracts, schemas()),
-            agent: Agent::new(options, model, Arc::new(records.clone())),
+            agent: ModelAgent::new(options, model, Arc::new(records.clone())),
             records,
             answers: Box::new(found),
             now: Time(1_700_000_000_000_000),
@@ -132,7 +132,7 @@ impl Stage {
     pub fn recast(&mut self, mut options: AgentOptions, model: SharedModel) {
         options.contracts = self.gate.contracts.clone();
         options.contract = options.contracts.get(&listener("researcher")).unwrap().clone();
-        self.agent = Agent::new(options, model, Arc::new(self.records.clone()));
+        self.agent = ModelAgent::new(options, model, Arc::new(self.records.clone()));
     }
 
     fn step(&mut self, event: Event) {

@@ -1,6 +1,6 @@
 //! Records by hand: a journal as a pump would have written it, for one agent's memory.
 
-use organism::agent::history::History;
+use organism::agent::history::ThreadHistory;
 use organism::clock::Time;
 use organism::contract::Gather;
 use organism::envelope::{Kind, Message, Payload, Refusal, Rule};
@@ -232,7 +232,7 @@ impl Step<'_> {
     }
 }
 
-impl History for Story {
+impl ThreadHistory for Story {
     fn records(&self, _: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
         Ok(self.records.iter().filter(|record| record.position <= up_to).cloned().collect())
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use expect_test::expect;
-use organism::agent::protocol::Lexicon;
-use organism::agent::protocol::teach::{CORE_EXAMPLES, core_example};
-use organism::agent::{Agent, AgentOptions, FinalFormat};
+use organism::agent::protocol::AgentVocabulary;
+use organism::agent::protocol::prompt_sections::{CORE_EXAMPLES, core_example};
+use organism::agent::{AgentOptions, FinalFormat, ModelAgent};
 use organism::system;
 
 use super::desk::{asked, delivery, options, payloads, says, schemas, turn};
@@ -18,7 +18,7 @@ fn prompt() -> String {
         ("communication".to_owned(), "Be brief.".to_owned()),
         ("identity".to_owned(), "You are a code assistant.".to_owned()),
     ];
-    let agent = Agent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
     agent.rendered(&delivery(&story, call)).unwrap().system
 }
 
@@ -26,7 +26,7 @@ fn prompt() -> String {
 fn a_final_in_markdown_is_asked_for_as_such() {
     let (story, call) = asked();
     let options = AgentOptions { final_format: FinalFormat::Markdown, ..options() };
-    let agent = Agent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
     let prompt = agent.rendered(&delivery(&story, call)).unwrap().system;
     assert!(prompt.contains("the asker needs to know, in markdown:\n<answer>"), "{prompt}");
 }
@@ -171,7 +171,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
 fn everything_that_is_taught_parses_and_passes_its_schema() {
     let options = options();
     let schemas = schemas();
-    let lexicon = Lexicon::new(&options.contract, &options.contracts, &options.schemas);
+    let lexicon = AgentVocabulary::new(&options.contract, &options.contracts, &options.schemas);
     let mut examples: Vec<(String, String)> = lexicon
         .iter()
         .filter(|word| &*word.name.namespace != system::NAMESPACE)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::agent::Agent;
+use organism::agent::ModelAgent;
 use organism::envelope::{Failure, Kind, Spent};
 use organism::xml::element::Element;
 
@@ -220,7 +220,7 @@ fn the_last_turn_says_how_the_turns_were_spent() {
         story.turn("researcher", call, at, first, if valid { &sent } else { &[] });
         let mut options = options();
         options.max_iterations = 2;
-        let agent = Agent::new(options, says(2, last, "normal"), Arc::new(story.clone()));
+        let agent = ModelAgent::new(options, says(2, last, "normal"), Arc::new(story.clone()));
         take(&agent, &delivery(&story, call)).unwrap().turn.unwrap().spent
     };
     let prose = "It is there.";
@@ -235,7 +235,7 @@ fn the_last_turn_says_how_the_turns_were_spent() {
     // The final is one action too many.
     assert_eq!(spent(tool, true, &format!("{tool}{done}")), Some(Spent::AfterLastCall));
     let (story, call) = asked();
-    let agent = Agent::new(options(), says(1, prose, "normal"), Arc::new(story.clone()));
+    let agent = ModelAgent::new(options(), says(1, prose, "normal"), Arc::new(story.clone()));
     let first = take(&agent, &delivery(&story, call)).unwrap().turn.unwrap();
     assert_eq!(first.spent, None);
 }
@@ -243,7 +243,7 @@ fn the_last_turn_says_how_the_turns_were_spent() {
 #[test]
 fn a_stream_that_is_cut_fails_the_attempt_and_a_truncated_one_is_told() {
     let (story, call) = asked();
-    let agent = |raw, stop| Agent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
+    let agent = |raw, stop| ModelAgent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
     let failure = take(&agent("<query>a</query>", "cut"), &delivery(&story, call)).unwrap_err();
     let Failure::Model { reason, passing: true, .. } = &failure else { panic!("{failure:?}") };
     assert_eq!(reason, "cut");
@@ -259,13 +259,13 @@ fn a_prompt_can_be_rendered_again_from_the_journal_alone() {
     let (mut story, call) = asked();
     let first = delivery(&story, call);
     let agent =
-        Agent::new(options(), says(1, "<query>a</query>", "normal"), Arc::new(story.clone()));
+        ModelAgent::new(options(), says(1, "<query>a</query>", "normal"), Arc::new(story.clone()));
     let before = agent.rendered(&first).unwrap();
     let note = take(&agent, &first).unwrap().turn.unwrap().note;
     let note = Element::read(&note).unwrap();
     let found = format!("<found xmlns=\"{TOOLS}\">x</found>");
     story.say(said("code", "researcher", Kind::Reply, &found));
-    let later = Agent::new(options(), says(9, "", "normal"), Arc::new(story.clone()));
+    let later = ModelAgent::new(options(), says(9, "", "normal"), Arc::new(story.clone()));
     assert_eq!(later.rendered(&first).unwrap(), before);
     assert_eq!(note.attribute("position"), Some("1"));
     assert!(later.rendered(&delivery(&story, call)).unwrap() != before);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::agent::{FinalFormat, ReportSchema, Transport};
+use organism::agent::{ActionTransport, FinalFormat, ReportSchema};
 use organism::model::{ChatBlock, StopReason};
 use organism::thread::Closing;
 use organism::xml::element::Element;
@@ -26,7 +26,7 @@ fn format(name: &str) -> FinalFormat {
 }
 
 /// What a first turn comes to: the result where it ended the task, else why it did not.
-fn first(way: Transport, format_name: &str, turn: Reply) -> String {
+fn first(way: ActionTransport, format_name: &str, turn: Reply) -> String {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply("stop"))]);
     let mut options = researcher(way);
     options.final_format = format(format_name);
@@ -44,7 +44,7 @@ fn first(way: Transport, format_name: &str, turn: Reply) -> String {
     let told = model.heard()[1].messages.last().unwrap().clone();
     let nonce = nonce(&model.heard()[0]).unwrap_or_default();
     let next = super::scripted::nonce(&model.heard()[1]).unwrap_or_default();
-    assert!(way != Transport::XmlFinal || (!nonce.is_empty() && nonce != next));
+    assert!(way != ActionTransport::XmlFinal || (!nonce.is_empty() && nonce != next));
     let texts = told.blocks.iter().filter_map(|block| match block {
         ChatBlock::Text(text) if text.starts_with("<notice>") => None,
         ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.clone()),
@@ -52,7 +52,7 @@ fn first(way: Transport, format_name: &str, turn: Reply) -> String {
     });
     let said: Vec<String> = texts
         .map(|text| match way {
-            Transport::XmlFinal => text.replace(&nonce, "OLD").replace(&next, "NEW"),
+            ActionTransport::XmlFinal => text.replace(&nonce, "OLD").replace(&next, "NEW"),
             _ => text,
         })
         .collect();
@@ -62,7 +62,7 @@ fn first(way: Transport, format_name: &str, turn: Reply) -> String {
 fn check(cases: &[(&str, &str, Reply)], expect: Expect) {
     let mut out = String::new();
     for (title, format, turn) in cases {
-        out += &format!("{title}: {}\n", first(Transport::XmlFinal, format, turn.clone()));
+        out += &format!("{title}: {}\n", first(ActionTransport::XmlFinal, format, turn.clone()));
     }
     expect.assert_eq(&out);
 }
@@ -141,7 +141,7 @@ fn an_unclosed_report_is_judged_by_why_the_model_stopped() {
         {
             for close in ["", "</NONCE-FI", "</NONCE-FINAL"] {
                 let text = format!("Well:\n<NONCE-FINAL format=\"{format}\">{body}{close}");
-                let said = first(Transport::XmlFinal, format, reply(&text).stop(stop));
+                let said = first(ActionTransport::XmlFinal, format, reply(&text).stop(stop));
                 let said = said.lines().next().unwrap().to_owned();
                 out += &format!("{format} {} {close:?}: {said}\n", stop.as_str());
             }
@@ -192,7 +192,7 @@ fn an_unclosed_report_is_judged_by_why_the_model_stopped() {
 fn in_xml_an_unclosed_completion_is_an_error_whatever_the_stop() {
     for stop in [StopReason::Normal, StopReason::Length, StopReason::Unknown] {
         let text = "<attempt_completion><result>it is there";
-        let said = first(Transport::Xml, "text", reply(text).stop(stop));
+        let said = first(ActionTransport::Xml, "text", reply(text).stop(stop));
         assert!(said.starts_with("goes on"), "{said}");
         assert!(said.contains("attempt_completion"), "{said}");
     }
@@ -275,7 +275,7 @@ fn what_is_no_final_report_is_told_by_name() {
 fn native_calls_still_run_beside_xml_of_an_ordinary_tool() {
     let turn = reply("<search><query>x</query></search>").call("query", r#"{"content":"login"}"#);
     let turns = vec![Says::Exactly(turn), Says::Ends("x")];
-    let (mut stage, _) = Stage::new(Transport::XmlFinal, turns);
+    let (mut stage, _) = Stage::new(ActionTransport::XmlFinal, turns);
     stage.ask();
     let transcript = stage.transcript();
     assert!(transcript.contains("call researcher>code <query>login</query>"), "{transcript}");
@@ -288,7 +288,7 @@ fn native_calls_still_run_beside_xml_of_an_ordinary_tool() {
 fn a_report_and_native_calls_of_one_turn_are_one_outcome() {
     let turn = reply("<NONCE-FINAL format=\"text\">done</NONCE-FINAL>")
         .call("query", r#"{"content":"x"}"#);
-    let (mut stage, _) = Stage::new(Transport::XmlFinal, vec![Says::Exactly(turn)]);
+    let (mut stage, _) = Stage::new(ActionTransport::XmlFinal, vec![Says::Exactly(turn)]);
     stage.ask();
     expect![[r#"
         call desk>researcher <question><part>where?</part></question>
@@ -302,14 +302,14 @@ fn a_report_and_native_calls_of_one_turn_are_one_outcome() {
 #[test]
 fn a_slot_of_an_earlier_turn_is_no_slot() {
     let model = Scripted::new(
-        Transport::XmlFinal,
+        ActionTransport::XmlFinal,
         vec![
             Says::Exactly(reply("Let me see.")),
             Says::Exactly(reply("<EARLIER-FINAL format=\"text\">x</EARLIER-FINAL>")),
             Says::Ends("done"),
         ],
     );
-    let mut stage = Stage::with(researcher(Transport::XmlFinal), model.clone());
+    let mut stage = Stage::with(researcher(ActionTransport::XmlFinal), model.clone());
     stage.ask();
     let nonces: Vec<_> = model.heard().iter().map(|request| nonce(request).unwrap()).collect();
     assert_eq!(nonces.len(), 3);
@@ -325,7 +325,7 @@ fn a_slot_of_an_earlier_turn_is_no_slot() {
 // F7
 #[test]
 fn the_notice_lists_the_native_tools_with_their_parameters() {
-    let (mut stage, model) = Stage::new(Transport::XmlFinal, vec![Says::Ends("x")]);
+    let (mut stage, model) = Stage::new(ActionTransport::XmlFinal, vec![Says::Ends("x")]);
     stage.ask();
     let request = &model.heard()[0];
     let nonce = nonce(request).unwrap();
@@ -356,7 +356,7 @@ fn the_notice_lists_the_native_tools_with_their_parameters() {
 // F15
 #[test]
 fn a_turn_leaves_one_notice_that_stays_and_one_that_does_not() {
-    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let odd = reply("</search> stray <thinking>never closed");
         let turns = vec![Says::Exactly(odd.clone()), Says::Exactly(odd), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
@@ -384,14 +384,14 @@ fn progress_is_a_note_in_xml_also_where_there_are_no_peers() {
             Says::Ends("x"),
         ]
     };
-    let model = Scripted::new(Transport::Native, turns());
-    let mut stage = Stage::with(researcher(Transport::Native), model.clone());
+    let model = Scripted::new(ActionTransport::Native, turns());
+    let mut stage = Stage::with(researcher(ActionTransport::Native), model.clone());
     stage.ask();
     assert_eq!(stage.transcript().matches("note researcher>researcher <progress>").count(), 2);
-    let mut alone = researcher(Transport::Xml);
+    let mut alone = researcher(ActionTransport::Xml);
     alone.contract.peers.clear();
     let (story, call) = super::desk::asked();
-    let agent = organism::agent::Agent::new(alone, model, Arc::new(story.clone()));
+    let agent = organism::agent::ModelAgent::new(alone, model, Arc::new(story.clone()));
     let request = agent.rendered(&super::desk::delivery(&story, call)).unwrap();
     assert!(request.system.contains("- <progress> a note"), "{}", request.system);
 }
@@ -401,15 +401,15 @@ fn progress_is_a_note_in_xml_also_where_there_are_no_peers() {
 fn a_json_report_is_held_to_its_schema_in_every_transport() {
     let good = json!({"place": "a.rs"});
     let wrong = json!({"place": 1});
-    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let turn = |report: &serde_json::Value| match way {
-            Transport::Xml => reply(&format!(
+            ActionTransport::Xml => reply(&format!(
                 "<attempt_completion><result>{report}</result></attempt_completion>"
             )),
-            Transport::Native => {
+            ActionTransport::Native => {
                 reply("").call("attempt_completion", &json!({"result": report}).to_string())
             }
-            Transport::XmlFinal => {
+            ActionTransport::XmlFinal => {
                 reply(&format!("<NONCE-FINAL format=\"json\">{report}</NONCE-FINAL>"))
             }
         };

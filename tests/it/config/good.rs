@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use organism::config::{FinalFormat, Memory, Provider, Storage, Telemetry, directory_name, load};
+use organism::config::{
+    FinalFormat, MemoryScope, Provider, Storage, Telemetry, directory_name, load,
+};
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
 use organism::journal::jetstream::Durability;
@@ -33,7 +35,10 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
     assert!(Path::new(&process.command[0]).is_absolute());
     assert!(process.command[0].ends_with("/run"), "{:?}", process.command);
     let agent = &config.agents[0];
-    assert_eq!((agent.memory, agent.final_format.clone()), (Memory::Thread, FinalFormat::Text));
+    assert_eq!(
+        (agent.memory, agent.final_format.clone()),
+        (MemoryScope::Thread, FinalFormat::Text)
+    );
     assert_eq!(&*agent.final_name.local, "attempt_completion");
     let vocabulary = config.contracts.vocabulary(&name("researcher")).unwrap();
     assert!(vocabulary.meaning(&agent.final_name).is_some());
@@ -62,7 +67,7 @@ fn every_key_can_be_set() {
     let env: Vec<_> = process.env.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
     assert_eq!(env, [("LEVEL", "info"), ("TOKEN", "hunter2")]);
     let agent = &config.agents[0];
-    assert_eq!((agent.memory, agent.max_iterations), (Memory::Own, 5));
+    assert_eq!((agent.memory, agent.max_iterations), (MemoryScope::Own, 5));
     assert_eq!(agent.final_name, PayloadName::new("urn:example:researcher", "answer"));
     let prompt: Vec<_> = agent.prompt.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect();
     let expected = [("identity", "You are hello."), ("rules", "Answer in one sentence.\n")];

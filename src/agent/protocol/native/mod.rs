@@ -4,11 +4,11 @@
 pub mod teach;
 pub mod tools;
 
-pub use tools::Toolbox;
+pub use tools::NativeTools;
 
 use super::feedback::XML_CALL;
-use super::finals::Finals;
-use super::read::{Judge, Made, Sorted, Verdict, is_note};
+use super::finals::AgentFinals;
+use super::parse_turn::{ElementPolicy, ElementVerdict, ParsedItems, ParsedToolCall, is_note};
 use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
 use crate::mutant::mutant;
@@ -16,7 +16,12 @@ use crate::xml::extract;
 use crate::xml::findings::{Finding, Place};
 
 /// Native calls in their order: notes, actions, and what is no call at all.
-pub(super) fn take(sorted: &mut Sorted, calls: &[ToolCall], tools: &Toolbox, finals: &Finals) {
+pub(super) fn take(
+    sorted: &mut ParsedItems,
+    calls: &[ToolCall],
+    tools: &NativeTools,
+    finals: &AgentFinals,
+) {
     for call in calls {
         let digest = match tools.read(call, finals) {
             Ok(action) => {
@@ -26,12 +31,12 @@ pub(super) fn take(sorted: &mut Sorted, calls: &[ToolCall], tools: &Toolbox, fin
             }
             Err(finding) => refuse(sorted, call, finding),
         };
-        sorted.reading.calls.push(Made { call: call.clone(), digest });
+        sorted.reading.calls.push(ParsedToolCall { call: call.clone(), digest });
     }
 }
 
 /// Refuses a call on the record; gives the digest it is found by.
-pub(super) fn refuse(sorted: &mut Sorted, call: &ToolCall, finding: Finding) -> Digest {
+pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding) -> Digest {
     let attempt = format!("{}({})", call.name, call.arguments);
     let digest = Digest::of(attempt.as_bytes());
     sorted.refuse(attempt, finding);
@@ -39,23 +44,27 @@ pub(super) fn refuse(sorted: &mut Sorted, call: &ToolCall, finding: Finding) -> 
 }
 
 /// Actions in the text of an agent that calls natively.
-pub(super) struct Words<'a> {
+pub(super) struct NativePolicy<'a> {
     pub raw: &'a str,
-    pub tools: &'a Toolbox,
+    pub tools: &'a NativeTools,
 }
 
-impl Judge for Words<'_> {
-    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict {
+impl ElementPolicy for NativePolicy<'_> {
+    fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict {
         let name = PayloadName::from(action.name());
         if is_note(&name) || mutant("take-xml-beside-calls") {
-            return Verdict::Take;
+            return ElementVerdict::Take;
         }
-        Verdict::Refuse(xml_call(self.raw, action, self.tools))
+        ElementVerdict::Refuse(xml_call(self.raw, action, self.tools))
     }
 }
 
 /// XML of a word that is to be called natively.
-pub(super) fn xml_call(raw: &str, action: &extract::ExtractedAction, tools: &Toolbox) -> Finding {
+pub(super) fn xml_call(
+    raw: &str,
+    action: &extract::ExtractedAction,
+    tools: &NativeTools,
+) -> Finding {
     let name = PayloadName::from(action.name());
     let place = Place::at(raw.as_bytes(), action.source.start);
     let called = tools.name_of(&name).unwrap_or(&name.local);

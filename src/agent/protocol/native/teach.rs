@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::super::teach::{Taught, actions, ends, many, name_of_final};
-use super::Toolbox;
-use crate::agent::{RendererVersion, Transport};
+use super::super::prompt_sections::{PromptInput, actions, ends, many, name_of_final};
+use super::NativeTools;
+use crate::agent::{ActionTransport, RendererVersion};
 use crate::schema::Schemas;
 
 /// The tools in short, each with an example call.
-pub fn tool_calling(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> String {
+pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if taught.version == RendererVersion::V3 {
         return tool_calling_3(taught, tools, schemas);
     }
@@ -33,7 +33,7 @@ pub fn tool_calling(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> Stri
     out
 }
 
-fn tool_calling_3(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> String {
+fn tool_calling_3(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     let mut out = String::from(
         "Your tools are native tools of this conversation; their definitions say which parameters \
          they take. Call them natively, never as XML in the text. An example of each:\n",
@@ -58,14 +58,14 @@ fn tool_calling_3(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> String
 }
 
 /// Arguments that are valid, as JSON text.
-pub fn example(word: &super::super::Word, schemas: &Schemas) -> Option<String> {
+pub fn example(word: &super::super::VocabularyEntry, schemas: &Schemas) -> Option<String> {
     let xml = schemas.example(&word.name)?;
     schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
 }
 
-pub fn response_protocol(taught: &Taught, tools: &Toolbox) -> String {
+pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
     let end = match taught.transport {
-        Transport::XmlFinal => ", or the final report",
+        ActionTransport::XmlFinal => ", or the final report",
         _ => "",
     };
     let mut out = match taught.version {
@@ -85,7 +85,7 @@ pub fn response_protocol(taught: &Taught, tools: &Toolbox) -> String {
         ),
     };
     match taught.transport {
-        Transport::XmlFinal => slot(&mut out, taught),
+        ActionTransport::XmlFinal => slot(&mut out, taught),
         _ => finals(&mut out, taught, tools),
     }
     out.push_str(match taught.version {
@@ -96,22 +96,22 @@ pub fn response_protocol(taught: &Taught, tools: &Toolbox) -> String {
     out
 }
 
-fn reaches_the_asker(taught: &Taught, tools: &Toolbox) -> String {
+fn reaches_the_asker(taught: &PromptInput, tools: &NativeTools) -> String {
     match taught.transport {
-        Transport::XmlFinal => "the final report".to_owned(),
+        ActionTransport::XmlFinal => "the final report".to_owned(),
         _ => format!("what you give to {}", name_of_final(&tools.finals())),
     }
 }
 
 /// How the paragraph about the end begins.
-fn when_done(taught: &Taught) -> &'static str {
+fn when_done(taught: &PromptInput) -> &'static str {
     match taught.version {
         RendererVersion::V3 => "To end the task,",
         RendererVersion::V4 => "When the task is complete, and ONLY then,",
     }
 }
 
-fn finals(out: &mut String, taught: &Taught, tools: &Toolbox) {
+fn finals(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
     let names = tools.finals();
     let opening = when_done(taught);
     let _ = writeln!(
@@ -124,7 +124,7 @@ fn finals(out: &mut String, taught: &Taught, tools: &Toolbox) {
 }
 
 /// The final report of `xml-final`. The nonce is told with each turn.
-fn slot(out: &mut String, taught: &Taught) {
+fn slot(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.as_str();
     let opening = when_done(taught);
     let _ = writeln!(
@@ -166,7 +166,7 @@ system alone; never write them yourself.
 - <notice> says where you stand: which turn it is, which tools there are, how to end.
 ";
 
-fn flow(out: &mut String, taught: &Taught, tools: &Toolbox) {
+fn flow(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
     out.push_str("\nAn example of the flow:\n");
     if let Some(name) = taught.lexicon.tools().next().and_then(|word| tools.name_of(&word.name)) {
         let _ = write!(
@@ -176,7 +176,7 @@ fn flow(out: &mut String, taught: &Taught, tools: &Toolbox) {
         );
     }
     let end = match taught.transport {
-        Transport::XmlFinal => "the final report in the slot of the turn".to_owned(),
+        ActionTransport::XmlFinal => "the final report in the slot of the turn".to_owned(),
         _ => format!("a call of {}", name_of_final(&tools.finals())),
     };
     let _ = writeln!(out, "You: <thinking>That is all I need to answer.</thinking> and {end}");

@@ -3,9 +3,9 @@
 use serde_json::{Value as Json, json};
 
 use super::super::feedback::UNKNOWN_TOOL;
-use super::super::finals::Finals;
-use super::super::read::Action;
-use super::super::vocabulary::{Lexicon, Word};
+use super::super::finals::AgentFinals;
+use super::super::parse_turn::TurnAction;
+use super::super::vocabulary::{AgentVocabulary, VocabularyEntry};
 use crate::contract::Meaning;
 use crate::ids::PayloadName;
 use crate::limits;
@@ -20,13 +20,13 @@ const PLACES: [(&str, &str); 2] =
 
 /// The native tools of one agent.
 #[derive(Debug, Clone)]
-pub struct Toolbox {
-    entries: Vec<Entry>,
+pub struct NativeTools {
+    entries: Vec<NativeTool>,
     schemas: Schemas,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
     /// The property that holds another payload, by the name of that payload's tool.
@@ -39,18 +39,18 @@ struct Entry {
     is_final: bool,
 }
 
-impl Toolbox {
+impl NativeTools {
     /// Every word but reasoning, which needs no tool. `finals`: also what ends the call;
     /// `progress`: also reports on progress.
     pub fn new(
-        lexicon: &Lexicon,
+        lexicon: &AgentVocabulary,
         schemas: &Schemas,
-        finals: &Finals,
+        finals: &AgentFinals,
         with_finals: bool,
         progress: bool,
     ) -> Self {
         let mut toolbox = Self { entries: Vec::new(), schemas: schemas.clone() };
-        let offered = |word: &&Word| match word.meaning {
+        let offered = |word: &&VocabularyEntry| match word.meaning {
             Meaning::Reply => with_finals,
             Meaning::Note if word.name == system::name("thinking") => false,
             Meaning::Note if word.name == system::name("progress") => progress,
@@ -66,7 +66,7 @@ impl Toolbox {
                 object.remove("description");
             }
             let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
-            toolbox.entries.push(Entry {
+            toolbox.entries.push(NativeTool {
                 tool: ModelTool {
                     name: toolbox.free(&word.name.local),
                     description: description(word),
@@ -194,7 +194,7 @@ impl Toolbox {
     ///
     /// # Errors
     /// What is wrong with it, and what it is of: everything in one finding.
-    pub fn read(&self, call: &ToolCall, finals: &Finals) -> Result<Action, Finding> {
+    pub fn read(&self, call: &ToolCall, finals: &AgentFinals) -> Result<TurnAction, Finding> {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));
         };
@@ -213,7 +213,7 @@ impl Toolbox {
         if entry.is_final {
             finals.check(&entry.word, &payload, Place::default())?;
         }
-        Ok(Action { name: entry.word.clone(), payload: payload.into_bytes() })
+        Ok(TurnAction { name: entry.word.clone(), payload: payload.into_bytes() })
     }
 
     fn unknown(&self, name: &str) -> Finding {
@@ -284,7 +284,7 @@ fn joined(found: &[Finding]) -> Finding {
     }
 }
 
-fn description(word: &Word) -> String {
+fn description(word: &VocabularyEntry) -> String {
     let mut out = word.description.doc.clone();
     let answered = match word.peers.as_slice() {
         [] => String::new(),

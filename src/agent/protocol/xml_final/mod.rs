@@ -4,14 +4,14 @@
 
 mod slot;
 
-pub use slot::Slots;
+pub use slot::TurnSlots;
 
 use std::sync::Arc;
 
 use super::feedback::{FINAL_TRUNCATED, NONCE, PROGRESS, SLOT};
-use super::finals::{Finals, status, unclosed};
-use super::native::{self, Toolbox};
-use super::read::{Action, Judge, Verdict, is_note};
+use super::finals::{AgentFinals, status, unclosed};
+use super::native::{self, NativeTools};
+use super::parse_turn::{ElementPolicy, ElementVerdict, TurnAction, is_note};
 use crate::ids::PayloadName;
 use crate::model::StopReason;
 use crate::system;
@@ -23,38 +23,38 @@ use crate::xml::findings::{Finding, Place};
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
 /// Elements in the text of an agent that writes its final report as XML.
-pub(super) struct Words<'a> {
+pub(super) struct XmlFinalPolicy<'a> {
     pub raw: &'a str,
-    pub slots: &'a Slots,
+    pub slots: &'a TurnSlots,
     pub grammar: &'a Arc<ActionGrammar>,
-    pub tools: &'a Toolbox,
-    pub finals: &'a Finals,
+    pub tools: &'a NativeTools,
+    pub finals: &'a AgentFinals,
     pub stop: StopReason,
     /// For the record alone: what was accepted although something was wrong with it.
     pub warnings: Vec<Finding>,
 }
 
-impl Judge for Words<'_> {
-    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict {
+impl ElementPolicy for XmlFinalPolicy<'_> {
+    fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict {
         let place = Place::at(self.raw.as_bytes(), action.source.start);
         let name = PayloadName::from(action.name());
         if self.slots.is_final(&name) {
             return judged(self.report(&action.element, "", place));
         }
         if self.slots.is_progress(&name) || name == system::name("progress") {
-            return Verdict::Tell(suppressed(place));
+            return ElementVerdict::Tell(suppressed(place));
         }
         if is_note(&name) {
-            return Verdict::Take;
+            return ElementVerdict::Take;
         }
         let finding = native::xml_call(self.raw, action, self.tools);
-        Verdict::Refuse(match self.tools.name_of(&name) {
+        ElementVerdict::Refuse(match self.tools.name_of(&name) {
             Some(_) => finding,
             None => Finding { message: self.no_tool(&name.local), ..finding },
         })
     }
 
-    fn broken(&mut self, broken: &extract::BrokenAction) -> Option<Verdict> {
+    fn broken(&mut self, broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         let cut = broken.finding.code == ExtractCode::UnclosedAction.as_str();
         if !cut || !self.slots.opens_final(&broken.attempt) {
             return None;
@@ -69,10 +69,10 @@ impl Judge for Words<'_> {
     }
 }
 
-fn judged(report: Result<Action, Finding>) -> Verdict {
+fn judged(report: Result<TurnAction, Finding>) -> ElementVerdict {
     match report {
-        Ok(action) => Verdict::Act(action),
-        Err(finding) => Verdict::Refuse(finding),
+        Ok(action) => ElementVerdict::Act(action),
+        Err(finding) => ElementVerdict::Refuse(finding),
     }
 }
 
@@ -81,12 +81,12 @@ fn suppressed(place: Place) -> Finding {
     Finding::new(PROGRESS, place, message)
 }
 
-impl Words<'_> {
+impl XmlFinalPolicy<'_> {
     fn no_tool(&self, local: &str) -> String {
         format!("<{local}> is not acted on: {}", how(self.finals))
     }
 
-    fn report(&self, slot: &Element, mark: &str, place: Place) -> Result<Action, Finding> {
+    fn report(&self, slot: &Element, mark: &str, place: Place) -> Result<TurnAction, Finding> {
         status(slot.attribute("status"), place.clone())?;
         self.finals.format_of(slot.attribute("format"), place.clone())?;
         let [Node::Text(text)] = slot.content.as_slice() else {
@@ -98,7 +98,7 @@ impl Words<'_> {
     }
 
     /// A report whose close never came: by why the model stopped.
-    fn cut_short(&mut self, attempt: &str, place: &Place) -> Result<Action, Finding> {
+    fn cut_short(&mut self, attempt: &str, place: &Place) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_json = self.finals.format.schema().is_some();
         let mark = match self.stop {
@@ -136,8 +136,8 @@ impl Words<'_> {
 }
 
 /// How a task is ended, for whoever reads it in the next turn.
-pub(super) fn how(finals: &Finals) -> String {
-    let form = Slots::form(&finals.format);
+pub(super) fn how(finals: &AgentFinals) -> String {
+    let form = TurnSlots::form(&finals.format);
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
@@ -149,16 +149,25 @@ fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
 }
 
 /// Slots of other turns, and slots that there are not, by name.
-pub(super) fn strangers(slots: &Slots, unknown: &[String], finals: &Finals) -> Vec<Finding> {
+pub(super) fn strangers(
+    slots: &TurnSlots,
+    unknown: &[String],
+    finals: &AgentFinals,
+) -> Vec<Finding> {
     let mismatch = |name: &String| slot_mismatch(slots, name, finals, Place::default());
     unknown.iter().filter_map(mismatch).collect()
 }
 
 /// What is wrong with an element that was meant as a slot; `None` where it was not.
-fn slot_mismatch(slots: &Slots, name: &str, finals: &Finals, place: Place) -> Option<Finding> {
+fn slot_mismatch(
+    slots: &TurnSlots,
+    name: &str,
+    finals: &AgentFinals,
+    place: Place,
+) -> Option<Finding> {
     let code = match slots.stranger(name)? {
-        slot::Stranger::Nonce => NONCE,
-        slot::Stranger::Slot => SLOT,
+        slot::SlotMismatch::Nonce => NONCE,
+        slot::SlotMismatch::Slot => SLOT,
     };
     let message = match code {
         NONCE => format!("`{name}` is not of this turn: {}", how(finals)),

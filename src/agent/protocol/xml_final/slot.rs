@@ -11,19 +11,19 @@ const NONCE_DIGITS: usize = 8;
 
 /// The slots of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slots {
+pub struct TurnSlots {
     nonce: String,
 }
 
 /// How a slot is none of this turn's.
-pub(super) enum Stranger {
+pub(super) enum SlotMismatch {
     /// Another turn's, or one that was made up.
     Nonce,
     /// This turn's nonce on a slot that there is not.
     Slot,
 }
 
-impl Slots {
+impl TurnSlots {
     /// The nonce of a turn: the same whenever the turn is rendered again, another in every turn.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let (thread, call, turn) = (thread.as_str(), call.to_string(), turn.to_string());
@@ -83,11 +83,11 @@ impl Slots {
     }
 
     /// Whether an unknown root is meant as a slot.
-    pub(super) fn stranger(&self, name: &str) -> Option<Stranger> {
+    pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
-            return Some(Stranger::Slot);
+            return Some(SlotMismatch::Slot);
         }
         let slot = name.rsplit('-').next().unwrap_or(name).to_ascii_uppercase();
-        [FINAL, PROGRESS].contains(&slot.as_str()).then_some(Stranger::Nonce)
+        [FINAL, PROGRESS].contains(&slot.as_str()).then_some(SlotMismatch::Nonce)
     }
 }

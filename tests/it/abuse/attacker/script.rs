@@ -1,7 +1,7 @@
 //! What the attacker says: one function an attack, each with what must never come of it, what
 //! must, and what it has to be told.
 
-use organism::agent::Transport;
+use organism::agent::ActionTransport;
 use organism::system;
 use serde_json::{Value as Json, json};
 
@@ -80,7 +80,7 @@ impl Dice {
 }
 
 /// The attack of that number: every kind comes once in a round, in an order of the round's own.
-pub fn attack(way: Transport, seed: u64, number: usize, sight: &Sight) -> Attack {
+pub fn attack(way: ActionTransport, seed: u64, number: usize, sight: &Sight) -> Attack {
     let (round, place) = (number / KINDS.len(), number % KINDS.len());
     let mut order: Vec<usize> = (0..KINDS.len()).collect();
     let mut shuffle = Dice((seed ^ (round as u64 + 1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -97,7 +97,7 @@ pub fn attack(way: Transport, seed: u64, number: usize, sight: &Sight) -> Attack
 
 /// Writes one attack.
 struct Pen<'a> {
-    way: Transport,
+    way: ActionTransport,
     number: usize,
     dice: Dice,
     sight: &'a Sight,
@@ -279,7 +279,7 @@ const KINDS: &[(&str, Play)] = &[
     }),
     ("the end", |pen| {
         let good = pen.good();
-        if pen.way == Transport::XmlFinal {
+        if pen.way == ActionTransport::XmlFinal {
             let nonce = pen.sight.nonce.clone();
             pen.say(&format!("<{nonce}-FINAL format=\"text\">{good}</{nonce}-FINAL>"));
         } else {
@@ -425,7 +425,7 @@ const KINDS: &[(&str, Play)] = &[
         let evil = pen.evil();
         pen.look(&evil);
         let good = pen.good();
-        if pen.way == Transport::XmlFinal {
+        if pen.way == ActionTransport::XmlFinal {
             // Its text comes before its calls, and is the first action.
             let nonce = pen.sight.nonce.clone();
             pen.say(&format!("<{nonce}-FINAL format=\"text\">{good}</{nonce}-FINAL>"));

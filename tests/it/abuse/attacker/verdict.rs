@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use organism::agent::history::{self, Viewpoint};
-use organism::agent::protocol::show;
-use organism::agent::{Memory, PastTurn, RendererVersion};
+use organism::agent::protocol::render;
+use organism::agent::{MemoryScope, PastTurn, RendererVersion};
 use organism::envelope::{Failure, Kind, Message, Refusal, Rule};
 use organism::ids::{ListenerName, MessageId, Position, ThreadId};
 use organism::system::{self, Primitive};
@@ -305,11 +305,11 @@ impl Evidence {
         let records: Vec<Record> =
             self.records.iter().filter(|record| record.tree == tree).cloned().collect();
         let position = records.last().unwrap().position;
-        let (call, memory) = (turn.past.call, Memory::Thread);
+        let (call, memory) = (turn.past.call, MemoryScope::Thread);
         let version = RendererVersion::CURRENT;
         let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
         let items = history::of(&records, &view).items;
-        let said = show::conversation(&items, Some("openai-compatible"), version);
+        let said = render::conversation(&items, Some("openai-compatible"), version);
         let user = said.iter().filter(|said| said.role == organism::model::ChatRole::User);
         user.flat_map(|said| said.texts()).collect::<Vec<_>>().join("\n\n")
     }

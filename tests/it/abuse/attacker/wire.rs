@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use organism::agent::Transport;
+use organism::agent::ActionTransport;
 use serde_json::{Value as Json, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -42,7 +42,7 @@ impl Drop for Accepting {
 }
 
 impl Attacker {
-    pub async fn start(transport: Transport, seed: u64) -> Self {
+    pub async fn start(transport: ActionTransport, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let played = Arc::new(Mutex::new(Vec::new()));
@@ -67,7 +67,7 @@ impl Attacker {
     }
 }
 
-async fn serve(mut stream: TcpStream, way: Transport, seed: u64, log: &Mutex<Vec<Played>>) {
+async fn serve(mut stream: TcpStream, way: ActionTransport, seed: u64, log: &Mutex<Vec<Played>>) {
     let Some(request) = read_request(&mut stream).await else { return };
     let body: Json = serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
     let (heard, bad) = (heard(&body), bad(&body));

@@ -13,7 +13,7 @@ use crate::xml::shape::QName;
 
 /// An action of a turn, ready for the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Action {
+pub struct TurnAction {
     pub name: PayloadName,
     pub payload: Vec<u8>,
 }
@@ -23,7 +23,7 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 
 /// A native call of a turn, and what was made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct ParsedToolCall {
     pub call: ToolCall,
     /// Of the payload handed over, or of the attempt that was refused: by it the record says
     /// which message, or which refusal, came of the call.
@@ -32,17 +32,17 @@ pub struct Made {
 
 /// What came of a turn.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Reading {
+pub struct ParsedTurn {
     /// Reasoning, checklists and progress, in order.
     pub notes: Vec<Vec<u8>>,
     /// Complete actions, and complete payloads in a namespace the agent does not know, in order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<TurnAction>,
     pub broken: Vec<Broken>,
-    pub calls: Vec<Made>,
+    pub calls: Vec<ParsedToolCall>,
     /// Everything found, for the record.
     pub findings: Vec<Finding>,
     /// The part of it the agent is told; what concerns a broken action is told with that.
-    pub told: Vec<Finding>,
+    pub feedback: Vec<Finding>,
     /// For the record alone: what was accepted although something was wrong with it.
     pub warnings: Vec<Finding>,
     /// Where payloads stand in the model's text.
@@ -50,11 +50,11 @@ pub struct Reading {
 }
 
 /// What becomes of something the extractor took for an action.
-pub(super) enum Verdict {
+pub(super) enum ElementVerdict {
     /// It is one.
     Take,
     /// It is this one.
-    Act(Action),
+    Act(TurnAction),
     /// Refused on the record.
     Refuse(Finding),
     /// No action: the agent is told why nothing was done.
@@ -62,11 +62,11 @@ pub(super) enum Verdict {
 }
 
 /// What a protocol says of elements in a model's text.
-pub(super) trait Judge {
-    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict;
+pub(super) trait ElementPolicy {
+    fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
     /// `None` where it is as broken as it looks.
-    fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<Verdict> {
+    fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
 
@@ -79,8 +79,8 @@ pub(super) trait Judge {
 
 /// The items of a turn, by what becomes of them.
 #[derive(Default)]
-pub(super) struct Sorted {
-    pub reading: Reading,
+pub(super) struct ParsedItems {
+    pub reading: ParsedTurn,
     /// Actions and broken actions so far.
     index: usize,
     /// There is text beside payloads and reasoning.
@@ -89,8 +89,8 @@ pub(super) struct Sorted {
     pub noted: bool,
 }
 
-impl Sorted {
-    pub fn take(&mut self, item: &ExtractedItem, judge: &mut dyn Judge) {
+impl ParsedItems {
+    pub fn take(&mut self, item: &ExtractedItem, judge: &mut dyn ElementPolicy) {
         match item {
             ExtractedItem::Text(text) => self.spoke |= !text.trim().is_empty(),
             ExtractedItem::Reasoning { text, .. } => self.thought(text),
@@ -100,33 +100,35 @@ impl Sorted {
             }
             ExtractedItem::Unknown(unknown) => {
                 let payload = unknown.attempt.clone().into_bytes();
-                self.act(Action { name: PayloadName::from(&unknown.name), payload });
+                self.act(TurnAction { name: PayloadName::from(&unknown.name), payload });
             }
             ExtractedItem::UnknownElement(element) => match judge.unknown_element(element) {
-                Some(finding) => self.reading.told.push(finding),
+                Some(finding) => self.reading.feedback.push(finding),
                 None => self.refuse(element.attempt.clone(), named(&element.finding)),
             },
             ExtractedItem::Broken(broken) => match judge.broken(broken) {
-                Some(Verdict::Act(action)) => self.act(action),
-                Some(Verdict::Tell(finding)) => self.reading.told.push(finding),
-                Some(Verdict::Refuse(finding)) => self.refuse(broken.attempt.clone(), finding),
-                Some(Verdict::Take) | None => {
+                Some(ElementVerdict::Act(action)) => self.act(action),
+                Some(ElementVerdict::Tell(finding)) => self.reading.feedback.push(finding),
+                Some(ElementVerdict::Refuse(finding)) => {
+                    self.refuse(broken.attempt.clone(), finding)
+                }
+                Some(ElementVerdict::Take) | None => {
                     self.refuse(broken.attempt.clone(), named(&broken.finding));
                 }
             },
         }
     }
 
-    fn judged(&mut self, verdict: Verdict, action: &extract::ExtractedAction) {
+    fn judged(&mut self, verdict: ElementVerdict, action: &extract::ExtractedAction) {
         match verdict {
-            Verdict::Take => {
+            ElementVerdict::Take => {
                 let (name, payload) =
                     (PayloadName::from(action.name()), action.payload().into_bytes());
                 self.payload(name, payload);
             }
-            Verdict::Act(action) => self.act(action),
-            Verdict::Refuse(finding) => self.refuse(action.payload(), finding),
-            Verdict::Tell(finding) => self.reading.told.push(finding),
+            ElementVerdict::Act(action) => self.act(action),
+            ElementVerdict::Refuse(finding) => self.refuse(action.payload(), finding),
+            ElementVerdict::Tell(finding) => self.reading.feedback.push(finding),
         }
     }
 
@@ -136,11 +138,11 @@ impl Sorted {
             self.noted = true;
             self.reading.notes.push(payload);
         } else {
-            self.act(Action { name, payload });
+            self.act(TurnAction { name, payload });
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: TurnAction) {
         self.reading.actions.push(action);
         self.index += 1;
     }
@@ -175,24 +177,24 @@ impl Sorted {
     }
 
     /// The reading, with what the extractor found.
-    pub fn finish(mut self, extraction: &Extraction) -> Reading {
+    pub fn finish(mut self, extraction: &Extraction) -> ParsedTurn {
         let idle = self.is_idle();
         for broken in &mut self.reading.broken {
             // Notes are handed over first, so that is where counting starts.
             broken.index += self.reading.notes.len();
         }
         let mut reading = self.reading;
-        reading.findings.extend(reading.told.iter().cloned());
+        reading.findings.extend(reading.feedback.iter().cloned());
         reading.findings.extend(reading.broken.iter().map(|broken| broken.finding.clone()));
         let others = extraction.errors.iter().chain(&extraction.notices);
         reading.findings.extend(others.map(named));
         // What is refused by itself says what is wrong with it; once is enough.
         let apart = |finding: &&Finding| !refused_at(extraction, finding.place.offset);
-        reading.told.extend(extraction.errors.iter().filter(apart).map(named));
+        reading.feedback.extend(extraction.errors.iter().filter(apart).map(named));
         let always = [ExtractCode::NearMissTag, ExtractCode::HalfEscaped].map(ExtractCode::as_str);
         let explains = |notice: &&Finding| idle || always.contains(&notice.code.as_str());
         let notices = extraction.notices.iter().filter(explains).filter(apart);
-        reading.told.extend(notices.map(named));
+        reading.feedback.extend(notices.map(named));
         reading
     }
 }

@@ -11,12 +11,12 @@ use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, Tok
 
 /// One answer, over all requests for it.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct AnswerBuffer {
     pub raw: String,
     pub thoughts: String,
     /// It is longer than a turn may be; the rest was not kept.
     pub is_too_long: bool,
-    /// How much of `raw` was handed out by [`Heard::unread`].
+    /// How much of `raw` was handed out by [`AnswerBuffer::unread`].
     read: usize,
     /// Received for the request under way, what was not kept included.
     bytes: usize,
@@ -41,7 +41,7 @@ struct LostRequest {
 /// Reason of a request that ended since its caller no longer wanted the answer.
 pub(super) const CANCELLED: &str = "cancelled";
 
-impl Heard {
+impl AnswerBuffer {
     /// A request has left.
     pub fn begin(&mut self, route: ModelRoute) {
         self.bytes = 0;

@@ -10,11 +10,11 @@ use crate::journal;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, Record};
 
-use super::{History, PastTurn, is_core, note};
+use super::{PastTurn, ThreadHistory, is_core, turn_note};
 
 /// A record, reduced.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct TransferLine {
     #[serde(rename = "position")]
     position: Position,
     #[serde(rename = "facts")]
@@ -37,7 +37,7 @@ pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<
         }
         let reduced = Record { facts, ..bare(record.position, thread) };
         let payloads = reduced.payloads().map(|payload| payload.as_str().to_owned()).collect();
-        let line = Line { position: record.position, facts: reduced.facts, payloads };
+        let line = TransferLine { position: record.position, facts: reduced.facts, payloads };
         serde_json::to_writer(&mut out, &line).expect("plain data is JSON");
         out.push(b'\n');
     }
@@ -57,7 +57,7 @@ fn concerns(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
 }
 
 fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
-    let is_turn = is_core(&message.name, note::WORD);
+    let is_turn = is_core(&message.name, turn_note::WORD);
     is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
@@ -76,7 +76,7 @@ fn bare(position: Position, thread: &ThreadId) -> Record {
 
 /// What was told cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Untold {
+pub enum TransferError {
     #[error("line {line} of what is told of the thread: {source}")]
     Line { line: usize, source: serde_json::Error },
     #[error("a payload that is told at position {position} is not the one on record")]
@@ -85,19 +85,19 @@ pub enum Untold {
 
 /// A thread as it was told.
 #[derive(Debug, Default)]
-pub struct Told(Vec<Record>);
+pub struct TransferredThread(Vec<Record>);
 
-impl Told {
+impl TransferredThread {
     /// # Errors
-    /// [`Untold`] where a payload is not what its digest says, or nothing can be made of it.
-    pub fn read(bytes: &[u8], thread: &ThreadId) -> Result<Self, Untold> {
+    /// [`TransferError`] where a payload is not what its digest says, or nothing can be made of it.
+    pub fn read(bytes: &[u8], thread: &ThreadId) -> Result<Self, TransferError> {
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let read = |(index, line): (usize, &[u8])| {
-            let failed = |source| Untold::Line { line: index + 1, source };
-            let Line { position, facts, payloads } =
+            let failed = |source| TransferError::Line { line: index + 1, source };
+            let TransferLine { position, facts, payloads } =
                 serde_json::from_slice(line).map_err(failed)?;
             let mut record = Record { facts, ..bare(position, thread) };
-            let wrong = Untold::Payload { position };
+            let wrong = TransferError::Payload { position };
             let mut texts = payloads.iter();
             for payload in record.payloads_mut() {
                 if !texts.next().is_some_and(|text| payload.restore(text)) {
@@ -110,7 +110,7 @@ impl Told {
     }
 }
 
-impl History for Told {
+impl ThreadHistory for TransferredThread {
     fn records(&self, _: &ThreadId, _: Position) -> Result<Vec<Record>, journal::Error> {
         Ok(self.0.clone())
     }

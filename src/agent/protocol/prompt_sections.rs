@@ -6,23 +6,23 @@ use std::fmt::Write as _;
 
 pub use crate::system::EXAMPLES as CORE_EXAMPLES;
 
-use super::finals::Finals;
-use super::vocabulary::{Lexicon, Word};
-use crate::agent::{RendererVersion, Transport};
+use super::finals::AgentFinals;
+use super::vocabulary::{AgentVocabulary, VocabularyEntry};
+use crate::agent::{ActionTransport, RendererVersion};
 use crate::schema::{Content, Parameter};
 
 /// What the sections are written from.
 #[derive(Debug, Clone)]
-pub struct Taught {
+pub struct PromptInput {
     pub name: String,
     pub description: String,
-    pub lexicon: Lexicon,
+    pub lexicon: AgentVocabulary,
     /// Of the texts.
     pub version: RendererVersion,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
-    pub transport: Transport,
-    pub finals: Finals,
+    pub transport: ActionTransport,
+    pub finals: AgentFinals,
 }
 
 /// For an agent whose config has no rules of its own.
@@ -30,7 +30,7 @@ pub const RULES: &str = "\
 - Reach the goal of the request by reasoning and by using the tools.
 - Say only what the results you were given support; where they do not, say so.";
 
-pub fn capabilities(taught: &Taught) -> String {
+pub fn capabilities(taught: &PromptInput) -> String {
     let tools: Vec<_> = taught.lexicon.tools().collect();
     match taught.version {
         _ if !tools.is_empty() => {}
@@ -54,7 +54,7 @@ pub fn capabilities(taught: &Taught) -> String {
     out
 }
 
-pub fn tool_calling(taught: &Taught) -> String {
+pub fn tool_calling(taught: &PromptInput) -> String {
     let mut out = String::new();
     for word in taught.lexicon.tools() {
         if !out.is_empty() {
@@ -68,7 +68,7 @@ pub fn tool_calling(taught: &Taught) -> String {
     out
 }
 
-fn tool(out: &mut String, word: &Word) {
+fn tool(out: &mut String, word: &VocabularyEntry) {
     let _ = write!(out, "<{}>", word.name.local);
     if !word.description.doc.is_empty() {
         let _ = write!(out, ": {}", word.description.doc);
@@ -129,7 +129,7 @@ fn kind(content: &Content) -> String {
     out
 }
 
-pub fn response_protocol(taught: &Taught) -> String {
+pub fn response_protocol(taught: &PromptInput) -> String {
     let mut out = String::new();
     form(&mut out, taught);
     finish(&mut out, taught);
@@ -143,7 +143,7 @@ pub fn response_protocol(taught: &Taught) -> String {
     out
 }
 
-fn form(out: &mut String, taught: &Taught) {
+fn form(out: &mut String, taught: &PromptInput) {
     if taught.version == RendererVersion::V3 {
         return form_3(out, taught);
     }
@@ -168,7 +168,7 @@ fn form(out: &mut String, taught: &Taught) {
 }
 
 /// The tags that end a task.
-fn final_tags(taught: &Taught) -> String {
+fn final_tags(taught: &PromptInput) -> String {
     let names = taught.lexicon.finals().map(|word| format!("<{}>", word.name.local));
     name_of_final(&names.collect::<Vec<_>>())
 }
@@ -181,7 +181,7 @@ pub fn many(most: u32, word: &str) -> String {
     }
 }
 
-fn form_3(out: &mut String, taught: &Taught) {
+fn form_3(out: &mut String, taught: &PromptInput) {
     let many = actions(taught.actions_per_turn, "action");
     let _ = write!(
         out,
@@ -197,7 +197,7 @@ fn form_3(out: &mut String, taught: &Taught) {
     );
 }
 
-fn finish(out: &mut String, taught: &Taught) {
+fn finish(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.words();
     let opening = match taught.version {
         RendererVersion::V3 => "To end the task, with",
@@ -227,7 +227,7 @@ pub fn name_of_final(names: &[String]) -> String {
 }
 
 /// What the report itself must be, where a schema says so.
-pub fn ends(out: &mut String, taught: &Taught) {
+pub fn ends(out: &mut String, taught: &PromptInput) {
     if let Some(schema) = taught.finals.format.schema() {
         let _ = writeln!(
             out,
@@ -237,7 +237,7 @@ pub fn ends(out: &mut String, taught: &Taught) {
     }
 }
 
-fn going_on(out: &mut String, taught: &Taught) {
+fn going_on(out: &mut String, taught: &PromptInput) {
     for word in taught.lexicon.own() {
         let _ = write!(
             out,
@@ -249,12 +249,12 @@ fn going_on(out: &mut String, taught: &Taught) {
 }
 
 /// The example of a core word as this agent is shown it.
-pub fn core_example(lexicon: &Lexicon, template: &str) -> String {
+pub fn core_example(lexicon: &AgentVocabulary, template: &str) -> String {
     let inner = lexicon.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())
 }
 
-fn core_words(out: &mut String, taught: &Taught) {
+fn core_words(out: &mut String, taught: &PromptInput) {
     out.push_str(
         "\nThe system itself understands these; notes are no actions and may precede one:\n",
     );
@@ -293,7 +293,7 @@ system alone; never write them yourself.
 - <notice> says where you stand: which turn it is, which tools there are, how to end.
 ";
 
-fn flow(out: &mut String, taught: &Taught) {
+fn flow(out: &mut String, taught: &PromptInput) {
     out.push_str("\nAn example of the flow:\n");
     if let Some(tool) = taught.lexicon.tools().next() {
         let name = &tool.name.local;

@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text, is_xml_char};
 use crate::xml::findings::Finding;
 
-use super::Transport;
-use super::protocol::Made;
+use super::ActionTransport;
+use super::protocol::ParsedToolCall;
 
 /// The local name of the note in the core's namespace.
 pub const WORD: &str = "model-turn";
@@ -31,7 +31,7 @@ pub struct TurnNote<'a> {
     pub iteration: u32,
     /// The thread up to here is what the prompt was rendered from.
     pub position: Position,
-    pub transport: Transport,
+    pub transport: ActionTransport,
     pub provider: &'a str,
     pub model: &'a str,
     pub renderer: &'a str,
@@ -45,7 +45,7 @@ pub struct TurnNote<'a> {
     /// The model's text, byte for byte.
     pub raw: &'a str,
     /// Native calls, and what each was made of.
-    pub calls: &'a [Made],
+    pub calls: &'a [ParsedToolCall],
     /// The provider's own blocks, verbatim.
     pub own: &'a [OwnBlock],
     /// What was said to the model once, with this turn.
@@ -107,10 +107,10 @@ impl TurnNote<'_> {
             verbatim(&mut out, "notice", &[], notice);
         }
         verbatim(&mut out, "raw", &[], self.raw);
-        for Made { call, digest } in self.calls {
+        for ParsedToolCall { call, digest } in self.calls {
             let digest = digest.to_string();
-            let said = [("id", call.id.as_str()), ("name", &call.name), ("payload", &digest)];
-            verbatim(&mut out, "call", &said, &call.arguments);
+            let values = [("id", call.id.as_str()), ("name", &call.name), ("payload", &digest)];
+            verbatim(&mut out, "call", &values, &call.arguments);
         }
         for own in self.own {
             verbatim(&mut out, "block", &[("provider", &own.provider)], &own.json);
@@ -190,7 +190,7 @@ pub struct PastTurn {
     /// What was said to the model once, with this turn.
     pub notice: Option<String>,
     pub raw: String,
-    pub calls: Vec<Made>,
+    pub calls: Vec<ParsedToolCall>,
     pub own: Vec<OwnBlock>,
     /// What a stub stood for, for the first time.
     pub left_out: Vec<MessageId>,
@@ -212,7 +212,7 @@ impl PastTurn {
             let arguments = read_verbatim(call)?;
             let digest = Digest::parse(call.attribute("payload")?).ok()?;
             let call = ToolCall { id: call_of("id")?, name: call_of("name")?, arguments };
-            Some(Made { call, digest })
+            Some(ParsedToolCall { call, digest })
         });
         let own = named("block").map(|block| {
             let provider = block.attribute("provider")?.to_owned();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::agent::RendererVersion;
-use crate::agent::history::{Answered, Seen};
+use crate::agent::history::{AnsweredCall, ThreadMessage};
 use crate::envelope::{Kind, Message};
 use crate::mutant::mutant;
 use crate::system;
@@ -12,7 +12,7 @@ use crate::xml::element::{Element, Node};
 use crate::xml::escape::{escape_attribute, escape_text};
 
 /// What the agent is shown of a message.
-pub(super) enum Shown<'a> {
+pub(super) enum RenderedMessage<'a> {
     /// What came of something it did. `payload`: the text is XML, not characters.
     Result {
         name: Option<Cow<'a, str>>,
@@ -24,7 +24,7 @@ pub(super) enum Shown<'a> {
     Plain(String),
 }
 
-impl<'a> Shown<'a> {
+impl<'a> RenderedMessage<'a> {
     fn result(name: Option<&'a str>, from: Option<&'a str>, text: impl Into<Cow<'a, str>>) -> Self {
         let (name, from) = (name.map(Cow::Borrowed), from.map(Cow::Borrowed));
         Self::Result { name, from, text: text.into(), payload: false }
@@ -36,7 +36,7 @@ impl<'a> Shown<'a> {
     }
 
     /// Where names were read out of something that is gone by then.
-    fn told(name: Option<&str>, from: Option<&str>, text: String) -> Self {
+    fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let (name, from) = (name.map(owned), from.map(owned));
         Self::Result { name, from, text: text.into(), payload: false }
@@ -95,8 +95,8 @@ impl<'a> Shown<'a> {
 }
 
 /// Several payloads of one listener to one call are one result.
-pub(super) fn merged(shown: Vec<Shown<'_>>) -> Vec<Shown<'_>> {
-    let mut out: Vec<Shown<'_>> = Vec::with_capacity(shown.len());
+pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>> {
+    let mut out: Vec<RenderedMessage<'_>> = Vec::with_capacity(shown.len());
     for next in shown {
         match out.last_mut() {
             Some(last) if last.takes(&next) => last.append(&next),
@@ -107,11 +107,11 @@ pub(super) fn merged(shown: Vec<Shown<'_>>) -> Vec<Shown<'_>> {
 }
 
 /// What stands in the prompt for a message, as text, were it not left out.
-pub fn text_of(seen: &Seen, version: RendererVersion) -> String {
+pub fn text_of(seen: &ThreadMessage, version: RendererVersion) -> String {
     shown(seen, version).block(version)
 }
 
-pub(super) fn shown_or_stub(seen: &Seen, version: RendererVersion) -> Shown<'_> {
+pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> {
     let shown = shown(seen, version);
     if !seen.left_out {
         return shown;
@@ -125,10 +125,10 @@ pub(super) fn shown_or_stub(seen: &Seen, version: RendererVersion) -> Shown<'_> 
     // Whether it failed, and which thread it is of, is said all the same.
     let stub = if shown.is_failure() { failure(&stub) } else { stub };
     match shown {
-        Shown::Result { name, from, .. } => {
-            Shown::Result { name, from, text: stub.into(), payload: false }
+        RenderedMessage::Result { name, from, .. } => {
+            RenderedMessage::Result { name, from, text: stub.into(), payload: false }
         }
-        Shown::Plain(_) => Shown::Plain(match thread_of(&seen.message) {
+        RenderedMessage::Plain(_) => RenderedMessage::Plain(match thread_of(&seen.message) {
             Some((thread, status)) => {
                 let thread = format!("thread_id=\"{thread}\" status=\"{status}\"");
                 format!("<thread-result {thread}>{stub}</thread-result>")
@@ -148,15 +148,15 @@ fn thread_of(message: &Message) -> Option<(String, String)> {
     Some((attribute("thread_id")?, attribute("status")?))
 }
 
-fn shown(seen: &Seen, version: RendererVersion) -> Shown<'_> {
+fn shown(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> {
     let message = &seen.message;
     match (message.kind, &seen.answers) {
-        (Kind::Own, _) => Shown::result(Some(&message.name.local), None, "recorded"),
+        (Kind::Own, _) => RenderedMessage::result(Some(&message.name.local), None, "recorded"),
         (Kind::Reply, Some(answered)) => reply(message, answered, version),
         (Kind::System, answered) if message.from.is_core() => {
             system_payload(message, answered.as_ref())
         }
-        _ => Shown::Plain(others(message)),
+        _ => RenderedMessage::Plain(others(message)),
     }
 }
 
@@ -166,21 +166,29 @@ fn others(message: &Message) -> String {
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
 }
 
-fn reply<'a>(message: &'a Message, answered: &'a Answered, version: RendererVersion) -> Shown<'a> {
+fn reply<'a>(
+    message: &'a Message,
+    answered: &'a AnsweredCall,
+    version: RendererVersion,
+) -> RenderedMessage<'a> {
     let (name, payload) = (&*answered.name.local, message.payload.as_str());
     let from = answered.group.then(|| message.from.as_str());
     let shown = match is_failure(&message.name.local) {
-        true => Shown::result(Some(name), from, failure(&said(payload))),
-        false => Shown::payload(name, from, payload),
+        true => RenderedMessage::result(Some(name), from, failure(&failure_text(payload))),
+        false => RenderedMessage::payload(name, from, payload),
     };
     if answered.in_window {
         return shown;
     }
     let content = match (&shown, version) {
-        (Shown::Result { text, payload: true, .. }, RendererVersion::V4) => contained(text),
+        (RenderedMessage::Result { text, payload: true, .. }, RendererVersion::V4) => {
+            contained(text)
+        }
         (shown, _) => escape_text(shown.as_str()).into_owned(),
     };
-    Shown::Plain(format!("Result of an earlier {name} that is no longer shown:\n{content}"))
+    RenderedMessage::Plain(format!(
+        "Result of an earlier {name} that is no longer shown:\n{content}"
+    ))
 }
 
 /// A reply whose name says that the listener could not do it.
@@ -188,17 +196,22 @@ fn is_failure(local: &str) -> bool {
     local.ends_with("-error") || local.ends_with("-failed") || local == "error"
 }
 
-fn system_payload<'a>(message: &'a Message, answered: Option<&'a Answered>) -> Shown<'a> {
+fn system_payload<'a>(
+    message: &'a Message,
+    answered: Option<&'a AnsweredCall>,
+) -> RenderedMessage<'a> {
     let payload = message.payload.as_str();
-    let asked = answered.map(|answered| &*answered.name.local);
+    let request = answered.map(|answered| &*answered.name.local);
     let core = &*message.name.namespace == system::NAMESPACE;
-    match (&*message.name.local, asked) {
-        ("huh", _) if core => huh(payload, asked),
-        ("system-error", _) if core => system_error(payload, asked),
-        ("ack", Some(name)) if core => {
-            Shown::told(Some(name), leg(payload).as_deref(), "acknowledged".to_owned())
-        }
-        _ => Shown::Plain(inert(payload)),
+    match (&*message.name.local, request) {
+        ("huh", _) if core => huh(payload, request),
+        ("system-error", _) if core => system_error(payload, request),
+        ("ack", Some(name)) if core => RenderedMessage::owned_result(
+            Some(name),
+            leg(payload).as_deref(),
+            "acknowledged".to_owned(),
+        ),
+        _ => RenderedMessage::Plain(inert(payload)),
     }
 }
 
@@ -208,9 +221,9 @@ fn leg(payload: &str) -> Option<String> {
 }
 
 /// The feedback to a payload that was not accepted, or to a turn without one.
-fn huh(payload: &str, asked: Option<&str>) -> Shown<'static> {
+fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(huh) = Element::read(payload) else {
-        return Shown::told(asked, None, failure(payload));
+        return RenderedMessage::owned_result(request, None, failure(payload));
     };
     let mut lines: Vec<String> = huh
         .children()
@@ -232,7 +245,7 @@ fn huh(payload: &str, asked: Option<&str>) -> Shown<'static> {
     }
     let attempt = huh.child("attempt").map(Element::text);
     let attempted = attempt.as_deref().and_then(root_name);
-    Shown::told(attempted.or(asked), None, failure(&lines.join("\n")))
+    RenderedMessage::owned_result(attempted.or(request), None, failure(&lines.join("\n")))
 }
 
 /// The local name of the first tag of an attempt, however broken the rest is.
@@ -251,21 +264,25 @@ fn root_name(attempt: &str) -> Option<&str> {
 }
 
 /// Something the agent asked for that the world did not allow.
-fn system_error(payload: &str, asked: Option<&str>) -> Shown<'static> {
+fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(error) = Element::read(payload) else {
-        return Shown::told(asked, None, failure(payload));
+        return RenderedMessage::owned_result(request, None, failure(payload));
     };
     let code = error.attribute("code").unwrap_or("failed");
     let retry = match error.attribute("retry_allowed") {
         Some("true") => " (you may try again)",
         _ => "",
     };
-    let said = failure(&format!("{code}: {}{retry}", error.text().trim()));
-    Shown::told(asked.or(error.attribute("about")), error.attribute("from"), said)
+    let text = failure(&format!("{code}: {}{retry}", error.text().trim()));
+    RenderedMessage::owned_result(
+        request.or(error.attribute("about")),
+        error.attribute("from"),
+        text,
+    )
 }
 
 /// What a failure says: its text where it holds nothing else, the payload otherwise.
-fn said(payload: &str) -> String {
+fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
         Some(element) if element.children().next().is_none() => element.text().trim().to_owned(),
         Some(element) => element

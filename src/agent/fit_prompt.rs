@@ -9,11 +9,11 @@ use crate::model::tokens;
 use crate::model::{ModelRequest, ModelTerms};
 
 use super::RendererVersion;
-use super::history::Item;
-use super::protocol::show;
+use super::history::MemoryItem;
+use super::protocol::render;
 
 /// A request that fits.
-pub(super) struct Fitted {
+pub(super) struct FittedRequest {
     pub request: ModelRequest,
     /// What stubs stand for now and did not before; with any, the turn is the last.
     pub left_out: Vec<MessageId>,
@@ -26,30 +26,30 @@ pub(super) struct Fitted {
 /// # Errors
 /// [`Failure::TooLarge`] where it does not fit without any of it.
 pub(super) fn fit(
-    items: &mut [Item],
+    items: &mut [MemoryItem],
     agent: &ListenerName,
     terms: &ModelTerms,
     version: RendererVersion,
-    render: impl Fn(&[Item], bool) -> ModelRequest,
-) -> Result<Fitted, Failure> {
+    render: impl Fn(&[MemoryItem], bool) -> ModelRequest,
+) -> Result<FittedRequest, Failure> {
     let mut left_out = Vec::new();
     let mut request = render(items, false);
-    let Some(room) = terms.room() else { return Ok(Fitted { request, left_out }) };
+    let Some(room) = terms.room() else { return Ok(FittedRequest { request, left_out }) };
     if tokens::at_most(&request) <= room {
-        return Ok(Fitted { request, left_out });
+        return Ok(FittedRequest { request, left_out });
     }
     let mut found = None;
     loop {
         let size = terms.size(&request, None).total();
         if size <= room {
-            return Ok(Fitted { request, left_out });
+            return Ok(FittedRequest { request, left_out });
         }
         let mut excess = size - room;
         let before = left_out.len();
         let candidates =
             found.get_or_insert_with(|| candidates(items, agent, terms, version).into_iter());
-        for Candidate { at, saves, .. } in candidates {
-            if let Some(Item::Seen(seen)) = items.get_mut(at) {
+        for StubCandidate { at, saves, .. } in candidates {
+            if let Some(MemoryItem::ThreadMessage(seen)) = items.get_mut(at) {
                 seen.left_out = true;
                 left_out.push(seen.message.id);
             }
@@ -66,29 +66,30 @@ pub(super) fn fit(
 }
 
 /// Something that a stub may stand for.
-struct Candidate {
+struct StubCandidate {
     at: usize,
     is_old: bool,
     saves: u64,
 }
 
 fn candidates(
-    items: &[Item],
+    items: &[MemoryItem],
     agent: &ListenerName,
     terms: &ModelTerms,
     version: RendererVersion,
-) -> Vec<Candidate> {
-    let last_turn = items.iter().rposition(|item| matches!(item, Item::Spoken(_)));
+) -> Vec<StubCandidate> {
+    let last_turn = items.iter().rposition(|item| matches!(item, MemoryItem::ModelText(_)));
     let mut candidates = Vec::new();
     for (at, item) in items.iter().enumerate() {
-        let Item::Seen(seen) = item else { continue };
+        let MemoryItem::ThreadMessage(seen) = item else { continue };
         let is_request = seen.message.kind == Kind::Call && seen.message.to == *agent;
         if is_request || seen.left_out {
             continue;
         }
-        let saves = terms.count(&show::text_of(seen, version)).saturating_sub(limits::STUB_TOKENS);
+        let saves =
+            terms.count(&render::text_of(seen, version)).saturating_sub(limits::STUB_TOKENS);
         if saves > 0 {
-            candidates.push(Candidate {
+            candidates.push(StubCandidate {
                 at,
                 is_old: last_turn.is_some_and(|turn| at < turn),
                 saves,

@@ -1,7 +1,7 @@
 //! The conversation as the model is shown it: its own turns verbatim, everything else in blocks
 //! of which none can pass for another.
 
-mod shown;
+mod rendered_message;
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::xml::escape::escape_text;
 
 use super::vocabulary::bare;
 use crate::agent::RendererVersion;
-use crate::agent::history::{Item, Seen, Spoken, SpokenCall};
-use shown::{Shown, merged, shown_or_stub};
+use crate::agent::history::{MemoryItem, ModelText, ModelTextCall, ThreadMessage};
+use rendered_message::{RenderedMessage, merged, shown_or_stub};
 
-pub use shown::text_of;
+pub use rendered_message::text_of;
 
 /// Stands between two turns of the model where nothing was said to it.
 const GO_ON: &str = "Noted. Go on with one action.";
@@ -26,79 +26,83 @@ const SILENT: &str = "(nothing)";
 /// The messages of a model call, roles alternating, the user's first and last. Native calls and
 /// results are blocks where `provider` is who made the calls, and XML otherwise.
 pub fn conversation(
-    items: &[Item],
+    items: &[MemoryItem],
     provider: Option<&str>,
     version: RendererVersion,
 ) -> Vec<ChatMessage> {
-    let mut talk = Talk::new(version);
+    let mut talk = ConversationBuilder::new(version);
     for item in items {
         match item {
-            Item::Spoken(spoken) => talk.speak(spoken, provider),
-            Item::Seen(seen) => talk.hear(seen),
-            Item::Cleared => talk.heard.push(CLEARED.to_owned()),
+            MemoryItem::ModelText(model_text) => talk.speak(model_text, provider),
+            MemoryItem::ThreadMessage(seen) => talk.hear(seen),
+            MemoryItem::Cleared => talk.incoming.push(CLEARED.to_owned()),
         }
     }
     talk.finish()
 }
 
 /// A conversation in the making.
-struct Talk<'a> {
+struct ConversationBuilder<'a> {
     version: RendererVersion,
-    said: Vec<ChatMessage>,
+    messages: Vec<ChatMessage>,
     /// The last turn, and its native calls, each with what it came to.
     turn: u64,
-    owed: Vec<Owed<'a>>,
+    owed: Vec<PendingToolResult<'a>>,
     /// What came of its actions, by their places, where that is no block of its own.
-    results: BTreeMap<usize, Vec<Shown<'a>>>,
+    results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
     /// What the user's side says besides.
-    heard: Vec<String>,
+    incoming: Vec<String>,
 }
 
-struct Owed<'a> {
+struct PendingToolResult<'a> {
     id: String,
     /// What is said where nothing came of it.
     silent: &'static str,
-    results: Vec<Shown<'a>>,
+    results: Vec<RenderedMessage<'a>>,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> ConversationBuilder<'a> {
     fn new(version: RendererVersion) -> Self {
         Self {
             version,
-            said: Vec::new(),
+            messages: Vec::new(),
             turn: 0,
             owed: Vec::new(),
             results: BTreeMap::new(),
-            heard: Vec::new(),
+            incoming: Vec::new(),
         }
     }
 
-    fn speak(&mut self, spoken: &Spoken, provider: Option<&str>) {
-        let first = self.said.is_empty();
+    fn speak(&mut self, model_text: &ModelText, provider: Option<&str>) {
+        let first = self.messages.is_empty();
         self.answer(if first { CLEARED } else { GO_ON });
-        self.turn = spoken.turn;
-        let native = provider.is_some_and(|provider| provider == spoken.provider);
+        self.turn = model_text.turn;
+        let native = provider.is_some_and(|provider| provider == model_text.provider);
         let mut blocks = Vec::new();
         if native {
-            blocks.extend(spoken.own.iter().cloned().map(ChatBlock::Own));
-            if !spoken.raw.trim().is_empty() {
-                blocks.push(ChatBlock::Text(spoken.raw.clone()));
+            blocks.extend(model_text.own.iter().cloned().map(ChatBlock::Own));
+            if !model_text.raw.trim().is_empty() {
+                blocks.push(ChatBlock::Text(model_text.raw.clone()));
             }
-            for call in &spoken.calls {
+            for call in &model_text.calls {
                 blocks.push(ChatBlock::Call(call.call.clone()));
                 let silent = silence(call);
-                self.owed.push(Owed { id: call.call.id.clone(), silent, results: Vec::new() });
+                self.owed.push(PendingToolResult {
+                    id: call.call.id.clone(),
+                    silent,
+                    results: Vec::new(),
+                });
             }
         } else {
-            blocks.push(ChatBlock::Text(as_xml(spoken)));
+            blocks.push(ChatBlock::Text(as_xml(model_text)));
         }
         if blocks.iter().all(|block| matches!(block, ChatBlock::Own(_))) {
             blocks.push(ChatBlock::Text(SILENT.to_owned()));
         }
-        self.said.push(ChatMessage { role: ChatRole::Assistant, blocks });
+        self.messages.push(ChatMessage { role: ChatRole::Assistant, blocks });
     }
 
-    fn hear(&mut self, seen: &'a Seen) {
+    fn hear(&mut self, seen: &'a ThreadMessage) {
         let shown = shown_or_stub(seen, self.version);
         let call = seen.native.filter(|(turn, _)| *turn == self.turn);
         if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {
@@ -108,7 +112,7 @@ impl<'a> Talk<'a> {
         let action = seen.action.filter(|(turn, _)| *turn == self.turn);
         match action.filter(|_| self.version >= RendererVersion::V4) {
             Some((_, place)) => self.results.entry(place).or_default().push(shown),
-            None => self.heard.push(shown.block(self.version)),
+            None => self.incoming.push(shown.block(self.version)),
         }
     }
 
@@ -120,27 +124,28 @@ impl<'a> Talk<'a> {
 
         let results = std::mem::take(&mut self.results).into_values().flat_map(merged);
         let results = results.map(|shown| shown.block(version));
-        let heard = std::mem::take(&mut self.heard);
-        let heard = results.chain(heard).collect::<Vec<_>>().join("\n\n");
-        if !heard.is_empty() {
-            blocks.push(ChatBlock::Text(heard));
+        let incoming = std::mem::take(&mut self.incoming);
+        let incoming = results.chain(incoming).collect::<Vec<_>>().join("\n\n");
+        if !incoming.is_empty() {
+            blocks.push(ChatBlock::Text(incoming));
         }
         if blocks.is_empty() {
             blocks.push(ChatBlock::Text(otherwise.to_owned()));
         }
-        self.said.push(ChatMessage { role: ChatRole::User, blocks });
+        self.messages.push(ChatMessage { role: ChatRole::User, blocks });
     }
 
     fn finish(mut self) -> Vec<ChatMessage> {
-        let first = self.said.is_empty();
+        let first = self.messages.is_empty();
         self.answer(if first { CLEARED } else { GO_ON });
-        self.said
+        self.messages
     }
 }
 
-impl Owed<'_> {
+impl PendingToolResult<'_> {
     fn block(self, version: RendererVersion) -> ChatBlock {
-        let failed = !self.results.is_empty() && self.results.iter().all(Shown::is_failure);
+        let failed =
+            !self.results.is_empty() && self.results.iter().all(RenderedMessage::is_failure);
         let mut results = match version {
             RendererVersion::V3 => self.results,
             RendererVersion::V4 => merged(self.results),
@@ -158,7 +163,7 @@ impl Owed<'_> {
 }
 
 /// What a call came to that nobody answered.
-fn silence(call: &SpokenCall) -> &'static str {
+fn silence(call: &ModelTextCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",
         None => "Error: nothing came of this call",
@@ -166,12 +171,12 @@ fn silence(call: &SpokenCall) -> &'static str {
 }
 
 /// A turn as it would have been written without native calls.
-fn as_xml(spoken: &Spoken) -> String {
+fn as_xml(model_text: &ModelText) -> String {
     let mut parts = Vec::new();
-    if !spoken.raw.is_empty() || spoken.calls.is_empty() {
-        parts.push(spoken.raw.clone());
+    if !model_text.raw.is_empty() || model_text.calls.is_empty() {
+        parts.push(model_text.raw.clone());
     }
-    for SpokenCall { call, payload } in &spoken.calls {
+    for ModelTextCall { call, payload } in &model_text.calls {
         let refused = || {
             let name = &call.name;
             format!("<{name}>{}</{name}>", escape_text(&call.arguments))
