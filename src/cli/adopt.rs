@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{Surroundings, path_of};
+use crate::config::{ConfigEnvironment, path_of};
 use crate::organism;
 use crate::organism::project::{self, Adopted};
 use crate::organism::repair::Accepted;
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     let accepted = Accepted { loss: args.accept_loss, key: args.accept_key, redaction: false };
-    let here = Surroundings::of_process().directory;
+    let here = ConfigEnvironment::of_process().directory;
     let from = args.from.map(|from| path_of(&from, &here));
     let adopted = project::adopt(&config, from.as_deref(), accepted, &args.note);
     let adopted = adopted.inspect_err(|error| {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{self, Config, Problems, Provider, Storage, Surroundings};
+use crate::config::{
+    self, Config, ConfigEnvironment, ConfigProblems, ProviderConfig, StorageConfig,
+};
 use crate::contract::{Approval, Contract, Role};
 use crate::journal::directory_problem;
 
@@ -44,8 +46,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn load(given: Option<PathBuf>) -> Result<Config, Problems> {
-    let around = Surroundings::of_process();
+fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
+    let around = ConfigEnvironment::of_process();
     let path = config::locate(given.as_deref(), &around)?;
     config::load(&path, &around)
 }
@@ -77,11 +79,11 @@ fn screen(config: &Config) -> String {
     section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
     let models = config.models.iter().map(|model| {
         let said = match &model.provider {
-            Provider::Playback { recording, .. } => format!("plays {}", recording.display()),
-            Provider::Remote { options, .. } => {
+            ProviderConfig::Playback { recording, .. } => format!("plays {}", recording.display()),
+            ProviderConfig::Remote { options, .. } => {
                 format!("{} of {} at {}", options.model, options.preset.name, options.endpoint)
             }
-            Provider::Routed { routes, .. } => format!("one of {}", routes.join(", ")),
+            ProviderConfig::Routed { routes, .. } => format!("one of {}", routes.join(", ")),
         };
         (model.name.clone(), said)
     });
@@ -122,7 +124,7 @@ fn screen(config: &Config) -> String {
 
 /// Where the record is, if it is not in the journal's directory alone.
 fn stream(config: &Config) -> Option<String> {
-    let Storage::JetStream { servers, journal } = &config.storage else { return None };
+    let StorageConfig::JetStream { servers, journal } = &config.storage else { return None };
     let names = match journal.partitions {
         1 => format!("the stream {}-0", journal.stream),
         several => format!("the streams {0}-0 to {0}-{1}", journal.stream, several - 1),

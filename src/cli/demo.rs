@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::audit::VerifyOptions;
-use crate::config::{self, Config, Surroundings};
+use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::Reader;
@@ -84,8 +84,8 @@ fn load(
     file: &Path,
     directory: Option<&Path>,
     place: &Path,
-) -> anyhow::Result<Result<Config, config::Problems>> {
-    let mut around = Surroundings::of_process();
+) -> anyhow::Result<Result<Config, config::ConfigProblems>> {
+    let mut around = ConfigEnvironment::of_process();
     if let Some(directory) = directory {
         let root = std::path::absolute(directory)?;
         around.variables.insert("ROOT".to_owned(), root.display().to_string());

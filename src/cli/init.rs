@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::config::{self, Directories, Surroundings};
+use crate::config::{self, ConfigEnvironment, ProjectFolders};
 use crate::ids::ListenerName;
 use crate::organism::project;
 
@@ -76,8 +76,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Whether another project of this name has a journal, so that a start here asks for one of its own.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join("organism.toml");
-    let found = config::directories(&file, &Surroundings::of_process());
-    found.is_ok_and(|Directories { project, data, .. }| {
+    let found = config::directories(&file, &ConfigEnvironment::of_process());
+    found.is_ok_and(|ProjectFolders { project, data, .. }| {
         !data.exists() && project::earlier(&project, &data).is_ok_and(|found| !found.is_empty())
     })
 }

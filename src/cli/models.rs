@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 
-use crate::config::{self, ModelSpec, Provider, Surroundings};
+use crate::config::{self, ConfigEnvironment, ModelSpec, ProviderConfig};
 use crate::organism::Models;
 
 use super::exit::{Exit, Failed};
@@ -30,7 +30,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let around = Surroundings::of_process();
+    let around = ConfigEnvironment::of_process();
     let path = config::locate(args.config.as_deref(), &around);
     let loaded = path.and_then(|path| config::load_without_keys(&path, &around));
     let config = match loaded {
@@ -91,7 +91,7 @@ async fn tried(models: &[&ModelSpec]) -> Vec<Tried> {
 }
 
 fn missing_key(spec: &ModelSpec) -> Option<String> {
-    let Provider::Remote { options, .. } = &spec.provider else { return None };
+    let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
     let variable = options.preset.key_variable.filter(|_| options.preset.needs_key)?;
     options.key.is_none().then(|| {
         format!("no key; set {variable}, or name another variable in api_key_env or a file in api_key_file")
@@ -121,15 +121,15 @@ fn print(models: &[&ModelSpec], tried: &[Tried], has_tried: bool) -> anyhow::Res
 fn row(spec: &ModelSpec) -> Vec<String> {
     let name = spec.name.clone();
     match &spec.provider {
-        Provider::Playback { recording, .. } => {
+        ProviderConfig::Playback { recording, .. } => {
             let file = recording.file_name().unwrap_or_default().display().to_string();
             vec![name, "playback".to_owned(), file, "none needed".to_owned(), String::new()]
         }
-        Provider::Routed { routes, attempts, .. } => {
+        ProviderConfig::Routed { routes, attempts, .. } => {
             let limits = format!("{attempts} attempts");
             vec![name, "routes".to_owned(), routes.join(", "), String::new(), limits]
         }
-        Provider::Remote { options, pace, attempts } => {
+        ProviderConfig::Remote { options, pace, attempts } => {
             let key = match (&options.key, missing_key(spec)) {
                 (Some(key), _) => format!("from {}", key.source()),
                 (None, Some(_)) => "missing".to_owned(),
@@ -148,7 +148,7 @@ fn row(spec: &ModelSpec) -> Vec<String> {
 fn line(spec: &ModelSpec, tried: &Tried) -> Json {
     let mut line = config::shown_model(spec);
     let key = match &spec.provider {
-        Provider::Remote { options, .. } => {
+        ProviderConfig::Remote { options, .. } => {
             options.key.as_ref().map(|key| key.source().to_string())
         }
         _ => None,

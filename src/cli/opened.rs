@@ -8,7 +8,9 @@ use tokio::time::timeout;
 
 use crate::audit::{self, HeldCall};
 use crate::children;
-use crate::config::{self, Config, Directories, Problems, Storage, Surroundings};
+use crate::config::{
+    self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
+};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::sqlite::{DATABASE, Reader};
@@ -33,15 +35,15 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
 
 /// Where the config of a command keeps its record. The rest of that config may be wrong: a record
 /// can be proved when its organism cannot be started.
-pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<Storage> {
+pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
 
 /// How a config is read.
-type Load<T> = fn(&Path, &Surroundings) -> Result<T, Problems>;
+type Load<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: Load<T>) -> anyhow::Result<T> {
-    let around = Surroundings::of_process();
+    let around = ConfigEnvironment::of_process();
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| load(&path, &around));
     hide_memory();
@@ -79,7 +81,7 @@ fn adopt_orphans() {
 
 /// Where the journal of the config a verb was given lies. What else is wrong with that config is
 /// no concern of whoever only reads.
-pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<Directories> {
+pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         problems::report(&problems);
         note!("a journal can be named without its config, with --data DIR");
@@ -91,8 +93,8 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<Directories> {
 }
 
 /// Finds the directories by the config, or by the config's path where it cannot be read at all.
-fn find_directories(given: Option<&Path>) -> Result<Directories, Problems> {
-    let around = Surroundings::of_process();
+fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
+    let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around)?;
     config::directories(&file, &around).or_else(|problems| {
         static ONCE: Once = Once::new();
@@ -110,7 +112,7 @@ fn find_directories(given: Option<&Path>) -> Result<Directories, Problems> {
 
 /// Says so, once in a command, where the organism runs with another config than the one that
 /// stands there now.
-pub(super) fn note_change(given: Option<&Path>, directories: &Directories) {
+pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
@@ -123,7 +125,7 @@ fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>
 fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     // A hosted process gets no digest, and no note.
     let Some(running) = running else { return };
-    let around = Surroundings::of_process();
+    let around = ConfigEnvironment::of_process();
     let now = config::locate(given, &around)
         .and_then(|path| config::load_without_keys(&path, &around))
         .map(|config| config.digest);
@@ -142,7 +144,7 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
 
 /// Digest of the config of the organism that runs in these directories, if it responds in time. None
 /// where none runs.
-fn running_config(directories: &Directories) -> Option<Option<Digest>> {
+fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
     }
@@ -212,7 +214,7 @@ impl Reach {
 }
 
 /// Refuses the directories of another project.
-fn belongs(directories: &Directories) -> anyhow::Result<()> {
+fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
@@ -441,7 +443,7 @@ impl ConfigArg {
             return running_on(data);
         }
         let given = self.config.as_deref();
-        let around = Surroundings::of_process();
+        let around = ConfigEnvironment::of_process();
         let found = find_directories(given).ok();
         let running = found.and_then(|found| running_config(&found).map(|config| (found, config)));
         let Some((directories, config)) = running else {

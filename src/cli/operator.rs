@@ -4,7 +4,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::Surroundings;
+use crate::config::ConfigEnvironment;
 use crate::ids::ListenerName;
 use crate::organism::operator::this_user;
 use crate::service::signing::OperatorSigner;
@@ -32,7 +32,7 @@ const OWNER_ALONE: u32 = 0o700;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Verb::Key { file } = args.verb;
-    let path = file.unwrap_or_else(|| Surroundings::of_process().operator_key());
+    let path = file.unwrap_or_else(|| ConfigEnvironment::of_process().operator_key());
     // Before anybody thinks of a passphrase.
     if path.exists() {
         let text = format!("{} exists, and a key is never overwritten", path.display());

@@ -10,7 +10,7 @@ use miette::{
     MietteSpanContents, SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
 };
 
-use crate::config::{Problem, Problems};
+use crate::config::{ConfigProblem, ConfigProblems};
 
 use super::Exit;
 
@@ -18,7 +18,7 @@ use super::Exit;
 const COLUMNS: usize = 80;
 
 /// Says on stderr everything that is wrong; the exit code is that of a bad config.
-pub fn report(problems: &Problems) -> ExitCode {
+pub fn report(problems: &ConfigProblems) -> ExitCode {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let theme = match (std::io::stderr().is_terminal(), no_color) {
         (true, false) => GraphicalTheme::unicode(),
@@ -30,7 +30,7 @@ pub fn report(problems: &Problems) -> ExitCode {
 }
 
 /// As [`report`], on stdout, for a program to read.
-pub fn report_json(problems: &Problems) -> anyhow::Result<ExitCode> {
+pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });
     put_line!("{}", serde_json::to_string_pretty(&json)?);
@@ -39,7 +39,7 @@ pub fn report_json(problems: &Problems) -> anyhow::Result<ExitCode> {
 
 /// A problem beneath its own headline: the place and code stand there already.
 #[derive(Debug)]
-struct Drawn<'a>(&'a Problem);
+struct Drawn<'a>(&'a ConfigProblem);
 
 impl fmt::Display for Drawn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,7 +93,7 @@ fn ascii() -> GraphicalTheme {
     GraphicalTheme { characters: ThemeCharacters::ascii(), styles: ThemeStyles::none() }
 }
 
-fn draw(problems: &Problems, theme: GraphicalTheme) -> String {
+fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
     let handler = GraphicalReportHandler::new_themed(theme)
         .with_width(COLUMNS)
         .with_links(false)

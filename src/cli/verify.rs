@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::audit::{self, OutsideState, ProofVerdict, Report, VerifyOptions};
-use crate::config::{self, ProofSettings, Storage, Surroundings};
+use crate::config::{self, ConfigEnvironment, ProofSettings, StorageConfig};
 use crate::ids::Position;
 use crate::journal::{Error, KeyId, jetstream, partitions_in};
 use crate::nats;
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => place::data_dir(&args.place)?,
     };
     // A copy may be proved where there is no config at all.
-    let around = Surroundings::of_process();
+    let around = ConfigEnvironment::of_process();
     let is_found = config::locate(args.place.config.as_deref(), &around).is_ok();
     let key_state = match args.directory.is_some() && !is_found {
         true => None,
@@ -112,7 +112,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// What the config says of proofs; nothing where the journal is named by its directories.
 fn proof_settings(place: &Place) -> anyhow::Result<ProofSettings> {
-    let around = Surroundings::of_process();
+    let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
         return Ok(ProofSettings::default());
     }
@@ -134,8 +134,10 @@ struct Streams {
 impl Streams {
     fn of(place: &Place) -> anyhow::Result<Self> {
         match opened::storage(place.config.as_deref())? {
-            Storage::JetStream { servers, journal } => Ok(Self { servers: *servers, journal }),
-            Storage::Embedded => {
+            StorageConfig::JetStream { servers, journal } => {
+                Ok(Self { servers: *servers, journal })
+            }
+            StorageConfig::Embedded => {
                 let text = "--stream is for a journal on JetStream, and this config keeps it in a \
                             file";
                 Err(Failed::new(Exit::Usage, text).into())

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use crate::agent::{FinalFormat, ReportSchema};
 use crate::ids::Digest;
 
-use super::members::{Agent, Declared, FormatWord};
-use super::payloads::Payloads;
-use super::problem::{Code, Problem, Problems};
-use super::tree::{At, Text};
+use super::members::{DeclaredAgent, DeclaredMember, FormatWord};
+use super::payloads::PayloadResolver;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::tree::{ExpandedText, Located};
 use super::{AgentSpec, file};
 
 pub(super) fn agents(
-    members: &[Declared],
-    payloads: &Payloads,
+    members: &[DeclaredMember],
+    payloads: &PayloadResolver,
     directory: &Path,
-    problems: &mut Problems,
+    problems: &mut ConfigProblems,
 ) -> Vec<AgentSpec> {
     let agents = members.iter().filter_map(|m| Some((m, m.agent.as_ref()?)));
     let specs = agents.filter_map(|(member, agent)| {
@@ -39,7 +39,11 @@ pub(super) fn agents(
     specs.collect()
 }
 
-fn final_format(agent: &Agent, directory: &Path, problems: &mut Problems) -> FinalFormat {
+fn final_format(
+    agent: &DeclaredAgent,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> FinalFormat {
     let path = match agent.final_format {
         FormatWord::Text => return FinalFormat::Text,
         FormatWord::Markdown => return FinalFormat::Markdown,
@@ -53,24 +57,28 @@ fn final_format(agent: &Agent, directory: &Path, problems: &mut Problems) -> Fin
         Ok(schema) => FinalFormat::Json(Arc::new(schema)),
         Err(reason) => {
             let message = format!("the report's schema `{}`: {reason}", path.value.written);
-            let problem = Problem::new(Code::ReportSchema, &path.place, message);
+            let problem = ConfigProblem::new(ProblemCode::ReportSchema, &path.place, message);
             problems.push(problem.help(near_or_rule(&full)));
             FinalFormat::Text
         }
     }
 }
 
-fn prompt(agent: &Agent, directory: &Path, problems: &mut Problems) -> Vec<(String, String)> {
+fn prompt(
+    agent: &DeclaredAgent,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> Vec<(String, String)> {
     let mut sections: Vec<(String, String)> = Vec::new();
     for (key, value) in &agent.prompt {
         let name = key.value.strip_suffix("_file").unwrap_or(&key.value);
         if !is_section(name) {
             let message = format!("`{name}` cannot be a section of a prompt");
             let help = "sections become tags: a lowercase letter, then letters, digits, - and _";
-            problems.push(Problem::new(Code::BadName, &key.place, message).help(help));
+            problems.push(ConfigProblem::new(ProblemCode::BadName, &key.place, message).help(help));
         } else if sections.iter().any(|(known, _)| known == name) {
             let message = format!("the prompt's section `{name}` is written twice");
-            let problem = Problem::new(Code::WrittenTwice, &key.place, message);
+            let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &key.place, message);
             problems.push(problem.help(format!("keep either `{name}` or `{name}_file`")));
         } else if name == key.value {
             sections.push((name.to_owned(), value.value.value.clone()));
@@ -87,14 +95,19 @@ fn is_section(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(good)
 }
 
-fn prompt_file(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<String> {
+fn prompt_file(
+    path: &Located<ExpandedText>,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> Option<String> {
     let full = directory.join(&path.value.value);
     match file::text(&full) {
         Ok(text) => Some(text),
         Err(reason) => {
             let message = format!("the prompt `{}` cannot be read: {reason}", path.value.written);
             problems.push(
-                Problem::new(Code::PromptMissing, &path.place, message).help(near_or_rule(&full)),
+                ConfigProblem::new(ProblemCode::PromptMissing, &path.place, message)
+                    .help(near_or_rule(&full)),
             );
             None
         }

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::members::Declared;
-use super::models::Model;
-use super::problem::{Code, Problem, Problems};
-use super::sections::Sections;
-use super::source::Place;
+use super::members::DeclaredMember;
+use super::models::DeclaredModel;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::sections::DeclaredSections;
+use super::source::SourceRange;
 
-pub(super) fn check(sections: &Sections, problems: &mut Problems) {
+pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     one_currency(&sections.models, problems);
     let mut unpriced = HashSet::new();
     for model in &sections.models {
@@ -22,7 +22,7 @@ pub(super) fn check(sections: &Sections, problems: &mut Problems) {
 }
 
 /// What several models answer must fit the window that is written for all of them.
-fn windows(model: &Model, sections: &Sections, problems: &mut Problems) {
+fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
     let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
@@ -31,7 +31,7 @@ fn windows(model: &Model, sections: &Sections, problems: &mut Problems) {
         let whose = &route.name.value;
         let message =
             format!("answers of `{whose}`, of {answer} tokens, leave no room for a prompt");
-        let problem = Problem::new(Code::OutOfRange, place, message);
+        let problem = ConfigProblem::new(ProblemCode::OutOfRange, place, message);
         problems.push(
             problem.help(format!("context_window is {window}: write more, or less max_tokens")),
         );
@@ -39,7 +39,7 @@ fn windows(model: &Model, sections: &Sections, problems: &mut Problems) {
 }
 
 /// Amounts are compared, and nobody knows the rate of the day.
-fn one_currency(models: &[Model], problems: &mut Problems) {
+fn one_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     let mut priced = models.iter().filter_map(|model| Some((model, model.price()?)));
     let Some((first, price)) = priced.next() else { return };
     for (model, other) in priced.filter(|(_, other)| other.currency != price.currency) {
@@ -47,18 +47,18 @@ fn one_currency(models: &[Model], problems: &mut Problems) {
             "`{}` is priced in {}, and `{}` in {}",
             model.name.value, other.currency, first.name.value, price.currency
         );
-        let problem = Problem::new(Code::TwoCurrencies, &model.name.place, message);
+        let problem = ConfigProblem::new(ProblemCode::TwoCurrencies, &model.name.place, message);
         problems.push(problem.help("write all prices in one currency"));
     }
 }
 
 /// `told`: the models that were found to have no price.
 fn priced<'s>(
-    member: &Declared,
-    budget: &Place,
-    sections: &'s Sections,
-    told: &mut HashSet<&'s str>,
-    problems: &mut Problems,
+    member: &DeclaredMember,
+    budget: &SourceRange,
+    sections: &'s DeclaredSections,
+    reported: &mut HashSet<&'s str>,
+    problems: &mut ConfigProblems,
 ) {
     let Some(model) = member.agent.as_ref().and_then(|agent| agent.model.as_ref()) else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -66,7 +66,7 @@ fn priced<'s>(
     let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
     let all = std::iter::once(model).filter(|model| model.routes().is_empty()).chain(routes);
     for model in all.filter(|model| !model.has_price()) {
-        if !told.insert(&model.name.value) {
+        if !reported.insert(&model.name.value) {
             continue;
         }
         let (line, _) = budget.line_and_column();
@@ -74,7 +74,7 @@ fn priced<'s>(
             "`{}` has no price, so the budget of money in line {line} cannot be kept",
             model.name.value
         );
-        let problem = Problem::new(Code::PriceMissing, &model.name.place, message);
+        let problem = ConfigProblem::new(ProblemCode::PriceMissing, &model.name.place, message);
         problems.push(problem.help(
             "add price_in, price_out and currency; what costs nothing has price_in = 0, say",
         ));

@@ -10,10 +10,10 @@ use crate::ids::{Digest, ListenerName};
 use crate::thread::{OperatorKeys, OperatorPublicKey};
 
 use super::AgentSpec;
-use super::members::Declared;
+use super::members::DeclaredMember;
 
 #[derive(Serialize)]
-pub(super) struct Effective<'a> {
+pub(super) struct EffectiveConfig<'a> {
     #[serde(rename = "name")]
     pub name: &'a str,
     #[serde(rename = "limits")]
@@ -23,7 +23,7 @@ pub(super) struct Effective<'a> {
     #[serde(rename = "contracts")]
     pub contracts: Vec<&'a Contract>,
     #[serde(rename = "processes")]
-    pub processes: Vec<Process<'a>>,
+    pub processes: Vec<EffectiveProcess<'a>>,
     #[serde(rename = "agents")]
     pub agents: &'a [AgentSpec],
     #[serde(rename = "models")]
@@ -38,7 +38,7 @@ pub(super) struct Effective<'a> {
 
 /// Commands as they were written: variables may hold secrets.
 #[derive(Serialize)]
-pub(super) struct Process<'a> {
+pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]
     name: &'a str,
     #[serde(rename = "command")]
@@ -49,9 +49,9 @@ pub(super) struct Process<'a> {
     instances: u32,
 }
 
-pub(super) fn processes(members: &[Declared]) -> Vec<Process<'_>> {
+pub(super) fn processes(members: &[DeclaredMember]) -> Vec<EffectiveProcess<'_>> {
     let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
-    let shown = hosted.map(|(member, process)| Process {
+    let shown = hosted.map(|(member, process)| EffectiveProcess {
         name: member.name.value.as_str(),
         command: process.command.iter().map(|word| word.value.written.as_str()).collect(),
         env: process.env.iter().map(|(key, _)| key.value.as_str()).collect(),
@@ -64,7 +64,7 @@ pub(super) fn operators(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorP
     keys.iter().cloned().collect()
 }
 
-impl Effective<'_> {
+impl EffectiveConfig<'_> {
     pub fn text(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data without maps of odd keys is JSON")
     }

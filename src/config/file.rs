@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use crate::limits;
 
+use super::environment::ConfigEnvironment;
 use super::keys::nearest;
-use super::problem::{Code, Problem, Problems};
-use super::source::{Place, Source};
-use super::surroundings::Surroundings;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::{ConfigSource, SourceRange};
 
 /// The config's text.
-pub(super) fn read(path: &Path, around: &Surroundings) -> Result<String, Problems> {
+pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, ConfigProblems> {
     let shown = path.display().to_string();
-    let nothing = Place::start(&Source::new(&shown, ""));
+    let nothing = SourceRange::start(&ConfigSource::new(&shown, ""));
     let fail = |code, message: String, help: &str| {
-        Problems::from(Problem::new(code, &nothing, message).help(help))
+        ConfigProblems::from(ConfigProblem::new(code, &nothing, message).help(help))
     };
     let full = around.directory.join(path);
     if full.is_dir() {
         let message = format!("`{shown}` is a directory");
-        return Err(fail(Code::FileIsDirectory, message, "name the file in it"));
+        return Err(fail(ProblemCode::FileIsDirectory, message, "name the file in it"));
     }
     let bytes = bytes(&full).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -28,23 +28,27 @@ pub(super) fn read(path: &Path, around: &Surroundings) -> Result<String, Problem
                 Some(near) => format!("did you mean `{near}` in the same directory?"),
                 None => "check the path, or write a config with `organism init`".to_owned(),
             };
-            fail(Code::FileMissing, format!("there is no file `{shown}`"), &help)
+            fail(ProblemCode::FileMissing, format!("there is no file `{shown}`"), &help)
         }
         _ => {
             let message = format!("`{shown}` cannot be read: {error}");
-            fail(Code::FileUnreadable, message, "check its permissions")
+            fail(ProblemCode::FileUnreadable, message, "check its permissions")
         }
     })?;
     let text = String::from_utf8(bytes).map_err(|error| not_utf8(&shown, &error))?;
     if text.trim_start_matches('\u{feff}').trim().is_empty() {
         let message = format!("`{shown}` is empty");
-        return Err(fail(Code::FileEmpty, message, "`organism init` writes one to start from"));
+        return Err(fail(
+            ProblemCode::FileEmpty,
+            message,
+            "`organism init` writes one to start from",
+        ));
     }
     Ok(text)
 }
 
 /// Where a config's relative paths start.
-pub(super) fn directory(path: &Path, around: &Surroundings) -> PathBuf {
+pub(super) fn directory(path: &Path, around: &ConfigEnvironment) -> PathBuf {
     let full = around.directory.join(path);
     let parent = full.parent().map(Path::to_owned).unwrap_or_default();
     parent.canonicalize().unwrap_or(parent)
@@ -61,20 +65,22 @@ fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Problems {
+fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
     let bytes = error.as_bytes();
     let good = error.utf8_error().valid_up_to();
     let utf16 = bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]);
     let text: String = bytes.utf8_chunks().next().map(|c| c.valid().to_owned()).unwrap_or_default();
     // The text before the bad byte gives the place; none of it is shown.
-    let source = Source::hidden(shown, text);
-    let place = Place::new(&source, good..good);
+    let source = ConfigSource::hidden(shown, text);
+    let place = SourceRange::new(&source, good..good);
     let help = if utf16 {
         "this looks like UTF-16; save the file as UTF-8"
     } else {
         "save the file as UTF-8"
     };
-    Problem::new(Code::FileNotUtf8, &place, format!("`{shown}` is not UTF-8")).help(help).into()
+    ConfigProblem::new(ProblemCode::FileNotUtf8, &place, format!("`{shown}` is not UTF-8"))
+        .help(help)
+        .into()
 }
 
 /// A file beside `path` with nearly its name.

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::problem::{Code, Problem};
-use super::read::Reader;
+use super::problem::{ConfigProblem, ProblemCode};
+use super::read::TableReader;
 
 const EXAMPLE: &str = "write \"127.0.0.1:9464\"";
 
 /// Where to listen: a port of this machine alone.
-pub(super) fn read(read: &mut Reader<'_>) -> Option<SocketAddr> {
+pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     let text = read.required_text("listen", "\"127.0.0.1:9464\"")?;
     let written = &text.value.written;
     let (message, help) = match address(&text.value.value) {
@@ -19,7 +19,7 @@ pub(super) fn read(read: &mut Reader<'_>) -> Option<SocketAddr> {
         ),
         None => (format!("`listen` is `{written}`, which is no address and port"), EXAMPLE.into()),
     };
-    read.problem(Problem::new(Code::BadAddress, &text.place, message).help(help));
+    read.problem(ConfigProblem::new(ProblemCode::BadAddress, &text.place, message).help(help));
     None
 }
 

@@ -2,7 +2,7 @@
 
 /// What a key takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum KeyKind {
     Text,
     /// A string such as `30s`.
     Duration,
@@ -19,22 +19,22 @@ pub(super) enum Kind {
 }
 
 /// A section: `[name]`, or `[name.…]` where each member has its own name.
-pub(super) struct Section {
+pub(super) struct KnownSection {
     pub name: &'static str,
     /// What one member is called in messages.
     pub member: Option<&'static str>,
-    pub keys: &'static [(&'static str, Kind)],
+    pub keys: &'static [(&'static str, KeyKind)],
 }
 
-use Kind::{Duration, Flag, Free, Integer, List, Number, OneOrMore, Text};
+use KeyKind::{Duration, Flag, Free, Integer, List, Number, OneOrMore, Text};
 
-pub(super) const ORGANISM: Section = Section {
+pub(super) const ORGANISM: KnownSection = KnownSection {
     name: "organism",
     member: None,
     keys: &[("name", Text), ("data", Text), ("state", Text)],
 };
 
-pub(super) const LIMITS: Section = Section {
+pub(super) const LIMITS: KnownSection = KnownSection {
     name: "limits",
     member: None,
     keys: &[
@@ -53,16 +53,16 @@ pub(super) const LIMITS: Section = Section {
     ],
 };
 
-pub(super) const CLIENTS: Section = Section {
+pub(super) const CLIENTS: KnownSection = KnownSection {
     name: "clients",
     member: Some("client"),
     keys: &[("description", Text), ("peers", List), ("secret_env", Text), ("secret_file", Text)],
 };
 
-pub(super) const OPERATORS: Section =
-    Section { name: "operators", member: Some("operator"), keys: &[("key", Text)] };
+pub(super) const OPERATORS: KnownSection =
+    KnownSection { name: "operators", member: Some("operator"), keys: &[("key", Text)] };
 
-pub(super) const LISTENERS: Section = Section {
+pub(super) const LISTENERS: KnownSection = KnownSection {
     name: "listeners",
     member: Some("listener"),
     keys: &[
@@ -88,7 +88,7 @@ pub(super) const LISTENERS: Section = Section {
     ],
 };
 
-pub(super) const HUMANS: Section = Section {
+pub(super) const HUMANS: KnownSection = KnownSection {
     name: "humans",
     member: Some("human"),
     keys: &[
@@ -101,7 +101,7 @@ pub(super) const HUMANS: Section = Section {
     ],
 };
 
-pub(super) const AGENTS: Section = Section {
+pub(super) const AGENTS: KnownSection = KnownSection {
     name: "agents",
     member: Some("agent"),
     keys: &[
@@ -132,7 +132,7 @@ pub(super) const AGENTS: Section = Section {
     ],
 };
 
-pub(super) const MODELS: Section = Section {
+pub(super) const MODELS: KnownSection = KnownSection {
     name: "models",
     member: Some("model"),
     keys: &[
@@ -166,7 +166,7 @@ pub(super) const MODELS: Section = Section {
     ],
 };
 
-pub(super) const JOURNAL: Section = Section {
+pub(super) const JOURNAL: KnownSection = KnownSection {
     name: "journal",
     member: None,
     keys: &[
@@ -180,7 +180,7 @@ pub(super) const JOURNAL: Section = Section {
     ],
 };
 
-pub(super) const NATS: Section = Section {
+pub(super) const NATS: KnownSection = KnownSection {
     name: "nats",
     member: None,
     keys: &[
@@ -195,9 +195,10 @@ pub(super) const NATS: Section = Section {
     ],
 };
 
-pub(super) const HTTP: Section = Section { name: "http", member: None, keys: &[("listen", Text)] };
+pub(super) const HTTP: KnownSection =
+    KnownSection { name: "http", member: None, keys: &[("listen", Text)] };
 
-pub(super) const TELEMETRY: Section = Section {
+pub(super) const TELEMETRY: KnownSection = KnownSection {
     name: "telemetry",
     member: None,
     keys: &[
@@ -209,13 +210,13 @@ pub(super) const TELEMETRY: Section = Section {
     ],
 };
 
-pub(super) const SECTIONS: [&Section; 12] = [
+pub(super) const SECTIONS: [&KnownSection; 12] = [
     &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &OPERATORS, &CLIENTS, &LISTENERS,
     &HUMANS, &AGENTS, &MODELS,
 ];
 
-impl Section {
-    pub fn kind(&self, key: &str) -> Option<Kind> {
+impl KnownSection {
+    pub fn kind(&self, key: &str) -> Option<KeyKind> {
         self.keys.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind)
     }
 

@@ -6,24 +6,24 @@ use crate::contract::{Approval, Budget, Gather, Role};
 use crate::ids::ListenerName;
 use crate::limits;
 
-use super::problem::{Code, Problem, Problems};
-use super::read::Reader;
-use super::source::Place;
-use super::tree::{At, Text};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::read::TableReader;
+use super::source::SourceRange;
+use super::tree::{ExpandedText, Located};
 use super::{ActionTransport, MemoryScope};
 use crate::model::ToolChoice;
 
 /// A client, a listener or an agent as it was written.
-pub(super) struct Declared {
-    pub name: At<ListenerName>,
+pub(super) struct DeclaredMember {
+    pub name: Located<ListenerName>,
     pub role: Role,
     pub description: String,
-    pub schema: Vec<At<Text>>,
-    pub accepts: Vec<At<Text>>,
-    pub replies: Vec<At<Text>>,
-    pub peers: Vec<At<Text>>,
+    pub schema: Vec<Located<ExpandedText>>,
+    pub accepts: Vec<Located<ExpandedText>>,
+    pub replies: Vec<Located<ExpandedText>>,
+    pub peers: Vec<Located<ExpandedText>>,
     /// Where `peers` stands, or the member's name.
-    pub peers_place: Place,
+    pub peers_place: SourceRange,
     pub forward: bool,
     pub gather: Gather,
     pub timeout: Duration,
@@ -35,52 +35,52 @@ pub(super) struct Declared {
     /// `None`: the schema decides.
     pub approval: Option<Approval>,
     /// Where `approval` stands.
-    pub approval_place: Option<Place>,
+    pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
     /// Where `approval_timeout` stands.
-    pub patience_place: Option<Place>,
+    pub patience_place: Option<SourceRange>,
     /// Agents only.
     pub budget: Budget,
     /// Where its `money` stands.
-    pub money_place: Option<Place>,
+    pub money_place: Option<SourceRange>,
     /// How a client may prove itself.
     pub secret: Option<DeclaredSecret>,
-    pub process: Option<Process>,
+    pub process: Option<DeclaredProcess>,
     /// The client that its processes may send as.
-    pub client: Option<At<Text>>,
+    pub client: Option<Located<ExpandedText>>,
     /// Where it says that it is on NATS, if it does.
-    pub nats: Option<Place>,
-    pub agent: Option<Agent>,
+    pub nats: Option<SourceRange>,
+    pub agent: Option<DeclaredAgent>,
 }
 
 /// Where the secret of a client is read from.
 pub(super) enum DeclaredSecret {
-    Variable(At<Text>),
-    File(At<Text>),
+    Variable(Located<ExpandedText>),
+    File(Located<ExpandedText>),
 }
 
 /// What only a listener hosted as a child process has.
-pub(super) struct Process {
-    pub command: Vec<At<Text>>,
-    pub env: Vec<(At<String>, At<Text>)>,
+pub(super) struct DeclaredProcess {
+    pub command: Vec<Located<ExpandedText>>,
+    pub env: Vec<(Located<String>, Located<ExpandedText>)>,
     pub instances: u32,
 }
 
 /// What only an agent has.
-pub(super) struct Agent {
-    pub model: Option<At<Text>>,
+pub(super) struct DeclaredAgent {
+    pub model: Option<Located<ExpandedText>>,
     pub memory: MemoryScope,
     pub max_iterations: u32,
     pub transport: ActionTransport,
     /// Where `transport` stands, or the agent's name.
-    pub transport_place: Place,
-    pub final_name: Option<At<Text>>,
+    pub transport_place: SourceRange,
+    pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
     /// The file of the JSON Schema that `json` goes by.
-    pub final_schema: Option<At<Text>>,
+    pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
     pub notice: bool,
-    pub prompt: Vec<(At<String>, At<Text>)>,
+    pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
 /// A format of final reports, by its name alone.
@@ -93,15 +93,18 @@ pub(super) enum FormatWord {
 }
 
 /// A member's name: one token, not one of the core's.
-pub(super) fn token(name: &At<String>, problems: &mut Problems) -> Option<At<ListenerName>> {
+pub(super) fn token(
+    name: &Located<String>,
+    problems: &mut ConfigProblems,
+) -> Option<Located<ListenerName>> {
     match ListenerName::parse(&name.value) {
-        Ok(value) => Some(At { value, place: name.place.clone() }),
+        Ok(value) => Some(Located { value, place: name.place.clone() }),
         Err(error) => {
             let help = match tokenized(&name.value) {
                 Some(token) => format!("did you mean `{token}`?"),
                 None => error.expected.to_owned(),
             };
-            let problem = Problem::new(Code::BadName, &name.place, error.to_string());
+            let problem = ConfigProblem::new(ProblemCode::BadName, &name.place, error.to_string());
             problems.push(problem.help(help));
             None
         }
@@ -117,23 +120,27 @@ fn tokenized(text: &str) -> Option<String> {
 }
 
 /// A name for the record that is not one of the core's.
-pub(super) fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
+pub(super) fn member_name(
+    name: &Located<String>,
+    reader: &mut TableReader<'_>,
+) -> Option<Located<ListenerName>> {
     if [ListenerName::CORE, "organism", "operator", "hosted-process", "unknown-caller"]
         .contains(&name.value.as_str())
     {
         let message = format!("`{}` is a name of the core", name.value);
-        let problem = Problem::new(Code::ReservedName, &name.place, message);
+        let problem = ConfigProblem::new(ProblemCode::ReservedName, &name.place, message);
         reader.problem(problem.help("choose another name"));
         return None;
     }
     token(name, reader.problems)
 }
 
-pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+pub(super) fn client(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     read.required("peers", "[\"the listeners it may send to\"]");
     let secret = client_secret(read);
-    let declared = common(Role::Client, name, read).map(|common| Declared { secret, ..common });
+    let declared =
+        common(Role::Client, name, read).map(|common| DeclaredMember { secret, ..common });
     if let Some(declared) = declared.as_ref().filter(|d| d.peers.is_empty()) {
         let place = declared.peers_place.clone();
         if place.span != read.place.span && read.is_empty_list("peers") {
@@ -143,18 +150,22 @@ pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declare
     declared
 }
 
-fn client_secret(read: &mut Reader<'_>) -> Option<DeclaredSecret> {
+fn client_secret(read: &mut TableReader<'_>) -> Option<DeclaredSecret> {
     let (variable, file) = (read.text("secret_env"), read.text("secret_file"));
     if let (Some(_), Some(file)) = (&variable, &file) {
         let message = "the secret is named twice, by variable and by file";
-        let problem = Problem::new(Code::WrittenTwice, &file.place, message);
+        let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &file.place, message);
         read.problem(problem.help("keep one of secret_env and secret_file"));
     }
     variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
 /// What all three have; `None` where the name is bad, with every other problem reported.
-fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> Option<Declared> {
+fn common(
+    role: Role,
+    name: Option<Located<ListenerName>>,
+    read: &mut TableReader<'_>,
+) -> Option<DeclaredMember> {
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
     // A person is asked once, and takes their time.
@@ -171,7 +182,7 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         (Vec::new(), Vec::new())
     };
     let peers = if role == Role::Human { Vec::new() } else { read.list("peers") };
-    Some(Declared {
+    Some(DeclaredMember {
         name: name?,
         role,
         description,
@@ -203,12 +214,15 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
 }
 
 /// Both kinds of listener say what they accept, and by which schema.
-fn accepting(read: &mut Reader<'_>) {
+fn accepting(read: &mut TableReader<'_>) {
     read.required("schema", "\"the file that declares its payloads.xsd\"");
     read.required("accepts", "[\"the payloads it takes\"]");
 }
 
-pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+pub(super) fn listener(
+    name: &Located<String>,
+    read: &mut TableReader<'_>,
+) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     let hosted = hosted(read);
     accepting(read);
@@ -220,10 +234,10 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
     let client = read.text("client");
     let common = common(Role::Listener, name, read)?;
     let (concurrency, process, nats) = match hosted {
-        Hosted::Here(process) => (process.instances, Some(process), None),
-        Hosted::OnNats { concurrency, place } => (concurrency, None, Some(place)),
+        HostKind::Here(process) => (process.instances, Some(process), None),
+        HostKind::OnNats { concurrency, place } => (concurrency, None, Some(place)),
     };
-    Some(Declared {
+    Some(DeclaredMember {
         forward,
         serial_per_thread,
         concurrency,
@@ -239,14 +253,14 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
 }
 
 /// Where a listener runs.
-enum Hosted {
+enum HostKind {
     /// As child processes.
-    Here(Process),
+    Here(DeclaredProcess),
     /// Wherever somebody started it.
-    OnNats { concurrency: u32, place: Place },
+    OnNats { concurrency: u32, place: SourceRange },
 }
 
-fn hosted(read: &mut Reader<'_>) -> Hosted {
+fn hosted(read: &mut TableReader<'_>) -> HostKind {
     let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
     if read.flag("nats").unwrap_or_default() {
         for key in ["command", "instances", "env", "client"] {
@@ -254,27 +268,28 @@ fn hosted(read: &mut Reader<'_>) -> Hosted {
                 continue;
             }
             let message = format!("`{key}` is for programs started here, and this one is on NATS");
-            let problem = Problem::new(Code::UnknownKey, &read.place_of(key), message);
+            let problem = ConfigProblem::new(ProblemCode::UnknownKey, &read.place_of(key), message);
             read.problem(problem.help(format!("take {key} out, or nats = true")));
         }
         let concurrency = concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT);
-        return Hosted::OnNats { concurrency, place: read.place_of("nats") };
+        return HostKind::OnNats { concurrency, place: read.place_of("nats") };
     }
     read.required("command", "[\"the program\", \"its arguments\"], or nats = true");
     if read.has("concurrency") {
         let message = "`concurrency` is for listeners on NATS; this one has `instances`";
-        let problem = Problem::new(Code::UnknownKey, &read.place_of("concurrency"), message);
+        let problem =
+            ConfigProblem::new(ProblemCode::UnknownKey, &read.place_of("concurrency"), message);
         read.problem(problem.help("write instances = 2, or as many as are wanted"));
     }
     let instances = read.count32("instances", limits::INSTANCES_CEILING);
-    Hosted::Here(Process {
+    HostKind::Here(DeclaredProcess {
         command: read.one_or_more("command"),
         env: read.free("env"),
         instances: instances.unwrap_or(limits::INSTANCES_DEFAULT),
     })
 }
 
-fn approval(read: &mut Reader<'_>) -> (Option<Approval>, Option<Duration>) {
+fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) {
     let words = [
         ("never", Approval::Never),
         ("dangerous", Approval::Dangerous),
@@ -286,16 +301,16 @@ fn approval(read: &mut Reader<'_>) -> (Option<Approval>, Option<Duration>) {
 }
 
 /// A person. No time-out unless there is one: people sleep.
-pub(super) fn human(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+pub(super) fn human(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     accepting(read);
     read.required("replies", "[\"the payloads they answer with\"]");
     let patience = read.duration("timeout", limits::PATIENCE_CEILING);
     let common = common(Role::Human, name, read)?;
-    Some(Declared { patience, ..common })
+    Some(DeclaredMember { patience, ..common })
 }
 
-pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+pub(super) fn agent(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     accepting(read);
     let transport = transport(read);
@@ -304,7 +319,7 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     let (final_format, final_schema) = final_format(read);
     let memory = [("thread", MemoryScope::Thread), ("own", MemoryScope::Own)];
     let iterations = read.count32("max_iterations", limits::ITERATIONS_CEILING);
-    let agent = Agent {
+    let agent = DeclaredAgent {
         model: read.required_text("model", "\"one of the models of this file\""),
         memory: read.choice("memory", &memory).unwrap_or_default(),
         max_iterations: iterations.unwrap_or(limits::ITERATIONS_DEFAULT),
@@ -324,7 +339,7 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     let budget = Budget { tokens, money: read.money("money") };
     let money_place = read.place_of("money");
     let common = common(Role::Agent, name, read)?;
-    Some(Declared {
+    Some(DeclaredMember {
         budget,
         money_place: budget.money.map(|_| money_place),
         actions_per_turn: actions.unwrap_or(limits::ACTIONS_PER_TURN_DEFAULT),
@@ -335,7 +350,7 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     })
 }
 
-fn transport(read: &mut Reader<'_>) -> ActionTransport {
+fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     let words = [
         ("xml", ActionTransport::Xml),
         ("native", ActionTransport::Native),
@@ -345,7 +360,7 @@ fn transport(read: &mut Reader<'_>) -> ActionTransport {
 }
 
 /// Sent with native tools only, and never so that the task could not be ended.
-fn tool_choice(read: &mut Reader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
+fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),
         ("required", ToolChoice::Required),
@@ -368,12 +383,12 @@ fn tool_choice(read: &mut Reader<'_>, transport: ActionTransport) -> Option<Tool
         ),
         _ => return Some(choice),
     };
-    read.problem(Problem::new(Code::ToolChoice, &place, message).help(help));
+    read.problem(ConfigProblem::new(ProblemCode::ToolChoice, &place, message).help(help));
     None
 }
 
 /// The format of final reports, and the schema that JSON must have.
-fn final_format(read: &mut Reader<'_>) -> (FormatWord, Option<At<Text>>) {
+fn final_format(read: &mut TableReader<'_>) -> (FormatWord, Option<Located<ExpandedText>>) {
     let words = [
         ("text", FormatWord::Text),
         ("markdown", FormatWord::Markdown),
@@ -386,7 +401,7 @@ fn final_format(read: &mut Reader<'_>) -> (FormatWord, Option<At<Text>>) {
     };
     if let Some(schema) = schema.as_ref().filter(|_| format != FormatWord::Json) {
         let message = "final_schema is for reports in JSON, and final_format is another";
-        let problem = Problem::new(Code::ReportSchema, &schema.place, message);
+        let problem = ConfigProblem::new(ProblemCode::ReportSchema, &schema.place, message);
         read.problem(problem.help("write final_format = \"json\", or leave final_schema out"));
     }
     (format, schema)

@@ -7,12 +7,13 @@ mod agents;
 mod budgets;
 mod duration;
 mod effective;
+mod environment;
 mod file;
 mod http;
 mod keys;
-mod lacking;
 mod mask;
 mod members;
+mod missing_keys;
 mod models;
 mod names;
 mod operators;
@@ -29,7 +30,6 @@ mod secrets;
 mod sections;
 mod source;
 mod storage;
-mod surroundings;
 mod syntax;
 mod telemetry;
 mod transports;
@@ -57,17 +57,17 @@ use crate::nats;
 use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
 pub use duration::show as show_duration;
+pub use environment::{ConfigEnvironment, locate};
 pub use http::loopback;
 pub use keys::nearest;
-pub use lacking::Lacking;
+pub use missing_keys::MissingKeys;
 pub use models::shown as shown_model;
-pub use problem::{Code, Problem, Problems};
-pub use project::{Project, directory_name, is_directory_of, path_of};
+pub use problem::{ConfigProblem, ConfigProblems, ProblemCode};
+pub use project::{ProjectPaths, directory_name, is_directory_of, path_of};
 pub use proof::{ProofSettings, is_public_key, proof_settings};
 pub use secrets::ClientSecret;
-pub use source::{Place, Source};
-pub use surroundings::{Surroundings, locate};
-pub use telemetry::Telemetry;
+pub use source::{ConfigSource, SourceRange};
+pub use telemetry::TelemetryConfig;
 pub use withheld::PASSPHRASE_FILE;
 
 /// A good config.
@@ -80,18 +80,18 @@ pub struct Config {
     /// Where that file lies, absolute: relative paths in it start here, and so do processes.
     pub directory: PathBuf,
     /// Whose journal, socket and keys these are.
-    pub project: Project,
+    pub project: ProjectPaths,
     /// Directory of the journal.
     pub data: PathBuf,
     /// Where checkpoints are also kept.
     pub state: PathBuf,
     /// Directory that checkpoints are copied to, apart from `data` and `state`.
     pub checkpoints: Option<PathBuf>,
-    pub storage: Storage,
+    pub storage: StorageConfig,
     /// Where health and metrics are told, on this machine alone.
     pub http: Option<SocketAddr>,
     /// Who is told of spans, if anybody.
-    pub telemetry: Option<Telemetry>,
+    pub telemetry: Option<TelemetryConfig>,
     /// Variables with keys of its collector, also where nobody is told: none of a listener's business.
     pub collector_keys: Vec<String>,
     pub contracts: Contracts,
@@ -118,7 +118,7 @@ pub struct Config {
     pub digest: Digest,
     /// Keys that are not there, each with the model it is for. Nobody needs them who only looks, or
     /// asks an organism that runs.
-    pub keys_missing: Arc<Lacking>,
+    pub keys_missing: Arc<MissingKeys>,
     /// Where the answers of models are written down as well.
     pub recorder: Option<Arc<TurnRecorder>>,
     /// The `organism` program that ties listeners' processes to this one; set by a program that
@@ -131,9 +131,9 @@ pub struct Config {
 
 impl Config {
     /// Where it keeps its record, and for which project.
-    pub fn directories(&self) -> Directories {
+    pub fn directories(&self) -> ProjectFolders {
         let (data, state) = (self.data.clone(), self.state.clone());
-        Directories { project: self.project.clone(), data, state }
+        ProjectFolders { project: self.project.clone(), data, state }
     }
 
     /// Everything that the organism runs on and that the journal keeps as blobs: the effective
@@ -145,8 +145,8 @@ impl Config {
     /// How many pumps share the threads.
     pub fn partitions(&self) -> u32 {
         match &self.storage {
-            Storage::Embedded => 1,
-            Storage::JetStream { journal, .. } => journal.partitions,
+            StorageConfig::Embedded => 1,
+            StorageConfig::JetStream { journal, .. } => journal.partitions,
         }
     }
 
@@ -166,19 +166,22 @@ impl Config {
     }
 
     /// Keys that are missing where only the turns of `agents` are taken.
-    pub fn keys_missing_for<'a>(&'a self, agents: impl Iterator<Item = &'a AgentSpec>) -> Problems {
+    pub fn keys_missing_for<'a>(
+        &'a self,
+        agents: impl Iterator<Item = &'a AgentSpec>,
+    ) -> ConfigProblems {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
     /// Keys that are missing beside the pump.
-    pub fn keys_missing_here(&self) -> Problems {
+    pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
     /// As the pump of one partition reads it. The keys of checkpoints are the whole organism's.
     pub fn of_partition(&self, partition: u32) -> Self {
         let mut config = self.clone();
-        if let Storage::JetStream { journal, .. } = &mut config.storage
+        if let StorageConfig::JetStream { journal, .. } = &mut config.storage
             && journal.partitions > 1
         {
             journal.partition = partition;
@@ -190,7 +193,7 @@ impl Config {
 
 /// Where the record is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Storage {
+pub enum StorageConfig {
     /// In the data directory alone.
     Embedded,
     /// On these servers, and in the data directory for everybody who reads.
@@ -203,21 +206,21 @@ pub struct ProcessSpec {
     pub name: ListenerName,
     /// The program, found and absolute, then its arguments.
     pub command: Vec<String>,
-    pub env: Vec<(String, Secret)>,
+    pub env: Vec<(String, SecretValue)>,
     pub instances: u32,
 }
 
 /// A value that never shows itself.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct SecretValue(String);
 
-impl Secret {
+impl SecretValue {
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
     }
@@ -273,14 +276,14 @@ fn tool_choice<S: serde::Serializer>(
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
     pub name: String,
-    pub provider: Provider,
+    pub provider: ProviderConfig,
     /// Tokens of prompt and answer together.
     pub context_window: Option<u64>,
     pub price: Option<TokenPrice>,
 }
 
 #[derive(Debug, Clone)]
-pub enum Provider {
+pub enum ProviderConfig {
     /// Plays recorded turns from a file, absolute.
     Playback { recording: PathBuf, max_tokens: Option<u32> },
     /// Is asked over the network.
@@ -291,8 +294,8 @@ pub enum Provider {
 
 /// Where an organism keeps its journal, and what is kept outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directories {
-    pub project: Project,
+pub struct ProjectFolders {
+    pub project: ProjectPaths,
     pub data: PathBuf,
     pub state: PathBuf,
 }
@@ -300,9 +303,9 @@ pub struct Directories {
 /// The file's sections, overridden where the environment says so, each judged by itself.
 fn read(
     path: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
-) -> Result<(sections::Sections, Arc<Source>), Problems> {
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> Result<(sections::DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
     let text = file::read(path, around)?;
     let shown = path.display().to_string();
     let (mut root, source) = tree::parse(&shown, &text, around, problems)?;
@@ -313,8 +316,11 @@ fn read(
 
 /// Where the journal of the config at `path` lies, whatever else may be wrong with it: a record
 /// can be read when its organism cannot be started. `Err` where the file does not say.
-pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Problems> {
-    let mut problems = Problems::default();
+pub fn directories(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<ProjectFolders, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
     let (sections, _) = read(path, around, &mut problems)?;
     match (&sections.name, sections.places_unread) {
         (Some(name), false) => Ok(sections.directories(name, path, around)),
@@ -324,39 +330,46 @@ pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Pr
 
 /// Where the record of the config at `path` is kept, whatever else may be wrong with it. `Err`
 /// holds every problem of the file where its own sections do not give it.
-pub fn storage(path: &Path, around: &Surroundings) -> Result<Storage, Problems> {
-    let mut problems = Problems::default();
+pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
     let (sections, _) = read(path, around, &mut problems)?;
     let directory = file::directory(path, around);
     storage_of(&sections, &directory, around, &mut problems).ok_or(problems)
 }
 
 /// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
-pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
-    load_with(path, around, Keys::Needed)
+pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Needed)
 }
 
 /// As [`load`], for a process that takes turns of agents elsewhere: it needs none of the programs
 /// of listeners, no key before it is known whose turns it takes, and, where it has keys of its
 /// own for the servers, none of the pump's.
-pub fn load_for_host(path: &Path, around: &Surroundings, own: bool) -> Result<Config, Problems> {
-    load_with(path, around, if own { Keys::Own } else { Keys::Host })
+pub fn load_for_host(
+    path: &Path,
+    around: &ConfigEnvironment,
+    own: bool,
+) -> Result<Config, ConfigProblems> {
+    load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
 }
 
 /// As [`load`], for who only looks, or may find the organism running: a key that is not there is
 /// no problem until an organism is started with this config.
-pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
-    load_with(path, around, Keys::Optional)
+pub fn load_without_keys(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Optional)
 }
 
 /// As [`load_without_keys`], for who writes the servers' config and the keys that this one may
 /// name already. Programs of listeners need not be there either.
-pub fn load_for_servers(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
-    load_with(path, around, Keys::Unwritten)
+pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
+    load_with(path, around, KeyRequirement::Unwritten)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum KeyRequirement {
     Needed,
     Optional,
     /// Of models as in `Optional`.
@@ -369,15 +382,15 @@ enum Keys {
 
 /// The programs of listeners; what is wrong with them concerns nobody who starts none.
 fn processes(
-    sections: &sections::Sections,
+    sections: &sections::DeclaredSections,
     directory: &Path,
-    around: &Surroundings,
-    keys: Keys,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+    problems: &mut ConfigProblems,
 ) -> Vec<ProcessSpec> {
-    let mut own = Problems::default();
+    let mut own = ConfigProblems::default();
     let processes = program::processes(&sections.members, directory, around, &mut own);
-    if matches!(keys, Keys::Needed | Keys::Optional) {
+    if matches!(keys, KeyRequirement::Needed | KeyRequirement::Optional) {
         own.into_iter().for_each(|problem| problems.push(problem));
     }
     processes
@@ -386,15 +399,15 @@ fn processes(
 /// As [`read`], without what is not needed with these keys.
 fn read_as(
     path: &Path,
-    around: &Surroundings,
-    keys: Keys,
-    problems: &mut Problems,
-) -> Result<(sections::Sections, Arc<Source>), Problems> {
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+    problems: &mut ConfigProblems,
+) -> Result<(sections::DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
     let (mut sections, source) = read(path, around, problems)?;
-    if matches!(keys, Keys::Own | Keys::Unwritten) {
+    if matches!(keys, KeyRequirement::Own | KeyRequirement::Unwritten) {
         sections.storage.forget_whom();
     }
-    if keys == Keys::Unwritten {
+    if keys == KeyRequirement::Unwritten {
         sections.storage.forget_who_asks();
     }
     Ok((sections, source))
@@ -402,44 +415,58 @@ fn read_as(
 
 /// Where the record is kept, where the organism has a name.
 fn storage_of(
-    sections: &sections::Sections,
+    sections: &sections::DeclaredSections,
     directory: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
-) -> Option<Storage> {
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> Option<StorageConfig> {
     let name = sections.name.as_deref()?;
     sections.storage.storage(name, directory, around, problems)
 }
 
-fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
-    let mut problems = Problems::default();
+/// Reports a place for copies of checkpoints that is inside the organism's own directories.
+fn check_proof(
+    sections: &sections::DeclaredSections,
+    path: &Path,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) {
+    if let Some(name) = &sections.name {
+        let own = sections.directories(name, path, around);
+        sections.storage.proof.check(&own, &file::directory(path, around), problems);
+    }
+}
+
+fn load_with(
+    path: &Path,
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+) -> Result<Config, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
     let (sections, source) = read_as(path, around, keys, &mut problems)?;
     let directory = file::directory(path, around);
     sections::check_directories(&sections, path, around, &mut problems);
     names::check(&sections, &source, &mut problems);
     budgets::check(&sections, &mut problems);
-    let mut payloads = payloads::Payloads::new(&directory);
+    let mut payloads = payloads::PayloadResolver::new(&directory);
     let contracts = payloads.contracts(&sections.members, &mut problems);
     let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
-    let mut keys_missing = Lacking::default();
+    let mut keys_missing = MissingKeys::default();
     let models =
         models::specs(&sections.models, &directory, around, &mut keys_missing, &mut problems);
     let storage = storage_of(&sections, &directory, around, &mut problems);
-    let mut said = Vec::new();
-    let telemetry = sections.telemetry.telemetry(&directory, around, &mut said, &mut problems);
+    let mut hints = Vec::new();
+    let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
-    if keys == Keys::Needed {
+    if keys == KeyRequirement::Needed {
         problems.also(keys_missing.of_pump(&agents, &models));
     }
-    if let Some(name) = &sections.name {
-        let own = sections.directories(name, path, around);
-        sections.storage.proof.check(&own, &directory, &mut problems);
-    }
+    check_proof(&sections, path, around, &mut problems);
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
@@ -447,7 +474,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         return Err(problems);
     };
     let text = effective_text(name, &sections, &contracts, &agents, &models, &payloads);
-    let Directories { project, data, state } = sections.directories(name, path, around);
+    let ProjectFolders { project, data, state } = sections.directories(name, path, around);
     Ok(Config {
         name: name.clone(),
         file: path.to_owned(),
@@ -471,7 +498,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         agents,
         models,
         limits: sections.limits,
-        notes: payloads.notes.into_iter().chain(notes.into_iter().flatten()).chain(said).collect(),
+        notes: payloads.notes.into_iter().chain(notes.into_iter().flatten()).chain(hints).collect(),
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(keys_missing),
         recorder: None,
@@ -483,13 +510,13 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
 
 fn effective_text(
     name: &str,
-    sections: &sections::Sections,
+    sections: &sections::DeclaredSections,
     contracts: &Contracts,
     agents: &[AgentSpec],
     models: &[ModelSpec],
-    payloads: &payloads::Payloads,
+    payloads: &payloads::PayloadResolver,
 ) -> String {
-    let effective = effective::Effective {
+    let effective = effective::EffectiveConfig {
         name,
         limits: &sections.limits,
         payload_bytes: sections.payload_bytes,

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use crate::contract::Role;
 
 use super::keys::nearest;
-use super::members::Declared;
-use super::problem::{Code, Problem, Problems};
-use super::sections::Sections;
-use super::source::{Place, Source};
-use super::tree::{At, Text};
+use super::members::DeclaredMember;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::sections::DeclaredSections;
+use super::source::{ConfigSource, SourceRange};
+use super::tree::{ExpandedText, Located};
 
-pub(super) fn check(sections: &Sections, source: &Arc<Source>, problems: &mut Problems) {
+pub(super) fn check(
+    sections: &DeclaredSections,
+    source: &Arc<ConfigSource>,
+    problems: &mut ConfigProblems,
+) {
     let members = &sections.members;
     duplicates(members, problems);
     someone(members, source, problems);
@@ -33,7 +37,7 @@ const fn role(role: Role) -> &'static str {
     }
 }
 
-fn duplicates(members: &[Declared], problems: &mut Problems) {
+fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
     let mut seen = HashMap::new();
     for member in members {
         let name = &member.name;
@@ -41,27 +45,29 @@ fn duplicates(members: &[Declared], problems: &mut Problems) {
             let (line, _) = first.name.place.line_and_column();
             let message = format!("`{}` is already {} (line {line})", name.value, role(first.role));
             let help = "clients, listeners, humans and agents share one set of names; rename one";
-            problems.push(Problem::new(Code::DuplicateName, &name.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::DuplicateName, &name.place, message).help(help),
+            );
         }
     }
 }
 
 /// An organism without a client can be told nothing; without a listener it has nobody to tell.
-fn someone(members: &[Declared], source: &Arc<Source>, problems: &mut Problems) {
-    let place = Place::start(source);
+fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
+    let place = SourceRange::start(source);
     if !members.iter().any(|member| member.role == Role::Client) {
         let message = "there is no client, so nobody can send anything";
         let help = "add [clients.desk] with peers = [\"a listener\"]";
-        problems.push(Problem::new(Code::NoClient, &place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::NoClient, &place, message).help(help));
     }
     if members.iter().all(|member| member.role == Role::Client) {
         let message = "there is no listener and no agent, so nobody can answer anything";
         let help = "add [listeners.some-name] or [agents.some-name]";
-        problems.push(Problem::new(Code::NoListener, &place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::NoListener, &place, message).help(help));
     }
 }
 
-fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
+fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let members = &sections.members;
     for peer in &member.peers {
         let (name, written) = (peer.value.value.as_str(), &peer.value.written);
@@ -71,12 +77,12 @@ fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
             _ if name == own && member.role == Role::Agent => continue,
             _ if name == own => {
                 let message = format!("`{own}` is its own peer");
-                Problem::new(Code::SelfAsPeer, &peer.place, message)
+                ConfigProblem::new(ProblemCode::SelfAsPeer, &peer.place, message)
                     .help("only agents may address themselves; take it out of the list")
             }
             Some(other) if other.role == Role::Client => {
                 let message = format!("`{written}` is a client, and clients receive nothing");
-                Problem::new(Code::ClientAsPeer, &peer.place, message)
+                ConfigProblem::new(ProblemCode::ClientAsPeer, &peer.place, message)
                     .help("a caller hears the result of its call without being a peer")
             }
             Some(_) => continue,
@@ -92,7 +98,7 @@ fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
                     None => format!("there are {}", names.join(", ")),
                 };
                 let message = format!("there is no listener or agent `{written}`");
-                Problem::new(Code::UnknownPeer, &peer.place, message).help(help)
+                ConfigProblem::new(ProblemCode::UnknownPeer, &peer.place, message).help(help)
             }
         };
         problems.push(problem);
@@ -100,7 +106,7 @@ fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
 }
 
 /// The client of a listener is one of the config's, and no other listener's.
-fn own_clients(sections: &Sections, problems: &mut Problems) {
+fn own_clients(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let mut taken: HashMap<&str, &str> = HashMap::new();
     for member in &sections.members {
         let Some(client) = &member.client else { continue };
@@ -114,18 +120,22 @@ fn own_clients(sections: &Sections, problems: &mut Problems) {
                 None => format!("add [clients.{written}] with the peers it may send to"),
             };
             let message = format!("there is no client `{written}`");
-            problems.push(Problem::new(Code::UnknownClient, &client.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::UnknownClient, &client.place, message).help(help),
+            );
         }
 
         if let Some(other) = taken.insert(name, member.name.value.as_str()) {
             let message = format!("`{written}` is already the client of the listener `{other}`");
             let help = "each listener that sends has a client of its own; add another client";
-            problems.push(Problem::new(Code::DuplicateEntry, &client.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::DuplicateEntry, &client.place, message).help(help),
+            );
         }
     }
 }
 
-fn models(member: &Declared, sections: &Sections, problems: &mut Problems) {
+fn models(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some(model) = member.agent.as_ref().and_then(|agent| agent.model.as_ref()) else { return };
     let names: Vec<_> = sections.models.iter().map(|model| model.name.value.as_str()).collect();
     let name = model.value.value.as_str();
@@ -140,15 +150,15 @@ fn models(member: &Declared, sections: &Sections, problems: &mut Problems) {
         None => format!("there are {}", names.join(", ")),
     };
     let message = format!("there is no model `{}`", model.value.written);
-    problems.push(Problem::new(Code::UnknownModel, &model.place, message).help(help));
+    problems.push(ConfigProblem::new(ProblemCode::UnknownModel, &model.place, message).help(help));
 }
 
-fn entries_once(list: &[At<Text>], problems: &mut Problems) {
+fn entries_once(list: &[Located<ExpandedText>], problems: &mut ConfigProblems) {
     let mut seen = HashSet::new();
     for entry in list {
         if !seen.insert(entry.value.value.as_str()) {
             let message = format!("`{}` is in this list twice", entry.value.written);
-            let problem = Problem::new(Code::DuplicateEntry, &entry.place, message);
+            let problem = ConfigProblem::new(ProblemCode::DuplicateEntry, &entry.place, message);
             problems.push(problem.help("take one of them out"));
         }
     }

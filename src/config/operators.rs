@@ -4,14 +4,14 @@ use crate::ids::ListenerName;
 use crate::thread::{OperatorKeys, OperatorPublicKey};
 
 use super::members::member_name;
-use super::problem::{Code, Problem};
-use super::read::Reader;
-use super::tree::At;
+use super::problem::{ConfigProblem, ProblemCode};
+use super::read::TableReader;
+use super::tree::Located;
 use super::variables;
 
 /// The operators of a file, as far as they could be read.
 #[derive(Default)]
-pub(super) struct Operators {
+pub(super) struct DeclaredOperators {
     keys: Vec<(ListenerName, OperatorPublicKey)>,
     /// Variables that their keys name.
     pub variables: Vec<String>,
@@ -19,12 +19,12 @@ pub(super) struct Operators {
 
 const MAKE: &str = "`organism operator key FILE` makes a key and prints this line";
 
-impl Operators {
+impl DeclaredOperators {
     pub fn keys(&self) -> OperatorKeys {
         OperatorKeys::new(self.keys.iter().cloned())
     }
 
-    pub fn read(&mut self, name: &At<String>, read: &mut Reader<'_>) {
+    pub fn read(&mut self, name: &Located<String>, read: &mut TableReader<'_>) {
         let name = member_name(name, read);
         let Some(text) = read.required_text("key", "\"ed25519:…\"") else { return };
         self.variables.extend(variables::named(&text.value.written).map(str::to_owned));
@@ -33,12 +33,12 @@ impl Operators {
         }
         let Some(key) = OperatorPublicKey::parse(&text.value.value) else {
             let message = "this is no public key of an operator";
-            let problem = Problem::new(Code::OperatorKey, &text.place, message);
+            let problem = ConfigProblem::new(ProblemCode::OperatorKey, &text.place, message);
             return read.problem(problem.help(MAKE));
         };
         if let Some((other, _)) = self.keys.iter().find(|(_, known)| *known == key) {
             let message = format!("this is the key of the operator `{other}`");
-            let problem = Problem::new(Code::OperatorKey, &text.place, message);
+            let problem = ConfigProblem::new(ProblemCode::OperatorKey, &text.place, message);
             return read.problem(problem.help("give each operator a key of their own"));
         }
         self.keys.extend(name.map(|name| (name.value, key)));

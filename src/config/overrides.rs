@@ -3,16 +3,20 @@
 //! Names are written in capitals with `_` for `-`. An override only changes members the file
 //! has; one that fits nothing is a problem, so that a typo never passes in silence.
 
-use super::keys::{Kind, SECTIONS, Section, is_private, nearest};
-use super::problem::{Code, Problem, Problems};
-use super::source::{Place, Source};
-use super::surroundings::Surroundings;
-use super::tree::{At, Entry, Node, Table, Text, Value};
+use super::environment::ConfigEnvironment;
+use super::keys::{KeyKind, KnownSection, SECTIONS, is_private, nearest};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::{ConfigSource, SourceRange};
+use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlValue};
 
 const PREFIX: &str = "ORGANISM_";
 
 /// Puts every override of the environment into `root`.
-pub(super) fn apply(root: &mut Table, around: &Surroundings, problems: &mut Problems) {
+pub(super) fn apply(
+    root: &mut TomlTable,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) {
     for (variable, value) in &around.variables {
         let Some(path) = variable.strip_prefix(PREFIX).filter(|path| is_override(path)) else {
             continue;
@@ -30,7 +34,7 @@ fn is_override(path: &str) -> bool {
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
 }
 
-fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> {
+fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<()> {
     let mut parts = path.split("__");
     let section_name = parts.next()?.to_ascii_lowercase();
     let section = SECTIONS.into_iter().find(|section| section.name == section_name)?;
@@ -45,7 +49,7 @@ fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> 
     let key = parts.next()?.to_ascii_lowercase();
     let kind = section.kind(&key)?;
     let inner = parts.next();
-    if parts.next().is_some() || inner.is_some() != (kind == Kind::Free) {
+    if parts.next().is_some() || inner.is_some() != (kind == KeyKind::Free) {
         return None;
     }
     match inner {
@@ -59,17 +63,17 @@ fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> 
                 None => format!("{inner}_file"),
             };
             free.entries.retain(|entry| entry.key.value != twin);
-            put(free, &inner, node(&source, Kind::Text, value, private));
+            put(free, &inner, node(&source, KeyKind::Text, value, private));
         }
     }
     Some(())
 }
 
 /// The value of a variable is shown only where it is surely nothing private.
-fn source_of(variable: &str, value: &str) -> std::sync::Arc<Source> {
+fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__PROMPT__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
-    if public { Source::new(variable, value) } else { Source::hidden(variable, value) }
+    if public { ConfigSource::new(variable, value) } else { ConfigSource::hidden(variable, value) }
 }
 
 fn shouted(name: &str) -> String {
@@ -78,56 +82,67 @@ fn shouted(name: &str) -> String {
 
 /// The table under `key`, made where that is wanted.
 fn table_at<'t>(
-    table: &'t mut Table,
+    table: &'t mut TomlTable,
     key: &str,
-    source: &std::sync::Arc<Source>,
+    source: &std::sync::Arc<ConfigSource>,
     make: bool,
-) -> Option<&'t mut Table> {
+) -> Option<&'t mut TomlTable> {
     if table.get(key).is_none() && make {
-        let place = Place::start(source);
-        put(table, key, Node { place, private: false, value: Value::Table(Table::default()) });
+        let place = SourceRange::start(source);
+        put(
+            table,
+            key,
+            TomlNode { place, private: false, value: TomlValue::Table(TomlTable::default()) },
+        );
     }
     match &mut table.get_mut(key)?.value {
-        Value::Table(table) => Some(table),
+        TomlValue::Table(table) => Some(table),
         _ => None,
     }
 }
 
-fn put(table: &mut Table, key: &str, node: Node) {
+fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     match table.get_mut(key) {
         Some(old) => *old = node,
         None => {
-            let key = At { value: key.to_owned(), place: node.place.clone() };
-            table.entries.push(Entry { key, node });
+            let key = Located { value: key.to_owned(), place: node.place.clone() };
+            table.entries.push(TomlEntry { key, node });
         }
     }
 }
 
 /// Reads a variable as what its key takes; what cannot be read stays text, and the key's reader
 /// says so.
-fn node(source: &std::sync::Arc<Source>, kind: Kind, value: &str, private: bool) -> Node {
-    let place = Place::new(source, 0..value.len());
-    let text = |text: &str| Value::Text(Text::plain(text));
+fn node(
+    source: &std::sync::Arc<ConfigSource>,
+    kind: KeyKind,
+    value: &str,
+    private: bool,
+) -> TomlNode {
+    let place = SourceRange::new(source, 0..value.len());
+    let text = |text: &str| TomlValue::Text(ExpandedText::plain(text));
     let list = |value: &str| {
         let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let item = |part| Node { place: place.clone(), private, value: text(part) };
-        Value::List(parts.map(item).collect())
+        let item = |part| TomlNode { place: place.clone(), private, value: text(part) };
+        TomlValue::List(parts.map(item).collect())
     };
     let value = match kind {
-        Kind::Integer => value.parse().map_or_else(|_| text(value), |i| Value::Integer(Some(i))),
-        Kind::Number => {
-            let number = value.parse().ok().filter(|n: &f64| n.is_finite());
-            number.map_or_else(|| text(value), Value::Number)
+        KeyKind::Integer => {
+            value.parse().map_or_else(|_| text(value), |i| TomlValue::Integer(Some(i)))
         }
-        Kind::Flag => value.parse().map_or_else(|_| text(value), Value::Flag),
-        Kind::List | Kind::OneOrMore => list(value),
-        Kind::Text | Kind::Duration | Kind::Free => text(value),
+        KeyKind::Number => {
+            let number = value.parse().ok().filter(|n: &f64| n.is_finite());
+            number.map_or_else(|| text(value), TomlValue::Number)
+        }
+        KeyKind::Flag => value.parse().map_or_else(|_| text(value), TomlValue::Flag),
+        KeyKind::List | KeyKind::OneOrMore => list(value),
+        KeyKind::Text | KeyKind::Duration | KeyKind::Free => text(value),
     };
-    Node { place, private, value }
+    TomlNode { place, private, value }
 }
 
-fn unknown(root: &Table, variable: &str, value: &str) -> Problem {
-    let place = Place::start(&Source::hidden(variable, value));
+fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
+    let place = SourceRange::start(&ConfigSource::hidden(variable, value));
     let known = all(root);
     let near = nearest(variable, known.iter().map(String::as_str));
     let help = match near {
@@ -138,12 +153,12 @@ fn unknown(root: &Table, variable: &str, value: &str) -> Problem {
         ),
     };
     let message = format!("the variable {variable} overrides nothing in this config");
-    Problem::new(Code::UnknownOverride, &place, message).help(help)
+    ConfigProblem::new(ProblemCode::UnknownOverride, &place, message).help(help)
 }
 
 /// Every override this config could have.
-fn all(root: &Table) -> Vec<String> {
-    let keys = |section: &Section, before: String| -> Vec<String> {
+fn all(root: &TomlTable) -> Vec<String> {
+    let keys = |section: &KnownSection, before: String| -> Vec<String> {
         section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()
     };
     let sections = SECTIONS.into_iter().flat_map(|section| {
@@ -152,7 +167,7 @@ fn all(root: &Table) -> Vec<String> {
             return keys(section, before);
         }
         match root.get(section.name).map(|node| &node.value) {
-            Some(Value::Table(table)) => {
+            Some(TomlValue::Table(table)) => {
                 let names = table.entries.iter().map(|entry| shouted(&entry.key.value));
                 names.flat_map(|name| keys(section, format!("{before}__{name}"))).collect()
             }

@@ -9,14 +9,14 @@ use crate::schema::{Compiler, Parameter, SchemaProblem, Schemas};
 use crate::{envelope, system};
 
 use super::keys::nearest;
-use super::members::Declared;
-use super::problem::{Code, Problem, Problems};
-use super::source::{Place, Source};
-use super::tree::{At, Text};
+use super::members::DeclaredMember;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::{ConfigSource, SourceRange};
+use super::tree::{ExpandedText, Located};
 use super::{file, vocabulary};
 
 /// The schemas of a config while names are resolved against them.
-pub(super) struct Payloads {
+pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
     compiler: Compiler,
@@ -28,7 +28,7 @@ pub(super) struct Payloads {
     pub notes: Vec<String>,
 }
 
-impl Payloads {
+impl PayloadResolver {
     pub fn new(directory: &Path) -> Self {
         let mut schemas = Schemas::default();
         schemas.reserve(&RESERVED);
@@ -55,8 +55,8 @@ impl Payloads {
     /// Resolves every name and builds the contracts; `None` where that was not possible.
     pub fn contracts(
         &mut self,
-        members: &[Declared],
-        problems: &mut Problems,
+        members: &[DeclaredMember],
+        problems: &mut ConfigProblems,
     ) -> Option<Contracts> {
         let mut resolved = Vec::new();
         for member in members {
@@ -75,9 +75,13 @@ impl Payloads {
         }
     }
 
-    fn resolve<'d>(&mut self, member: &'d Declared, problems: &mut Problems) -> Resolved<'d> {
+    fn resolve<'d>(
+        &mut self,
+        member: &'d DeclaredMember,
+        problems: &mut ConfigProblems,
+    ) -> ResolvedMember<'d> {
         let (known, whole) = self.declared_by(member, problems);
-        let names = Names { member, known: &known, whole };
+        let names = AllowedNames { member, known: &known, whole };
         let accepts = names.all(&member.accepts, problems);
         let mut replies = names.all(&member.replies, problems);
         if let Some(agent) = &member.agent {
@@ -85,11 +89,11 @@ impl Payloads {
             let ends = match own {
                 Some(text) => names
                     .one(text, problems)
-                    .map(|name| At { value: name, place: text.place.clone() }),
+                    .map(|name| Located { value: name, place: text.place.clone() }),
                 None => {
                     let place = agent.final_name.as_ref().map(|text| text.place.clone());
                     let place = place.unwrap_or_else(|| member.name.place.clone());
-                    Some(At { value: PayloadName::new(AGENT_NAMESPACE, FINAL_DEFAULT), place })
+                    Some(Located { value: PayloadName::new(AGENT_NAMESPACE, FINAL_DEFAULT), place })
                 }
             };
             if let Some(ends) = ends {
@@ -99,7 +103,7 @@ impl Payloads {
         }
         let approval = self.approval(member, &accepts, problems);
         let contract = Contract { approval, ..contract(member, &accepts, &replies) };
-        Resolved { member, contract, accepts, replies }
+        ResolvedMember { member, contract, accepts, replies }
     }
 
     /// Which calls of a member wait for an operator: where a payload of its has the flag by which
@@ -107,9 +111,9 @@ impl Payloads {
     /// something else.
     fn approval(
         &mut self,
-        member: &Declared,
-        accepts: &[At<PayloadName>],
-        problems: &mut Problems,
+        member: &DeclaredMember,
+        accepts: &[Located<PayloadName>],
+        problems: &mut ConfigProblems,
     ) -> Approval {
         let has_flag = |name: &PayloadName| {
             fn within(parameters: &[Parameter]) -> bool {
@@ -130,7 +134,7 @@ impl Payloads {
 
         if let (Some(place), true) = (&member.patience_place, approval.is_never()) {
             let message = "there is a time-out for approvals that are never asked for";
-            let problem = Problem::new(Code::MissingKey, place, message);
+            let problem = ConfigProblem::new(ProblemCode::MissingKey, place, message);
             let help = "add approval = \"always\" or approval = \"dangerous\"";
             problems.push(problem.help(help));
         }
@@ -152,8 +156,8 @@ impl Payloads {
     /// The names a member's schemas declare, and whether all of the schemas could be read.
     fn declared_by(
         &mut self,
-        member: &Declared,
-        problems: &mut Problems,
+        member: &DeclaredMember,
+        problems: &mut ConfigProblems,
     ) -> (Vec<PayloadName>, bool) {
         let mut known = Vec::new();
         let mut whole = !member.schema.is_empty();
@@ -166,7 +170,11 @@ impl Payloads {
         (known, whole)
     }
 
-    fn load(&mut self, schema: &At<Text>, problems: &mut Problems) -> Option<Vec<PayloadName>> {
+    fn load(
+        &mut self,
+        schema: &Located<ExpandedText>,
+        problems: &mut ConfigProblems,
+    ) -> Option<Vec<PayloadName>> {
         let path = self.directory.join(&schema.value.value);
         if let Some(names) = self.files.get(&path) {
             return names.clone();
@@ -179,8 +187,8 @@ impl Payloads {
     fn read(
         &mut self,
         path: &Path,
-        schema: &At<Text>,
-        problems: &mut Problems,
+        schema: &Located<ExpandedText>,
+        problems: &mut ConfigProblems,
     ) -> Option<Vec<PayloadName>> {
         let written = &schema.value.written;
         let text = match file::text(path) {
@@ -191,7 +199,8 @@ impl Payloads {
                     Some(near) => format!("did you mean `{near}` in the same directory?"),
                     None => "paths are relative to the config's directory".to_owned(),
                 };
-                let problem = Problem::new(Code::SchemaMissing, &schema.place, message);
+                let problem =
+                    ConfigProblem::new(ProblemCode::SchemaMissing, &schema.place, message);
                 problems.push(problem.help(help));
                 return None;
             }
@@ -211,7 +220,7 @@ impl Payloads {
     }
 
     /// Keeps the digest of each document behind `names`, by its path as seen from the config.
-    fn note_documents(&mut self, names: &[PayloadName], schema: &At<Text>) {
+    fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let here = format!("{}/", self.directory.display());
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         for (index, (label, text)) in file.documents().enumerate() {
@@ -224,20 +233,25 @@ impl Payloads {
     }
 
     /// A schema's own problem, at its own place; paths as seen from the config.
-    fn broken(&self, found: &SchemaProblem, schema: &At<Text>, text: &str) -> Problem {
+    fn broken(
+        &self,
+        found: &SchemaProblem,
+        schema: &Located<ExpandedText>,
+        text: &str,
+    ) -> ConfigProblem {
         let here = format!("{}/", self.directory.display());
         let name = found.file.strip_prefix(&here).unwrap_or(&found.file);
         let source = if name == schema.value.value {
-            Source::new(&schema.value.written, text)
+            ConfigSource::new(&schema.value.written, text)
         } else {
             let other = file::text(&self.directory.join(&found.file)).unwrap_or_default();
-            Source::new(name, other)
+            ConfigSource::new(name, other)
         };
-        let place = Place::of_line(&source, found.line, found.column);
+        let place = SourceRange::of_line(&source, found.line, found.column);
         let (line, _) = schema.place.line_and_column();
         let message = format!("{} ({})", found.message.replace(&here, ""), found.code);
         let help = format!("the schema is named at {}:{line}", schema.place.source.name());
-        Problem::new(Code::SchemaBroken, &place, message).help(help)
+        ConfigProblem::new(ProblemCode::SchemaBroken, &place, message).help(help)
     }
 }
 
@@ -249,19 +263,20 @@ const RESERVED: [&str; 3] = [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMES
 const FINAL_DEFAULT: &str = "attempt_completion";
 
 /// A member with its names resolved.
-pub(super) struct Resolved<'d> {
-    pub member: &'d Declared,
+pub(super) struct ResolvedMember<'d> {
+    pub member: &'d DeclaredMember,
     pub contract: Contract,
-    pub accepts: Vec<At<PayloadName>>,
-    pub replies: Vec<At<PayloadName>>,
+    pub accepts: Vec<Located<PayloadName>>,
+    pub replies: Vec<Located<PayloadName>>,
 }
 
 fn contract(
-    member: &Declared,
-    accepts: &[At<PayloadName>],
-    replies: &[At<PayloadName>],
+    member: &DeclaredMember,
+    accepts: &[Located<PayloadName>],
+    replies: &[Located<PayloadName>],
 ) -> Contract {
-    let names = |list: &[At<PayloadName>]| list.iter().map(|name| name.value.clone()).collect();
+    let names =
+        |list: &[Located<PayloadName>]| list.iter().map(|name| name.value.clone()).collect();
     let peers = member.peers.iter().filter_map(|p| ListenerName::parse(&p.value.value).ok());
     Contract {
         description: member.description.clone(),
@@ -284,41 +299,53 @@ fn contract(
 }
 
 /// Payload names as one member may write them.
-struct Names<'a> {
-    member: &'a Declared,
+struct AllowedNames<'a> {
+    member: &'a DeclaredMember,
     known: &'a [PayloadName],
     /// Whether `known` is complete: else a name that is not in it may still be right.
     whole: bool,
 }
 
-impl Names<'_> {
-    fn all(&self, written: &[At<Text>], problems: &mut Problems) -> Vec<At<PayloadName>> {
-        let mut names: Vec<At<PayloadName>> = Vec::new();
+impl AllowedNames<'_> {
+    fn all(
+        &self,
+        written: &[Located<ExpandedText>],
+        problems: &mut ConfigProblems,
+    ) -> Vec<Located<PayloadName>> {
+        let mut names: Vec<Located<PayloadName>> = Vec::new();
         for text in written {
             let Some(name) = self.one(text, problems) else { continue };
             if names.iter().any(|known| known.value == name) {
                 let message = format!("`{}` is in this list twice", text.value.written);
-                let problem = Problem::new(Code::DuplicateEntry, &text.place, message);
+                let problem = ConfigProblem::new(ProblemCode::DuplicateEntry, &text.place, message);
                 problems.push(problem.help("take one of them out"));
             } else {
-                names.push(At { value: name, place: text.place.clone() });
+                names.push(Located { value: name, place: text.place.clone() });
             }
         }
         names
     }
 
-    fn one(&self, text: &At<Text>, problems: &mut Problems) -> Option<PayloadName> {
+    fn one(
+        &self,
+        text: &Located<ExpandedText>,
+        problems: &mut ConfigProblems,
+    ) -> Option<PayloadName> {
         let written = &text.value.written;
         let Ok(name) = PayloadName::parse(&text.value.value) else {
             let message = format!("`{written}` is not a payload name");
             let help = "write the local name, such as \"search\", or \"{namespace}search\"";
-            problems.push(Problem::new(Code::BadPayloadName, &text.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::BadPayloadName, &text.place, message).help(help),
+            );
             return None;
         };
         if RESERVED.contains(&&*name.namespace) {
             let message = format!("`{written}` is a payload of the core");
             let help = "the core handles its own words; choose a namespace of your own";
-            problems.push(Problem::new(Code::ReservedPayload, &text.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::ReservedPayload, &text.place, message).help(help),
+            );
             return None;
         }
         let qualified = text.value.value.starts_with('{');
@@ -339,14 +366,15 @@ impl Names<'_> {
             several => {
                 let all: Vec<_> = several.iter().map(|name| format!("\"{name}\"")).collect();
                 let message = format!("`{written}` is declared in {} namespaces", several.len());
-                let problem = Problem::new(Code::AmbiguousPayload, &text.place, message);
+                let problem =
+                    ConfigProblem::new(ProblemCode::AmbiguousPayload, &text.place, message);
                 problems.push(problem.help(format!("write one of {}", all.join(", "))));
                 None
             }
         }
     }
 
-    fn undeclared(&self, text: &At<Text>, name: &PayloadName) -> Problem {
+    fn undeclared(&self, text: &Located<ExpandedText>, name: &PayloadName) -> ConfigProblem {
         let files: Vec<_> = self.member.schema.iter().map(|s| s.value.written.as_str()).collect();
         let message = format!("`{}` is not declared in {}", text.value.written, files.join(", "));
         let locals: HashSet<&str> = self.known.iter().map(|known| &*known.local).collect();
@@ -361,6 +389,6 @@ impl Names<'_> {
                 format!("declared are {}", locals.join(", "))
             }
         };
-        Problem::new(Code::UndeclaredPayload, &text.place, message).help(help)
+        ConfigProblem::new(ProblemCode::UndeclaredPayload, &text.place, message).help(help)
     }
 }

@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use super::problem::{Code, Problem, Problems};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
-use super::tree::{At, Text};
+use super::tree::{ExpandedText, Located};
 
 /// `data` or `state`, as the file names it and where it lies.
 pub(super) struct NamedDirectory<'a> {
     pub key: &'static str,
     /// None where the default is taken.
-    pub written: Option<&'a At<Text>>,
+    pub written: Option<&'a Located<ExpandedText>>,
     pub path: &'a Path,
 }
 
 pub(super) fn check(
     data: &NamedDirectory<'_>,
     state: &NamedDirectory<'_>,
-    problems: &mut Problems,
+    problems: &mut ConfigProblems,
 ) {
     for directory in [data, state] {
         check_is_directory(directory, problems);
@@ -27,11 +27,11 @@ pub(super) fn check(
     let help = "name another directory as `state`: what is kept there proves the journal, and must \
                 not be lost or replaced with it";
     let message = "`data` and `state` are one directory";
-    problems.push(Problem::new(Code::DirectoryShared, place, message).help(help));
+    problems.push(ConfigProblem::new(ProblemCode::DirectoryShared, place, message).help(help));
 }
 
 /// A directory that is missing is made at the first start.
-fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut Problems) {
+fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProblems) {
     let Some(written) = directory.written else { return };
     let Some(there) = directory.path.ancestors().find(|path| path.exists()) else { return };
     if there.is_dir() {
@@ -44,7 +44,8 @@ fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut Problems) {
     };
     let help =
         format!("name a directory as `{key}`; one that is missing is made at the first start");
-    problems.push(Problem::new(Code::DirectoryIsFile, &written.place, message).help(help));
+    problems
+        .push(ConfigProblem::new(ProblemCode::DirectoryIsFile, &written.place, message).help(help));
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::source::Place;
+use super::source::SourceRange;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident = $code:literal,)*) => {
         /// What kind of problem it is: a closed list, each with a line in `docs/CONFIG.md`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code { $($(#[doc = $doc])* $variant,)* }
+        pub enum ProblemCode { $($(#[doc = $doc])* $variant,)* }
 
-        impl Code {
+        impl ProblemCode {
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             pub const fn as_str(self) -> &'static str {
@@ -92,7 +92,7 @@ codes! {
     TwoCurrencies = "two-currencies",
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ProblemCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -100,16 +100,16 @@ impl fmt::Display for Code {
 
 /// One thing wrong with a config, and what to do about it. Never quotes anything private.
 #[derive(Debug, Clone)]
-pub struct Problem {
-    pub code: Code,
-    pub place: Place,
+pub struct ConfigProblem {
+    pub code: ProblemCode,
+    pub place: SourceRange,
     pub message: String,
     /// What to write or do instead.
     pub help: Option<String>,
 }
 
-impl Problem {
-    pub fn new(code: Code, place: &Place, message: impl Into<String>) -> Self {
+impl ConfigProblem {
+    pub fn new(code: ProblemCode, place: &SourceRange, message: impl Into<String>) -> Self {
         Self { code, place: place.clone(), message: message.into(), help: None }
     }
 
@@ -126,7 +126,7 @@ impl Problem {
 }
 
 /// `file:line:column: code: message`
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = self.place.line_and_column();
         let name = self.place.source.name();
@@ -134,9 +134,9 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ConfigProblem {}
 
-impl Serialize for Problem {
+impl Serialize for ConfigProblem {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let (line, column) = self.place.line_and_column();
@@ -155,10 +155,10 @@ impl Serialize for Problem {
 
 /// All problems of a config.
 #[derive(Debug, Default)]
-pub struct Problems(Vec<Problem>);
+pub struct ConfigProblems(Vec<ConfigProblem>);
 
-impl Problems {
-    pub fn push(&mut self, problem: Problem) {
+impl ConfigProblems {
+    pub fn push(&mut self, problem: ConfigProblem) {
         self.0.push(problem);
     }
 
@@ -166,7 +166,7 @@ impl Problems {
         self.0.extend(others.0);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigProblem> {
         self.0.iter()
     }
 
@@ -179,44 +179,45 @@ impl Problems {
     }
 
     /// Those of this kind, which are then not among these any more.
-    pub(super) fn take_code(&mut self, code: Code) -> Self {
+    pub(super) fn take_code(&mut self, code: ProblemCode) -> Self {
         Self(self.0.extract_if(.., |problem| problem.code == code).collect())
     }
 
     /// In the order in which a reader meets them.
     pub(super) fn sort(&mut self) {
         self.0.sort_by(|a, b| {
-            let key = |p: &Problem| (p.place.source.name().to_owned(), p.place.span.start, p.code);
+            let key =
+                |p: &ConfigProblem| (p.place.source.name().to_owned(), p.place.span.start, p.code);
             key(a).cmp(&key(b))
         });
     }
 }
 
-impl IntoIterator for Problems {
-    type Item = Problem;
-    type IntoIter = std::vec::IntoIter<Problem>;
+impl IntoIterator for ConfigProblems {
+    type Item = ConfigProblem;
+    type IntoIter = std::vec::IntoIter<ConfigProblem>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-impl FromIterator<Problem> for Problems {
-    fn from_iter<I: IntoIterator<Item = Problem>>(problems: I) -> Self {
+impl FromIterator<ConfigProblem> for ConfigProblems {
+    fn from_iter<I: IntoIterator<Item = ConfigProblem>>(problems: I) -> Self {
         Self(problems.into_iter().collect())
     }
 }
 
-impl From<Problem> for Problems {
-    fn from(problem: Problem) -> Self {
+impl From<ConfigProblem> for ConfigProblems {
+    fn from(problem: ConfigProblem) -> Self {
         Self(vec![problem])
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|problem| writeln!(f, "{problem}"))
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}

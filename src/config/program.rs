@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::environment::ConfigEnvironment;
 use super::keys::nearest;
-use super::members::{Declared, Process};
-use super::problem::{Code, Problem, Problems};
-use super::surroundings::Surroundings;
-use super::tree::{At, Text};
-use super::{ProcessSpec, Secret, file};
+use super::members::{DeclaredMember, DeclaredProcess};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::tree::{ExpandedText, Located};
+use super::{ProcessSpec, SecretValue, file};
 
 pub(super) fn processes(
-    members: &[Declared],
+    members: &[DeclaredMember],
     directory: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
 ) -> Vec<ProcessSpec> {
     let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
     let specs = hosted.map(|(member, process)| ProcessSpec {
@@ -29,10 +29,10 @@ pub(super) fn processes(
 
 /// The command with its program found; empty where it was not.
 fn command(
-    process: &Process,
+    process: &DeclaredProcess,
     directory: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
 ) -> Vec<String> {
     let Some((program, arguments)) = process.command.split_first() else { return Vec::new() };
     let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
@@ -44,10 +44,10 @@ fn command(
 /// A path with a slash is relative to the config; a bare name is looked for beside this
 /// executable, beside the config, and along PATH.
 fn find(
-    program: &At<Text>,
+    program: &Located<ExpandedText>,
     directory: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
 ) -> Option<PathBuf> {
     let (name, written) = (&program.value.value, &program.value.written);
     let places = if name.contains('/') {
@@ -65,14 +65,14 @@ fn find(
             "run `chmod +x {written}`, or name the interpreter first: \
                             command = [\"python3\", \"{written}\"]"
         );
-        Problem::new(Code::CommandNotExecutable, &program.place, message).help(help)
+        ConfigProblem::new(ProblemCode::CommandNotExecutable, &program.place, message).help(help)
     } else if name.contains('/') {
         let near = file::neighbour(&directory.join(name));
         let help = near.map_or("paths are relative to the config's directory".to_owned(), |near| {
             format!("did you mean `{near}` in the same directory?")
         });
         let message = format!("there is no program `{written}`");
-        Problem::new(Code::CommandMissing, &program.place, message).help(help)
+        ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     } else {
         let near = near_program(name, &search_path(directory, around));
         let help = match near {
@@ -82,13 +82,13 @@ fn find(
                 .to_owned(),
         };
         let message = format!("there is no program `{written}`");
-        Problem::new(Code::CommandMissing, &program.place, message).help(help)
+        ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     };
     problems.push(problem);
     None
 }
 
-fn search_path(directory: &Path, around: &Surroundings) -> Vec<PathBuf> {
+fn search_path(directory: &Path, around: &ConfigEnvironment) -> Vec<PathBuf> {
     let mut places: Vec<_> = around.program_directory.iter().cloned().collect();
     places.push(directory.to_owned());
     let path = around.variable("PATH").unwrap_or_default();
@@ -110,25 +110,25 @@ fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
 
 /// Variables for the child: `NAME = "value"`, or `NAME_file = "path"` for what a file holds.
 fn environment(
-    process: &Process,
+    process: &DeclaredProcess,
     directory: &Path,
-    problems: &mut Problems,
-) -> Vec<(String, Secret)> {
-    let mut variables: Vec<(String, Secret)> = Vec::new();
+    problems: &mut ConfigProblems,
+) -> Vec<(String, SecretValue)> {
+    let mut variables: Vec<(String, SecretValue)> = Vec::new();
     for (key, value) in &process.env {
         let name = key.value.strip_suffix("_file").unwrap_or(&key.value);
         if !is_variable(name) {
             let message = format!("`{name}` is not the name of a variable");
             let help = "a letter or underscore, then letters, digits and underscores";
-            problems.push(Problem::new(Code::BadName, &key.place, message).help(help));
+            problems.push(ConfigProblem::new(ProblemCode::BadName, &key.place, message).help(help));
         } else if variables.iter().any(|(known, _)| known == name) {
             let message = format!("`{name}` is set twice, by value and by file");
-            let problem = Problem::new(Code::WrittenTwice, &key.place, message);
+            let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &key.place, message);
             problems.push(problem.help("keep one of the two"));
         } else if name == key.value {
-            variables.push((name.to_owned(), Secret(value.value.value.clone())));
+            variables.push((name.to_owned(), SecretValue(value.value.value.clone())));
         } else if let Some(text) = secret(value, directory, problems) {
-            variables.push((name.to_owned(), Secret(text)));
+            variables.push((name.to_owned(), SecretValue(text)));
         }
     }
     variables
@@ -140,14 +140,20 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// What a secret's file holds, without the line end editors add.
-pub(super) fn secret(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<String> {
+pub(super) fn secret(
+    path: &Located<ExpandedText>,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> Option<String> {
     match file::text(&directory.join(&path.value.value)) {
         Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(reason) => {
             let message =
                 format!("the secret in `{}` cannot be read: {reason}", path.value.written);
             let help = "paths are relative to the config's directory";
-            problems.push(Problem::new(Code::SecretMissing, &path.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::SecretMissing, &path.place, message).help(help),
+            );
             None
         }
     }

@@ -10,7 +10,7 @@ const DIGITS: usize = 8;
 
 /// One project: an organism is its config's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Project {
+pub struct ProjectPaths {
     /// Absolute, without `.` and `..`; symbolic links are not resolved.
     pub path: PathBuf,
     /// Name of the organism.
@@ -21,7 +21,7 @@ pub struct Project {
     pub state_parent: Option<PathBuf>,
 }
 
-impl Project {
+impl ProjectPaths {
     /// Name of the directories that this project has by default.
     pub fn directory_name(&self) -> String {
         directory_name(&self.name, &self.path)

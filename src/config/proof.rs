@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Directories;
+use super::ProjectFolders;
+use super::environment::ConfigEnvironment;
 use super::file;
-use super::problem::{Code, Problem, Problems};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
-use super::read::Reader;
-use super::surroundings::Surroundings;
-use super::tree::{At, Text};
+use super::read::TableReader;
+use super::tree::{ExpandedText, Located};
 
 /// Bytes of a public key in hexadecimal.
 const KEY_DIGITS: usize = 64;
@@ -25,7 +25,7 @@ pub struct ProofSettings {
 /// The same as it is written.
 pub(super) struct DeclaredProof {
     pub known_keys: Vec<String>,
-    checkpoints: Option<At<Text>>,
+    checkpoints: Option<Located<ExpandedText>>,
 }
 
 impl DeclaredProof {
@@ -35,7 +35,7 @@ impl DeclaredProof {
     }
 
     /// Reports copies that lie beside what they are to prove.
-    pub fn check(&self, own: &Directories, directory: &Path, problems: &mut Problems) {
+    pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };
         for (name, kept) in [("data", &own.data), ("state", &own.state)] {
@@ -49,7 +49,9 @@ impl DeclaredProof {
                 kept.display()
             );
             let help = "name a directory elsewhere, best on another machine or disk";
-            problems.push(Problem::new(Code::CheckpointsInside, &text.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::CheckpointsInside, &text.place, message).help(help),
+            );
         }
     }
 }
@@ -61,7 +63,7 @@ fn is_inside(inner: &Path, outer: &Path) -> bool {
 }
 
 /// Reads the keys of `[journal]` that are about proofs.
-pub(super) fn read(read: &mut Reader<'_>) -> DeclaredProof {
+pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
     let mut known_keys = Vec::new();
     for text in read.list("known_keys") {
         let key = text.value.value.as_str();
@@ -71,7 +73,7 @@ pub(super) fn read(read: &mut Reader<'_>) -> DeclaredProof {
         }
         let message = format!("`{}` is no public key of a host", text.value.written);
         let help = "64 hexadecimal digits, as `organism key show` prints them on that host";
-        read.problem(Problem::new(Code::BadName, &text.place, message).help(help));
+        read.problem(ConfigProblem::new(ProblemCode::BadName, &text.place, message).help(help));
     }
     DeclaredProof { known_keys, checkpoints: read.text("checkpoints") }
 }
@@ -82,8 +84,11 @@ pub fn is_public_key(text: &str) -> bool {
 }
 
 /// What the config at `path` says of proofs, whatever else may be wrong with it.
-pub fn proof_settings(path: &Path, around: &Surroundings) -> Result<ProofSettings, Problems> {
-    let mut problems = Problems::default();
+pub fn proof_settings(
+    path: &Path,
+    around: &ConfigEnvironment,
+) -> Result<ProofSettings, ConfigProblems> {
+    let mut problems = ConfigProblems::default();
     let (sections, _) = super::read(path, around, &mut problems)?;
     let proof = &sections.storage.proof;
     let checkpoints = proof.checkpoints(&file::directory(path, around));

@@ -6,33 +6,33 @@ use crate::envelope::Money;
 use crate::limits;
 
 use super::duration;
-use super::keys::{Section, nearest};
-use super::problem::{Code, Problem, Problems};
-use super::source::Place;
-use super::tree::{At, Node, Table, Text, Value};
+use super::keys::{KnownSection, nearest};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::SourceRange;
+use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
 
 /// One table of the config while it is read.
-pub(super) struct Reader<'a> {
-    table: &'a Table,
+pub(super) struct TableReader<'a> {
+    table: &'a TomlTable,
     /// Where its name stands, for what is missing from it.
-    pub place: Place,
+    pub place: SourceRange,
     /// As in "`peers` of listener `search`".
     what: String,
     /// Keys that were probably meant by unknown ones: written, if badly.
     mistyped: Vec<&'static str>,
     /// Every key the section has.
     known: Vec<&'static str>,
-    pub problems: &'a mut Problems,
+    pub problems: &'a mut ConfigProblems,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TableReader<'a> {
     /// Reads `table`, reporting the keys it may not have.
     pub fn new(
-        section: &Section,
-        table: &'a Table,
+        section: &KnownSection,
+        table: &'a TomlTable,
         what: String,
-        place: Place,
-        problems: &'a mut Problems,
+        place: SourceRange,
+        problems: &'a mut ConfigProblems,
     ) -> Self {
         let mut mistyped = Vec::new();
         for entry in &table.entries {
@@ -49,7 +49,9 @@ impl<'a> Reader<'a> {
                         format!("its keys are {}", keys.join(", "))
                     }
                 };
-                problems.push(Problem::new(Code::UnknownKey, &key.place, message).help(help));
+                problems.push(
+                    ConfigProblem::new(ProblemCode::UnknownKey, &key.place, message).help(help),
+                );
             }
         }
         let known = section.key_names().collect();
@@ -57,12 +59,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The key's place, or the table's where it is not written.
-    pub fn place_of(&self, key: &str) -> Place {
+    pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         entry.map_or(&self.place, |entry| &entry.key.place).clone()
     }
 
-    pub fn text(&mut self, key: &str) -> Option<At<Text>> {
+    pub fn text(&mut self, key: &str) -> Option<Located<ExpandedText>> {
         let node = self.table.get(key)?;
         let text = self.as_text(key, node)?;
         if text.value.value.trim().is_empty() {
@@ -72,7 +74,7 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    pub fn required_text(&mut self, key: &str, example: &str) -> Option<At<Text>> {
+    pub fn required_text(&mut self, key: &str, example: &str) -> Option<Located<ExpandedText>> {
         self.required(key, example).then(|| self.text(key)).flatten()
     }
 
@@ -81,12 +83,12 @@ impl<'a> Reader<'a> {
         self.required_with(key, &format!("add {key} = {example}"))
     }
 
-    /// As [`Reader::required`], with a help text of its own.
+    /// As [`TableReader::required`], with a help text of its own.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
         let there = self.table.get(key).is_some();
         if !there && !self.mistyped.contains(&key) {
             let message = format!("{} needs `{key}`", self.what);
-            let problem = Problem::new(Code::MissingKey, &self.place, message);
+            let problem = ConfigProblem::new(ProblemCode::MissingKey, &self.place, message);
             self.problems.push(problem.help(help));
         }
         there
@@ -95,8 +97,8 @@ impl<'a> Reader<'a> {
     pub fn flag(&mut self, key: &str) -> Option<bool> {
         let node = self.table.get(key)?;
         match &node.value {
-            Value::Flag(flag) => Some(*flag),
-            Value::Text(text) if ["true", "false"].contains(&text.value.as_str()) => {
+            TomlValue::Flag(flag) => Some(*flag),
+            TomlValue::Text(text) if ["true", "false"].contains(&text.value.as_str()) => {
                 self.wrong(key, node, "true or false", Some(text.value.clone()))
             }
             _ => self.wrong(key, node, "true or false", None),
@@ -107,9 +109,9 @@ impl<'a> Reader<'a> {
     pub fn count(&mut self, key: &str, most: u64) -> Option<u64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
-            Value::Integer(Some(number)) => *number,
-            Value::Integer(None) => i64::MAX,
-            Value::Text(text) => {
+            TomlValue::Integer(Some(number)) => *number,
+            TomlValue::Integer(None) => i64::MAX,
+            TomlValue::Text(text) => {
                 let plain = text.value.parse::<u64>().is_ok();
                 return self.wrong(key, node, "a whole number", plain.then(|| text.value.clone()));
             }
@@ -120,7 +122,8 @@ impl<'a> Reader<'a> {
             let message = format!("`{key}` of {} is {}", self.what, range_word(number));
             let help =
                 format!("a whole number from 1 to {most}; without the key the default holds");
-            self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
+            self.problems
+                .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
         }
         fits
     }
@@ -133,10 +136,10 @@ impl<'a> Reader<'a> {
     pub fn number(&mut self, key: &str, least: f64, most: f64) -> Option<f64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
-            Value::Number(number) => *number,
-            Value::Integer(Some(number)) => i32::try_from(*number).map_or(f64::MAX, f64::from),
-            Value::Integer(None) => f64::MAX,
-            Value::Text(text) => {
+            TomlValue::Number(number) => *number,
+            TomlValue::Integer(Some(number)) => i32::try_from(*number).map_or(f64::MAX, f64::from),
+            TomlValue::Integer(None) => f64::MAX,
+            TomlValue::Text(text) => {
                 let plain = text.value.parse::<f64>().is_ok();
                 return self.wrong(key, node, "a number", plain.then(|| text.value.clone()));
             }
@@ -147,7 +150,8 @@ impl<'a> Reader<'a> {
             let message = format!("`{key}` of {} is out of range", self.what);
             let help =
                 format!("a number from {least} to {most}; without the key the default holds");
-            self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
+            self.problems
+                .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
         }
         fits.then_some(number)
     }
@@ -165,7 +169,8 @@ impl<'a> Reader<'a> {
             if !keys.contains(&key) && self.known.contains(&key) {
                 let message = format!("`{key}` of {} means nothing for {kind}", self.what);
                 let help = format!("take it out; {kind} has {}", keys.join(", "));
-                let problem = Problem::new(Code::UnknownKey, &entry.key.place, message);
+                let problem =
+                    ConfigProblem::new(ProblemCode::UnknownKey, &entry.key.place, message);
                 self.problems.push(problem.help(help));
             }
         }
@@ -180,9 +185,9 @@ impl<'a> Reader<'a> {
     pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
         let node = self.table.get(key)?;
         let text = match &node.value {
-            Value::Text(text) if text.failed => return None,
-            Value::Text(text) => text,
-            Value::Integer(Some(n)) => {
+            TomlValue::Text(text) if text.failed => return None,
+            TomlValue::Text(text) => text,
+            TomlValue::Integer(Some(n)) => {
                 let seconds = (*n > 0).then(|| format!("\"{n}s\""));
                 return self.wrong(key, node, "a duration such as \"30s\"", seconds);
             }
@@ -194,14 +199,17 @@ impl<'a> Reader<'a> {
                 Some(guess) => format!("did you mean \"{guess}\"?"),
                 None => "write a number and ms, s, m, h or d, such as \"30s\" or \"1h30m\"".into(),
             };
-            self.problems.push(Problem::new(Code::BadDuration, &node.place, message).help(help));
+            self.problems.push(
+                ConfigProblem::new(ProblemCode::BadDuration, &node.place, message).help(help),
+            );
             return None;
         };
         if duration.is_zero() || duration > most {
             let word = if duration.is_zero() { "zero" } else { "too long" };
             let message = format!("`{key}` of {} is {word}", self.what);
             let help = format!("at most \"{}\", and above zero", duration::show(most));
-            self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
+            self.problems
+                .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
             return None;
         }
         Some(duration)
@@ -217,17 +225,19 @@ impl<'a> Reader<'a> {
             let help = format!("one of {}", all.join(", "));
             let near = nearest(&text.value.value, words.iter().map(|(word, _)| *word));
             let help = near.map_or(help, |near| format!("did you mean \"{near}\"?"));
-            self.problems.push(Problem::new(Code::UnknownChoice, &text.place, message).help(help));
+            self.problems.push(
+                ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message).help(help),
+            );
         }
         found.map(|(_, value)| *value)
     }
 
     /// A list of strings; no key is an empty list.
-    pub fn list(&mut self, key: &str) -> Vec<At<Text>> {
+    pub fn list(&mut self, key: &str) -> Vec<Located<ExpandedText>> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         match &node.value {
-            Value::List(items) => self.items(key, items),
-            Value::Text(text) if !node.private => {
+            TomlValue::List(items) => self.items(key, items),
+            TomlValue::Text(text) if !node.private => {
                 let fixed = format!("[\"{}\"]", text.written);
                 self.wrong::<()>(key, node, "a list of strings", Some(fixed));
                 Vec::new()
@@ -242,14 +252,14 @@ impl<'a> Reader<'a> {
     /// Whether `key` is written as a list with nothing in it; what stands in one and cannot be
     /// read is a problem of its own.
     pub fn is_empty_list(&self, key: &str) -> bool {
-        matches!(self.table.get(key).map(|node| &node.value), Some(Value::List(items)) if items.is_empty())
+        matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }
 
     /// A string, or a list of strings.
-    pub fn one_or_more(&mut self, key: &str) -> Vec<At<Text>> {
+    pub fn one_or_more(&mut self, key: &str) -> Vec<Located<ExpandedText>> {
         match self.table.get(key).map(|node| &node.value) {
-            Some(Value::Text(_)) => self.text(key).into_iter().collect(),
-            Some(Value::List(items)) if items.is_empty() => {
+            Some(TomlValue::Text(_)) => self.text(key).into_iter().collect(),
+            Some(TomlValue::List(items)) if items.is_empty() => {
                 let place = self.place_of(key);
                 self.empty(key, &place);
                 Vec::new()
@@ -259,9 +269,9 @@ impl<'a> Reader<'a> {
     }
 
     /// A table of strings with free keys.
-    pub fn free(&mut self, key: &str) -> Vec<(At<String>, At<Text>)> {
+    pub fn free(&mut self, key: &str) -> Vec<(Located<String>, Located<ExpandedText>)> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
-        let Value::Table(table) = &node.value else {
+        let TomlValue::Table(table) = &node.value else {
             self.wrong::<()>(key, node, "a table", None);
             return Vec::new();
         };
@@ -272,27 +282,29 @@ impl<'a> Reader<'a> {
         entries.collect()
     }
 
-    pub fn problem(&mut self, problem: Problem) {
+    pub fn problem(&mut self, problem: ConfigProblem) {
         self.problems.push(problem);
     }
 
-    pub fn empty(&mut self, key: &str, place: &Place) {
+    pub fn empty(&mut self, key: &str, place: &SourceRange) {
         let message = format!("`{key}` of {} is empty", self.what);
         let help = "write something there, or leave the key out where it is optional";
-        self.problems.push(Problem::new(Code::EmptyValue, place, message).help(help));
+        self.problems.push(ConfigProblem::new(ProblemCode::EmptyValue, place, message).help(help));
     }
 
-    fn items(&mut self, key: &str, items: &[Node]) -> Vec<At<Text>> {
+    fn items(&mut self, key: &str, items: &[TomlNode]) -> Vec<Located<ExpandedText>> {
         let name = format!("an entry of `{key}`");
         items.iter().filter_map(|item| self.as_text(&name, item)).collect()
     }
 
-    fn as_text(&mut self, key: &str, node: &Node) -> Option<At<Text>> {
+    fn as_text(&mut self, key: &str, node: &TomlNode) -> Option<Located<ExpandedText>> {
         match &node.value {
             // Its variables are reported already.
-            Value::Text(text) if text.failed => None,
-            Value::Text(text) => Some(At { value: text.clone(), place: node.place.clone() }),
-            Value::Integer(Some(n)) if !node.private => {
+            TomlValue::Text(text) if text.failed => None,
+            TomlValue::Text(text) => {
+                Some(Located { value: text.clone(), place: node.place.clone() })
+            }
+            TomlValue::Integer(Some(n)) if !node.private => {
                 self.wrong(key, node, "a string", Some(format!("\"{n}\"")))
             }
             _ => self.wrong(key, node, "a string", None),
@@ -303,7 +315,7 @@ impl<'a> Reader<'a> {
     fn wrong<T>(
         &mut self,
         key: &str,
-        node: &Node,
+        node: &TomlNode,
         wanted: &str,
         instead: Option<String>,
     ) -> Option<T> {
@@ -318,13 +330,14 @@ impl<'a> Reader<'a> {
             (None, "a table") => "such as { NAME = \"value\" }".to_owned(),
             (None, wanted) => format!("write {wanted}"),
         };
-        self.problems.push(Problem::new(Code::WrongType, &node.place, message).help(help));
+        self.problems
+            .push(ConfigProblem::new(ProblemCode::WrongType, &node.place, message).help(help));
         None
     }
 }
 
 /// The key that was probably meant: a near one, or one that begins with what is written.
-fn meant(key: &str, section: &Section) -> Option<&'static str> {
+fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)
 }

@@ -2,17 +2,20 @@
 
 use crate::ids::ListenerName;
 
-use super::problem::{Code, Problem, Problems};
-use super::sections::Sections;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::sections::DeclaredSections;
 
-pub(super) fn remotes(sections: &Sections, problems: &mut Problems) -> Vec<ListenerName> {
+pub(super) fn remotes(
+    sections: &DeclaredSections,
+    problems: &mut ConfigProblems,
+) -> Vec<ListenerName> {
     let mut names = Vec::new();
     for member in &sections.members {
         let Some(place) = &member.nats else { continue };
         if !sections.storage.names_servers() {
             let message = format!("`{}` is on NATS and no server is named", member.name.value);
             let help = "add a section [nats] with url = \"nats://127.0.0.1:4222\"";
-            problems.push(Problem::new(Code::MissingKey, place, message).help(help));
+            problems.push(ConfigProblem::new(ProblemCode::MissingKey, place, message).help(help));
         }
         if member.agent.is_none() {
             names.push(member.name.value.clone());

@@ -6,11 +6,11 @@ use std::path::Path;
 use crate::ids::{Digest, ListenerName};
 use crate::limits;
 
-use super::members::{Declared, DeclaredSecret};
-use super::problem::{Code, Problem, Problems};
-use super::surroundings::Surroundings;
-use super::tree::{At, Text};
-use super::{Config, Keys, Secret, file};
+use super::environment::ConfigEnvironment;
+use super::members::{DeclaredMember, DeclaredSecret};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::tree::{ExpandedText, Located};
+use super::{Config, KeyRequirement, SecretValue, file};
 
 /// A client that may prove itself with a secret.
 #[derive(Debug, Clone)]
@@ -19,11 +19,11 @@ pub struct ClientSecret {
     /// The variable that it is read from, if any.
     pub variable: Option<String>,
     /// None where it could not be read by a process that may do without it.
-    secret: Option<Secret>,
+    secret: Option<SecretValue>,
 }
 
 impl ClientSecret {
-    pub fn secret(&self) -> Option<&Secret> {
+    pub fn secret(&self) -> Option<&SecretValue> {
         self.secret.as_ref()
     }
 
@@ -35,7 +35,7 @@ impl ClientSecret {
 
 impl Config {
     /// The secret of this client, where it has one and this process could read it.
-    pub fn secret_of(&self, client: &ListenerName) -> Option<Secret> {
+    pub fn secret_of(&self, client: &ListenerName) -> Option<SecretValue> {
         let found = self.client_secrets.iter().find(|known| known.client == *client);
         found.and_then(ClientSecret::secret).cloned()
     }
@@ -43,18 +43,20 @@ impl Config {
 
 /// Reads the secrets of all clients. A process that starts no organism may do without one.
 pub(super) fn read(
-    members: &[Declared],
+    members: &[DeclaredMember],
     directory: &Path,
-    around: &Surroundings,
-    keys: Keys,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+    problems: &mut ConfigProblems,
 ) -> Vec<ClientSecret> {
     let mut secrets = Vec::new();
     for member in members {
         let Some(declared) = &member.secret else { continue };
         let secret = match keys {
-            Keys::Needed | Keys::Optional => one(declared, directory, around, keys, problems),
-            Keys::Host | Keys::Own | Keys::Unwritten => None,
+            KeyRequirement::Needed | KeyRequirement::Optional => {
+                one(declared, directory, around, keys, problems)
+            }
+            KeyRequirement::Host | KeyRequirement::Own | KeyRequirement::Unwritten => None,
         };
         let variable = match declared {
             DeclaredSecret::Variable(name) => Some(name.value.value.clone()),
@@ -68,10 +70,10 @@ pub(super) fn read(
 fn one(
     declared: &DeclaredSecret,
     directory: &Path,
-    around: &Surroundings,
-    keys: Keys,
-    problems: &mut Problems,
-) -> Option<Secret> {
+    around: &ConfigEnvironment,
+    keys: KeyRequirement,
+    problems: &mut ConfigProblems,
+) -> Option<SecretValue> {
     let (named, text) = match declared {
         DeclaredSecret::Variable(named) => {
             let value = around.variable(&named.value.value).filter(|value| !value.is_empty());
@@ -88,10 +90,12 @@ fn one(
     };
     let text = match text {
         Ok(text) => text,
-        Err(_) if keys == Keys::Optional => return None,
+        Err(_) if keys == KeyRequirement::Optional => return None,
         Err(message) => {
             let help = "`organism secret new` makes one; give it to the organism and to the client";
-            problems.push(Problem::new(Code::SecretMissing, &named.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::SecretMissing, &named.place, message).help(help),
+            );
             return None;
         }
     };
@@ -100,13 +104,14 @@ fn one(
         let least = limits::SECRET_BITS_MIN;
         let message = format!("the secret in `{}` has less than {least} bits", named.value.written);
         let help = "take one that `organism secret new` makes";
-        problems.push(Problem::new(Code::SecretWeak, &named.place, message).help(help));
+        problems
+            .push(ConfigProblem::new(ProblemCode::SecretWeak, &named.place, message).help(help));
         return None;
     }
-    Some(Secret(text.to_owned()))
+    Some(SecretValue(text.to_owned()))
 }
 
-fn refuse_readable(named: &At<Text>, path: &Path, problems: &mut Problems) {
+fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut ConfigProblems) {
     const OTHERS_READ: u32 = 0o044;
     let Ok(metadata) = std::fs::metadata(path) else { return };
     if metadata.permissions().mode() & OTHERS_READ == 0 {
@@ -114,7 +119,7 @@ fn refuse_readable(named: &At<Text>, path: &Path, problems: &mut Problems) {
     }
     let written = &named.value.written;
     let message = format!("other users can read the secret in `{written}`");
-    let problem = Problem::new(Code::SecretReadable, &named.place, message);
+    let problem = ConfigProblem::new(ProblemCode::SecretReadable, &named.place, message);
     problems.push(problem.help(format!("run `chmod 600 {written}`")));
 }
 

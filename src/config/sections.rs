@@ -8,53 +8,59 @@ use std::sync::Arc;
 use crate::contract::TreeLimits;
 use crate::limits;
 
-use super::Directories;
+use super::ProjectFolders;
+use super::environment::ConfigEnvironment;
 use super::file;
 use super::http;
-use super::keys::{self, SECTIONS, Section, nearest};
-use super::members::{Declared, agent, client, human, listener, token};
-use super::models::{self, Model};
-use super::operators::Operators;
+use super::keys::{self, KnownSection, SECTIONS, nearest};
+use super::members::{DeclaredMember, agent, client, human, listener, token};
+use super::models::{self, DeclaredModel};
+use super::operators::DeclaredOperators;
 use super::places::{self, NamedDirectory};
-use super::problem::{Code, Problem, Problems};
-use super::project::{self, Project};
-use super::read::Reader;
-use super::source::{Place, Source};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::project::{self, ProjectPaths};
+use super::read::TableReader;
+use super::source::{ConfigSource, SourceRange};
 use super::storage;
-use super::surroundings::Surroundings;
 use super::telemetry;
-use super::tree::{At, Table, Text, Value};
+use super::tree::{ExpandedText, Located, TomlTable, TomlValue};
 
 /// Everything that was declared.
-pub(super) struct Sections {
+pub(super) struct DeclaredSections {
     pub name: Option<String>,
-    pub data: Option<At<Text>>,
-    pub state: Option<At<Text>>,
+    pub data: Option<Located<ExpandedText>>,
+    pub state: Option<Located<ExpandedText>>,
     /// `data` or `state` is written but could not be read.
     pub places_unread: bool,
-    pub storage: storage::Declared,
+    pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
-    pub telemetry: telemetry::Declared,
+    pub telemetry: telemetry::DeclaredTelemetry,
     pub limits: TreeLimits,
     /// Where `money` of the limits stands.
-    pub money: Option<Place>,
+    pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
-    pub members: Vec<Declared>,
-    pub models: Vec<Model>,
-    pub operators: Operators,
+    pub members: Vec<DeclaredMember>,
+    pub models: Vec<DeclaredModel>,
+    pub operators: DeclaredOperators,
     /// Names of members that could not be read: whoever names one of them made no mistake.
     pub unread: HashSet<String>,
 }
 
-impl Sections {
+impl DeclaredSections {
     /// Where the organism `name` with the config `file` keeps its journal: as written, relative to
     /// the config, or in the user's directories.
-    pub fn directories(&self, name: &str, file: &Path, around: &Surroundings) -> Directories {
+    pub fn directories(
+        &self,
+        name: &str,
+        file: &Path,
+        around: &ConfigEnvironment,
+    ) -> ProjectFolders {
         let directory = file::directory(file, around);
-        let given =
-            |path: &Option<At<Text>>| path.as_ref().map(|path| directory.join(&path.value.value));
-        let project = Project {
+        let given = |path: &Option<Located<ExpandedText>>| {
+            path.as_ref().map(|path| directory.join(&path.value.value))
+        };
+        let project = ProjectPaths {
             path: project::path_of(file, &around.directory),
             name: name.to_owned(),
             data_parent: self.data.is_none().then(|| around.data_parent()),
@@ -63,19 +69,19 @@ impl Sections {
         let own = project.directory_name();
         let data = given(&self.data).unwrap_or_else(|| around.data_parent().join(&own));
         let state = given(&self.state).unwrap_or_else(|| around.state_parent().join(&own));
-        Directories { project, data, state }
+        ProjectFolders { project, data, state }
     }
 }
 
 /// Judges where the journal lies, and what is kept outside it.
 pub(super) fn check_directories(
-    sections: &Sections,
+    sections: &DeclaredSections,
     file: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
 ) {
     let Some(name) = &sections.name else { return };
-    let Directories { data, state, .. } = sections.directories(name, file, around);
+    let ProjectFolders { data, state, .. } = sections.directories(name, file, around);
     places::check(
         &NamedDirectory { key: "data", written: sections.data.as_ref(), path: &data },
         &NamedDirectory { key: "state", written: sections.state.as_ref(), path: &state },
@@ -84,14 +90,19 @@ pub(super) fn check_directories(
 }
 
 /// Reads every section of `root`.
-pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Sections {
+pub(super) fn read(
+    root: &TomlTable,
+    source: &Arc<ConfigSource>,
+    problems: &mut ConfigProblems,
+) -> DeclaredSections {
     unknown_sections(root, problems);
-    let Organism { name, data, state, unread: places_unread } = organism(root, source, problems);
+    let OrganismSection { name, data, state, unread: places_unread } =
+        organism(root, source, problems);
     let storage = storage::read(root, source, problems);
     let http = root.get(keys::HTTP.name).is_some();
     let http = http.then(|| in_section(root, &keys::HTTP, source, problems, http::read)).flatten();
     let telemetry = in_section(root, &keys::TELEMETRY, source, problems, telemetry::read);
-    let Limits { tree, money, payload_bytes } = limits_of(root, source, problems);
+    let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
     each(root, &keys::LISTENERS, problems, |name, reader| declared.extend(listener(name, reader)));
@@ -99,10 +110,10 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
-    let mut operators = Operators::default();
+    let mut operators = DeclaredOperators::default();
     each(root, &keys::OPERATORS, problems, |name, reader| operators.read(name, reader));
     let unread = unread(root, &declared, &models);
-    Sections {
+    DeclaredSections {
         name,
         data,
         state,
@@ -120,12 +131,16 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     }
 }
 
-fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<String> {
+fn unread(
+    root: &TomlTable,
+    members: &[DeclaredMember],
+    models: &[DeclaredModel],
+) -> HashSet<String> {
     let is_named =
-        |section: &&&Section| section.member.is_some() && section.name != keys::OPERATORS.name;
+        |section: &&&KnownSection| section.member.is_some() && section.name != keys::OPERATORS.name;
     let sections = SECTIONS.iter().filter(is_named);
     let tables = sections.filter_map(|section| match &root.get(section.name)?.value {
-        Value::Table(table) => Some(table),
+        TomlValue::Table(table) => Some(table),
         _ => None,
     });
     let mut names: HashSet<_> =
@@ -139,7 +154,7 @@ fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<Strin
     names
 }
 
-fn unknown_sections(root: &Table, problems: &mut Problems) {
+fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
     for entry in &root.entries {
         let key = &entry.key;
         if SECTIONS.iter().any(|section| section.name == key.value) {
@@ -153,19 +168,20 @@ fn unknown_sections(root: &Table, problems: &mut Problems) {
             }
         };
         let message = format!("there is no section `{}`", key.value);
-        problems.push(Problem::new(Code::UnknownSection, &key.place, message).help(help));
+        problems
+            .push(ConfigProblem::new(ProblemCode::UnknownSection, &key.place, message).help(help));
     }
 }
 
 /// The table of a section, with the place of its name.
 fn section<'t>(
-    root: &'t Table,
-    section: &Section,
-    problems: &mut Problems,
-) -> Option<(&'t Table, Place)> {
+    root: &'t TomlTable,
+    section: &KnownSection,
+    problems: &mut ConfigProblems,
+) -> Option<(&'t TomlTable, SourceRange)> {
     let entry = root.entries.iter().find(|entry| entry.key.value == section.name)?;
     match &entry.node.value {
-        Value::Table(table) => Some((table, entry.key.place.clone())),
+        TomlValue::Table(table) => Some((table, entry.key.place.clone())),
         _ => {
             let message =
                 format!("`{}` must be a section, not {}", section.name, entry.node.kind());
@@ -173,7 +189,9 @@ fn section<'t>(
                 None => format!("write [{}]", section.name),
                 Some(_) => format!("write [{}.some-name]", section.name),
             };
-            problems.push(Problem::new(Code::WrongType, &entry.node.place, message).help(header));
+            problems.push(
+                ConfigProblem::new(ProblemCode::WrongType, &entry.node.place, message).help(header),
+            );
             None
         }
     }
@@ -181,78 +199,86 @@ fn section<'t>(
 
 /// What `read` makes of a section, or of nothing where it is not written.
 pub(super) fn in_section<T>(
-    root: &Table,
-    of: &'static Section,
-    source: &Arc<Source>,
-    problems: &mut Problems,
-    read: impl FnOnce(&mut Reader<'_>) -> T,
+    root: &TomlTable,
+    of: &'static KnownSection,
+    source: &Arc<ConfigSource>,
+    problems: &mut ConfigProblems,
+    read: impl FnOnce(&mut TableReader<'_>) -> T,
 ) -> T {
-    let empty = Table::default();
+    let empty = TomlTable::default();
     let found = section(root, of, problems);
-    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let (table, place) = found.unwrap_or_else(|| (&empty, SourceRange::start(source)));
     let what = format!("the section `{}`", of.name);
-    read(&mut Reader::new(of, table, what, place, problems))
+    read(&mut TableReader::new(of, table, what, place, problems))
 }
 
 /// Calls `read` for each member of a section.
 fn each(
-    root: &Table,
-    of: &Section,
-    problems: &mut Problems,
-    mut read: impl FnMut(&At<String>, &mut Reader<'_>),
+    root: &TomlTable,
+    of: &KnownSection,
+    problems: &mut ConfigProblems,
+    mut read: impl FnMut(&Located<String>, &mut TableReader<'_>),
 ) {
     let Some((table, _)) = section(root, of, problems) else { return };
     let member = of.member.unwrap_or(of.name);
     for entry in &table.entries {
         let name = &entry.key;
-        let Value::Table(table) = &entry.node.value else {
+        let TomlValue::Table(table) = &entry.node.value else {
             let message = format!("`{}` must be a {member}, not {}", name.value, entry.node.kind());
             let help = format!("write [{}.some-name] and the keys beneath it", of.name);
-            let problem = Problem::new(Code::WrongType, &entry.node.place, message);
+            let problem = ConfigProblem::new(ProblemCode::WrongType, &entry.node.place, message);
             problems.push(problem.help(help));
             continue;
         };
         let what = format!("{member} `{}`", name.value);
-        read(name, &mut Reader::new(of, table, what, name.place.clone(), problems));
+        read(name, &mut TableReader::new(of, table, what, name.place.clone(), problems));
     }
 }
 
 /// The section of that name.
-struct Organism {
+struct OrganismSection {
     name: Option<String>,
-    data: Option<At<Text>>,
-    state: Option<At<Text>>,
+    data: Option<Located<ExpandedText>>,
+    state: Option<Located<ExpandedText>>,
     unread: bool,
 }
 
-fn organism(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Organism {
-    let empty = Table::default();
+fn organism(
+    root: &TomlTable,
+    source: &Arc<ConfigSource>,
+    problems: &mut ConfigProblems,
+) -> OrganismSection {
+    let empty = TomlTable::default();
     let found = section(root, &keys::ORGANISM, problems);
-    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let (table, place) = found.unwrap_or_else(|| (&empty, SourceRange::start(source)));
     let what = "the section `organism`".to_owned();
-    let mut reader = Reader::new(&keys::ORGANISM, table, what, place, problems);
+    let mut reader = TableReader::new(&keys::ORGANISM, table, what, place, problems);
     let name = reader.required_text("name", "\"my-organism\"");
     let name = name.and_then(|name| token(&name.map(|text| text.value), reader.problems));
     let data = reader.text("data");
     let state = reader.text("state");
     let written = |key: &str| table.get(key).is_some();
     let unread = (written("data") && data.is_none()) || (written("state") && state.is_none());
-    Organism { name: name.map(|name| name.value.to_string()), data, state, unread }
+    OrganismSection { name: name.map(|name| name.value.to_string()), data, state, unread }
 }
 
 /// The section of that name.
-struct Limits {
+struct LimitsSection {
     tree: TreeLimits,
-    money: Option<Place>,
+    money: Option<SourceRange>,
     payload_bytes: usize,
 }
 
-fn limits_of(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Limits {
-    let empty = Table::default();
+fn limits_of(
+    root: &TomlTable,
+    source: &Arc<ConfigSource>,
+    problems: &mut ConfigProblems,
+) -> LimitsSection {
+    let empty = TomlTable::default();
     let found = section(root, &keys::LIMITS, problems);
-    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let (table, place) = found.unwrap_or_else(|| (&empty, SourceRange::start(source)));
     let what = "the section `limits`".to_owned();
-    let mut read = Reader::new(&keys::LIMITS, table, what, place, problems);
+    let mut read = TableReader::new(&keys::LIMITS, table, what, place, problems);
     let or = TreeLimits::default();
     let depth = u32::try_from(limits::THREAD_DEPTH_CEILING).unwrap_or(u32::MAX);
     let tree = TreeLimits {
@@ -277,5 +303,5 @@ fn limits_of(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Lim
     let of_tree = tree.money.map(|_| read.place_of("money"));
     let money =
         of_tree.or_else(|| tree.per_request_money.map(|_| read.place_of("per_request_money")));
-    Limits { tree, money, payload_bytes: bytes.unwrap_or(limits::PAYLOAD_BYTES_MAX) }
+    LimitsSection { tree, money, payload_bytes: bytes.unwrap_or(limits::PAYLOAD_BYTES_MAX) }
 }

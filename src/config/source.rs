@@ -12,13 +12,13 @@ use miette::NamedSource;
 use crate::xml::findings;
 
 /// One text and its name as a reader knows it: a path, or a variable.
-pub struct Source {
+pub struct ConfigSource {
     name: String,
     text: String,
     masked: NamedSource<String>,
 }
 
-impl Source {
+impl ConfigSource {
     /// A text without anything private.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Self::masking(name, text, &[])
@@ -57,7 +57,7 @@ impl Source {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Source").field(&self.name).finish()
     }
@@ -65,23 +65,23 @@ impl fmt::Debug for Source {
 
 /// A stretch of a source, in bytes.
 #[derive(Debug, Clone)]
-pub struct Place {
-    pub source: Arc<Source>,
+pub struct SourceRange {
+    pub source: Arc<ConfigSource>,
     pub span: Range<usize>,
 }
 
-impl Place {
-    pub fn new(source: &Arc<Source>, span: Range<usize>) -> Self {
+impl SourceRange {
+    pub fn new(source: &Arc<ConfigSource>, span: Range<usize>) -> Self {
         Self { source: Arc::clone(source), span }
     }
 
     /// The beginning of a source, for what is missing from it.
-    pub fn start(source: &Arc<Source>) -> Self {
+    pub fn start(source: &Arc<ConfigSource>) -> Self {
         Self::new(source, 0..0)
     }
 
     /// A line from `column` on, both from 1; 0 means the whole file, or the whole line.
-    pub fn of_line(source: &Arc<Source>, line: u32, column: u32) -> Self {
+    pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;
         let lines = text.split_inclusive('\n').map(|line| {

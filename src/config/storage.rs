@@ -8,24 +8,25 @@ use crate::limits;
 use crate::nats::{self, Credentials, Password};
 
 use super::agents::near_or_rule;
+use super::environment::ConfigEnvironment;
 use super::file;
 use super::keys;
-use super::problem::{Code, Problem, Problems};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::proof::{self, DeclaredProof};
-use super::read::Reader;
+use super::read::TableReader;
 use super::sections::in_section;
-use super::source::{Place, Source};
-use super::surroundings::Surroundings;
-use super::tree::{At, Table, Text};
-use super::{Config, Storage};
+use super::source::{ConfigSource, SourceRange};
+use super::tree::{ExpandedText, Located, TomlTable};
+use super::{Config, StorageConfig};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Store {
+enum StoreKind {
     Embedded,
     JetStream,
 }
 
-const STORES: [(&str, Store); 2] = [("embedded", Store::Embedded), ("jetstream", Store::JetStream)];
+const STORES: [(&str, StoreKind); 2] =
+    [("embedded", StoreKind::Embedded), ("jetstream", StoreKind::JetStream)];
 const DURABILITIES: [(&str, Durability); 2] =
     [("lazy", Durability::Lazy), ("synced", Durability::Synced)];
 
@@ -36,39 +37,43 @@ const NAME_DURABILITY: &str = "one server keeps this journal, and its machine ma
      loses up to that much of what was acknowledged)";
 
 /// What was declared, before files are looked at.
-pub(super) struct Declared {
-    store: Store,
-    journal: Place,
+pub(super) struct DeclaredStorage {
+    store: StoreKind,
+    journal: SourceRange,
     stream: Option<String>,
     partitions: u32,
     replicas: u32,
     durability: Durability,
-    nats: Option<Nats>,
+    nats: Option<DeclaredNats>,
     pub proof: DeclaredProof,
 }
 
-struct Nats {
-    servers: Vec<At<Text>>,
-    place: Place,
-    credentials_file: Option<At<Text>>,
-    nkey_file: Option<At<Text>>,
-    user: Option<At<Text>>,
-    password_env: Option<At<Text>>,
-    password_file: Option<At<Text>>,
-    ca_file: Option<At<Text>>,
-    system_nkey_file: Option<At<Text>>,
+struct DeclaredNats {
+    servers: Vec<Located<ExpandedText>>,
+    place: SourceRange,
+    credentials_file: Option<Located<ExpandedText>>,
+    nkey_file: Option<Located<ExpandedText>>,
+    user: Option<Located<ExpandedText>>,
+    password_env: Option<Located<ExpandedText>>,
+    password_file: Option<Located<ExpandedText>>,
+    ca_file: Option<Located<ExpandedText>>,
+    system_nkey_file: Option<Located<ExpandedText>>,
 }
 
-pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Declared {
+pub(super) fn read(
+    root: &TomlTable,
+    source: &Arc<ConfigSource>,
+    problems: &mut ConfigProblems,
+) -> DeclaredStorage {
     let nats = root.get(keys::NATS.name).is_some();
     let nats = nats.then(|| in_section(root, &keys::NATS, source, problems, read_nats));
-    let journal = |read: &mut Reader<'_>| read_journal(read, nats);
+    let journal = |read: &mut TableReader<'_>| read_journal(read, nats);
     in_section(root, &keys::JOURNAL, source, problems, journal)
 }
 
-fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
-    let store = read.choice("store", &STORES).unwrap_or(Store::Embedded);
-    if store == Store::Embedded {
+fn read_journal(read: &mut TableReader<'_>, nats: Option<DeclaredNats>) -> DeclaredStorage {
+    let store = read.choice("store", &STORES).unwrap_or(StoreKind::Embedded);
+    if store == StoreKind::Embedded {
         read.only(&["store", "known_keys", "checkpoints"], "a journal that is embedded");
     }
     let stream = read.text("stream").and_then(|text| {
@@ -79,7 +84,7 @@ fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
             let message = format!("`{}` is no name for a stream", text.value.written);
             let help =
                 "letters, digits, `-` and `_`; without the key it is named after the organism";
-            read.problem(Problem::new(Code::BadName, &text.place, message).help(help));
+            read.problem(ConfigProblem::new(ProblemCode::BadName, &text.place, message).help(help));
         }
         fits.then_some(name)
     });
@@ -88,19 +93,19 @@ fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
         true => read.count32("replicas", limits::STREAM_REPLICAS_CEILING),
         false => Some(1),
     };
-    if store == Store::JetStream && replicas == Some(1) {
+    if store == StoreKind::JetStream && replicas == Some(1) {
         read.required_with("durability", NAME_DURABILITY);
     }
     let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
     let journal = read.place_of("store");
     let replicas = replicas.unwrap_or(1);
     let proof = proof::read(read);
-    Declared { store, journal, stream, partitions, replicas, durability, nats, proof }
+    DeclaredStorage { store, journal, stream, partitions, replicas, durability, nats, proof }
 }
 
-fn read_nats(read: &mut Reader<'_>) -> Nats {
+fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
     let given = read.required("url", "\"nats://127.0.0.1:4222\"");
-    Nats {
+    DeclaredNats {
         servers: if given { read.one_or_more("url") } else { Vec::new() },
         place: read.place_of("url"),
         credentials_file: read.text("credentials_file"),
@@ -113,10 +118,10 @@ fn read_nats(read: &mut Reader<'_>) -> Nats {
     }
 }
 
-impl Declared {
+impl DeclaredStorage {
     /// The servers, for everything but the journal. What is wrong with them `storage` tells.
-    pub fn servers(&self, directory: &Path, around: &Surroundings) -> Option<nats::Options> {
-        self.nats.as_ref()?.options(directory, around, &mut Problems::default())
+    pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
+        self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
 
     /// Nothing of who connects: whoever does has a key of its own.
@@ -143,19 +148,19 @@ impl Declared {
         &self,
         organism: &str,
         directory: &Path,
-        around: &Surroundings,
-        problems: &mut Problems,
-    ) -> Option<Storage> {
+        around: &ConfigEnvironment,
+        problems: &mut ConfigProblems,
+    ) -> Option<StorageConfig> {
         let servers = self.nats.as_ref().map(|nats| nats.options(directory, around, problems));
         match (self.store, servers) {
-            (Store::Embedded, _) => Some(Storage::Embedded),
-            (Store::JetStream, None) => {
+            (StoreKind::Embedded, _) => Some(StorageConfig::Embedded),
+            (StoreKind::JetStream, None) => {
                 let message = "a journal on JetStream needs the section `nats`";
-                let problem = Problem::new(Code::MissingKey, &self.journal, message);
+                let problem = ConfigProblem::new(ProblemCode::MissingKey, &self.journal, message);
                 problems.push(problem.help("add [nats] and url = \"nats://127.0.0.1:4222\""));
                 None
             }
-            (Store::JetStream, Some(servers)) => {
+            (StoreKind::JetStream, Some(servers)) => {
                 let system = self.nats.as_ref().and_then(|nats| nats.system_nkey_file.as_ref());
                 let system = system.map(|named| found(named, directory, problems));
                 let stream = self.stream.clone().unwrap_or_else(|| format!("ORGANISM-{organism}"));
@@ -173,7 +178,7 @@ impl Declared {
                     known_keys: self.proof.known_keys.clone(),
                     checkpoints: self.proof.checkpoints(directory),
                 };
-                Some(Storage::JetStream { servers: Box::new(servers?), journal })
+                Some(StorageConfig::JetStream { servers: Box::new(servers?), journal })
             }
         }
     }
@@ -183,20 +188,20 @@ impl Config {
     /// The journal as people know it: its directory, or its stream.
     pub fn journal_name(&self) -> String {
         match &self.storage {
-            Storage::Embedded => self.data.display().to_string(),
-            Storage::JetStream { journal, .. } => {
+            StorageConfig::Embedded => self.data.display().to_string(),
+            StorageConfig::JetStream { journal, .. } => {
                 format!("{} with its projection in {}", journal.stream(), self.data.display())
             }
         }
     }
 }
 
-impl Nats {
+impl DeclaredNats {
     fn options(
         &self,
         directory: &Path,
-        around: &Surroundings,
-        problems: &mut Problems,
+        around: &ConfigEnvironment,
+        problems: &mut ConfigProblems,
     ) -> Option<nats::Options> {
         let servers = self.servers.iter().filter_map(|text| address(text, problems)).collect();
         let credentials = self.credentials(directory, around, problems);
@@ -211,8 +216,8 @@ impl Nats {
     fn credentials(
         &self,
         directory: &Path,
-        around: &Surroundings,
-        problems: &mut Problems,
+        around: &ConfigEnvironment,
+        problems: &mut ConfigProblems,
     ) -> Option<Credentials> {
         let ways = [&self.credentials_file, &self.nkey_file, &self.user];
         let password = self.password_env.is_some() || self.password_file.is_some();
@@ -220,7 +225,9 @@ impl Nats {
         if ways.iter().filter(|way| way.is_some()).count() > 1 || (password && other) {
             let message = "`nats` says in several ways as whom to connect";
             let help = "keep one of `credentials_file`, `nkey_file` and `user`";
-            problems.push(Problem::new(Code::WrittenTwice, &self.place, message).help(help));
+            problems.push(
+                ConfigProblem::new(ProblemCode::WrittenTwice, &self.place, message).help(help),
+            );
             return None;
         }
         if let Some(named) = &self.credentials_file {
@@ -233,7 +240,7 @@ impl Nats {
         let Some(user) = &self.user else {
             let Some(password) = password else { return Some(Credentials::Nobody) };
             let message = "`nats` has a password and no user";
-            let problem = Problem::new(Code::MissingKey, &password.place, message);
+            let problem = ConfigProblem::new(ProblemCode::MissingKey, &password.place, message);
             problems.push(problem.help("add user = \"name\", or take the password out"));
             return None;
         };
@@ -246,7 +253,9 @@ impl Nats {
             _ => {
                 let message = "`user` of the section `nats` needs one password";
                 let help = "add password_file = \"path\" or password_env = \"NAME\"";
-                problems.push(Problem::new(Code::MissingKey, &user.place, message).help(help));
+                problems.push(
+                    ConfigProblem::new(ProblemCode::MissingKey, &user.place, message).help(help),
+                );
                 return None;
             }
         };
@@ -256,7 +265,7 @@ impl Nats {
     }
 }
 
-fn address(text: &At<Text>, problems: &mut Problems) -> Option<String> {
+fn address(text: &Located<ExpandedText>, problems: &mut ConfigProblems) -> Option<String> {
     let address = text.value.value.as_str();
     let (message, help) = if address.contains('@') {
         let help = "write `user` and `password_file`, or `credentials_file`";
@@ -269,31 +278,40 @@ fn address(text: &At<Text>, problems: &mut Problems) -> Option<String> {
             "write \"nats://host:4222\" or \"tls://host:4222\"",
         )
     };
-    problems.push(Problem::new(Code::BadAddress, &text.place, message).help(help));
+    problems.push(ConfigProblem::new(ProblemCode::BadAddress, &text.place, message).help(help));
     None
 }
 
 /// A file that is there and can be read.
-fn found(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<PathBuf> {
+fn found(
+    named: &Located<ExpandedText>,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> Option<PathBuf> {
     let full = directory.join(&named.value.value);
     match file::text(&full) {
         Ok(_) => Some(full),
         Err(reason) => {
             let message = format!("the file `{}` cannot be read: {reason}", named.value.written);
-            let problem = Problem::new(Code::SecretMissing, &named.place, message);
+            let problem = ConfigProblem::new(ProblemCode::SecretMissing, &named.place, message);
             problems.push(problem.help(near_or_rule(&full)));
             None
         }
     }
 }
 
-fn variable(named: &At<Text>, around: &Surroundings, problems: &mut Problems) -> Option<String> {
+fn variable(
+    named: &Located<ExpandedText>,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> Option<String> {
     let name = named.value.value.as_str();
     let value = around.variable(name).filter(|value| !value.trim().is_empty());
     if value.is_none() {
         let message = "the variable of `password_env` is not set or empty";
         let help = "set it in the environment, or name a file in `password_file`";
-        problems.push(Problem::new(Code::SecretMissing, &named.place, message).help(help));
+        problems
+            .push(ConfigProblem::new(ProblemCode::SecretMissing, &named.place, message).help(help));
     }
     value.map(|value| value.trim().to_owned())
 }

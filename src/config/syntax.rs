@@ -3,11 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::problem::{Code, Problem, Problems};
-use super::source::{Place, Source};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::{ConfigSource, SourceRange};
 
-pub(super) fn problems(source: &Arc<Source>, text: &str, errors: &[toml::de::Error]) -> Problems {
-    let mut problems = Problems::default();
+pub(super) fn problems(
+    source: &Arc<ConfigSource>,
+    text: &str,
+    errors: &[toml::de::Error],
+) -> ConfigProblems {
+    let mut problems = ConfigProblems::default();
     let mut last_line = None;
     let mut doubled_table = None;
     for error in errors {
@@ -23,19 +27,23 @@ pub(super) fn problems(source: &Arc<Source>, text: &str, errors: &[toml::de::Err
         if doubled && table == Some(line.start) {
             doubled_table = table;
         }
-        let place = Place::new(source, span);
+        let place = SourceRange::new(source, span);
         problems.push(problem(doubled, &place, error.message(), source.slice(line)));
     }
     problems
 }
 
-fn problem(doubled: bool, place: &Place, message: &str, line: &str) -> Problem {
+fn problem(doubled: bool, place: &SourceRange, message: &str, line: &str) -> ConfigProblem {
     if doubled {
-        return Problem::new(Code::DuplicateKey, place, "this key or table was written before")
-            .help("keep one of the two");
+        return ConfigProblem::new(
+            ProblemCode::DuplicateKey,
+            place,
+            "this key or table was written before",
+        )
+        .help("keep one of the two");
     }
     let message = message.trim().replace('\n', ", ");
-    Problem::new(Code::Syntax, place, format!("this is not TOML: {message}"))
+    ConfigProblem::new(ProblemCode::Syntax, place, format!("this is not TOML: {message}"))
         .help(help(&message, line))
 }
 

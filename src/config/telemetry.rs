@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crate::model::http::{BadAddress, ProviderEndpoint};
 
-use super::Secret;
-use super::problem::{Code, Problem, Problems};
+use super::SecretValue;
+use super::environment::ConfigEnvironment;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::program::secret;
-use super::read::Reader;
-use super::surroundings::Surroundings;
-use super::tree::{At, Text};
+use super::read::TableReader;
+use super::tree::{ExpandedText, Located};
 use super::variables::named;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -20,11 +20,11 @@ const DISABLED: &str = "OTEL_SDK_DISABLED";
 
 /// Who is told of spans, and how.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Telemetry {
+pub struct TelemetryConfig {
     /// What `/v1/traces` follows.
     pub endpoint: ProviderEndpoint,
     /// Sent with every request.
-    pub headers: Vec<(String, Secret)>,
+    pub headers: Vec<(String, SecretValue)>,
     pub service: String,
     /// Which share of the traces that begin here is kept, from 0 to 1.
     pub sample: f64,
@@ -34,20 +34,20 @@ pub struct Telemetry {
 const HEADER_OVERRIDES: &str = "ORGANISM_TELEMETRY__HEADERS__";
 
 /// What was declared, before variables are looked at.
-pub(super) struct Declared {
-    endpoint: Option<At<Text>>,
+pub(super) struct DeclaredTelemetry {
+    endpoint: Option<Located<ExpandedText>>,
     insecure: bool,
-    headers: Vec<(At<String>, At<Text>)>,
+    headers: Vec<(Located<String>, Located<ExpandedText>)>,
     service: Option<String>,
     sample: f64,
     /// It says something and no endpoint.
     wants_endpoint: bool,
 }
 
-pub(super) fn read(read: &mut Reader<'_>) -> Declared {
+pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredTelemetry {
     let endpoint = read.text("endpoint");
     let others = ["insecure", "headers", "service", "sample"];
-    Declared {
+    DeclaredTelemetry {
         wants_endpoint: !read.has("endpoint") && others.iter().any(|key| read.has(key)),
         endpoint,
         insecure: read.flag("insecure").unwrap_or(false),
@@ -57,28 +57,29 @@ pub(super) fn read(read: &mut Reader<'_>) -> Declared {
     }
 }
 
-type Headers = Vec<(String, Secret)>;
+type SecretHeaders = Vec<(String, SecretValue)>;
 
-impl Declared {
+impl DeclaredTelemetry {
     /// What it comes to; `None` where nobody is told.
     pub fn telemetry(
         &self,
         directory: &Path,
-        around: &Surroundings,
+        around: &ConfigEnvironment,
         notes: &mut Vec<String>,
-        problems: &mut Problems,
-    ) -> Option<Telemetry> {
-        let said = |name| around.variable(name).map(str::trim).filter(|value| !value.is_empty());
+        problems: &mut ConfigProblems,
+    ) -> Option<TelemetryConfig> {
+        let variable =
+            |name| around.variable(name).map(str::trim).filter(|value| !value.is_empty());
         let mut headers = self.own_headers(directory, problems);
         if self.headers.is_empty()
-            && let Some(text) = said(HEADERS)
+            && let Some(text) = variable(HEADERS)
         {
             headers = listed(text).unwrap_or_else(|| {
                 notes.push(format!("{HEADERS} is not name=value,name=value: it is ignored"));
                 Vec::new()
             });
         }
-        let endpoint = match (&self.endpoint, said(ENDPOINT)) {
+        let endpoint = match (&self.endpoint, variable(ENDPOINT)) {
             (Some(text), _) => self.own_endpoint(text, problems),
             // Who set it meant that server; only a key must not be readable on the way to it.
             (None, Some(text)) => ProviderEndpoint::parse(text, headers.is_empty())
@@ -91,24 +92,29 @@ impl Declared {
                 None
             }
         }?;
-        if said(DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        if variable(DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             notes.push(format!("{DISABLED} is true: nothing is exported"));
             return None;
         }
-        let service = self.service.as_deref().or(said(SERVICE)).unwrap_or("organism").to_owned();
-        Some(Telemetry { endpoint, headers, service, sample: self.sample })
+        let service =
+            self.service.as_deref().or(variable(SERVICE)).unwrap_or("organism").to_owned();
+        Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
     /// The variables with a collector's keys, also where nothing is exported: no listener gets them
     /// but one whose config hands them on.
-    pub fn withheld(&self, around: &Surroundings) -> Vec<String> {
+    pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);
         let overrides = overrides.filter(|name| name.starts_with(HEADER_OVERRIDES));
         named.chain([HEADERS]).chain(overrides).map(str::to_owned).collect()
     }
 
-    fn own_endpoint(&self, text: &At<Text>, problems: &mut Problems) -> Option<ProviderEndpoint> {
+    fn own_endpoint(
+        &self,
+        text: &Located<ExpandedText>,
+        problems: &mut ConfigProblems,
+    ) -> Option<ProviderEndpoint> {
         let parsed = ProviderEndpoint::parse(&text.value.value, self.insecure).map_err(|bad| {
             let (message, help) = match bad {
                 BadAddress::Form => (bad.to_string(), "write \"http://localhost:4318\""),
@@ -122,16 +128,19 @@ impl Declared {
                     "write https, or insecure = true if the network is your own",
                 ),
             };
-            let problem =
-                Problem::new(Code::BadAddress, &text.place, format!("`endpoint` {message}"));
+            let problem = ConfigProblem::new(
+                ProblemCode::BadAddress,
+                &text.place,
+                format!("`endpoint` {message}"),
+            );
             problems.push(problem.help(help));
         });
         parsed.ok()
     }
 
     /// `NAME = "value"`, or `NAME_file = "path"` for what a file holds.
-    fn own_headers(&self, directory: &Path, problems: &mut Problems) -> Headers {
-        let mut headers = Headers::new();
+    fn own_headers(&self, directory: &Path, problems: &mut ConfigProblems) -> SecretHeaders {
+        let mut headers = SecretHeaders::new();
         for (key, value) in &self.headers {
             let name = key.value.strip_suffix("_file").unwrap_or(&key.value).to_ascii_lowercase();
             let text = match key.value.ends_with("_file") {
@@ -140,20 +149,20 @@ impl Declared {
             };
             let wrong = if !is_name(&name) {
                 let help = "letters, digits and dashes; `host` and the like are written anyway";
-                Some((Code::BadName, "cannot be a header", help))
+                Some((ProblemCode::BadName, "cannot be a header", help))
             } else if headers.iter().any(|(known, _)| *known == name) {
-                Some((Code::WrittenTwice, "is set twice", "keep one of the two"))
+                Some((ProblemCode::WrittenTwice, "is set twice", "keep one of the two"))
             } else if text.as_deref().is_some_and(|text| !is_value(text)) {
                 let help = "a header holds visible ASCII and spaces, on one line";
-                Some((Code::BadKey, "has a value that no header can hold", help))
+                Some((ProblemCode::BadKey, "has a value that no header can hold", help))
             } else {
                 None
             };
             if let Some((code, message, help)) = wrong {
                 let message = format!("`{name}` of the section `telemetry` {message}");
-                problems.push(Problem::new(code, &key.place, message).help(help));
+                problems.push(ConfigProblem::new(code, &key.place, message).help(help));
             } else if let Some(text) = text {
-                headers.push((name, Secret(text)));
+                headers.push((name, SecretValue(text)));
             }
         }
         headers
@@ -173,12 +182,12 @@ fn is_value(text: &str) -> bool {
 }
 
 /// As the variable has them: `name=value,name=value`, values in percent encoding.
-fn listed(text: &str) -> Option<Headers> {
+fn listed(text: &str) -> Option<SecretHeaders> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let headers = pairs.map(|pair| {
         let (name, value) = pair.split_once('=')?;
         let (name, value) = (name.trim().to_ascii_lowercase(), decoded(value.trim())?);
-        (is_name(&name) && is_value(&value)).then_some((name, Secret(value)))
+        (is_name(&name) && is_value(&value)).then_some((name, SecretValue(value)))
     });
     headers.collect()
 }

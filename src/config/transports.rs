@@ -7,15 +7,15 @@ use crate::ids::PayloadName;
 use crate::schema::Schemas;
 
 use super::ActionTransport;
-use super::members::{Agent, Declared};
-use super::problem::{Code, Problem, Problems};
+use super::members::{DeclaredAgent, DeclaredMember};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 
 /// Problems, and notes on what is right and still worth knowing.
 pub(super) fn check(
-    members: &[Declared],
+    members: &[DeclaredMember],
     contracts: &Contracts,
     schemas: &Schemas,
-    problems: &mut Problems,
+    problems: &mut ConfigProblems,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (member, agent) in members.iter().filter_map(|m| Some((m, m.agent.as_ref()?))) {
@@ -31,12 +31,12 @@ pub(super) fn check(
 
 /// What the agent calls natively, where JSON cannot say all of it.
 fn words(
-    member: &Declared,
-    agent: &Agent,
+    member: &DeclaredMember,
+    agent: &DeclaredAgent,
     contracts: &Contracts,
     schemas: &Schemas,
     notes: &mut Vec<String>,
-    problems: &mut Problems,
+    problems: &mut ConfigProblems,
 ) {
     let Some(contract) = contracts.get(&member.name.value) else { return };
     let peers = contracts.iter().filter(|peer| contract.peers.contains(&peer.name));
@@ -51,7 +51,8 @@ fn words(
         if gap.is_closed() {
             let message =
                 format!("`{}` cannot call all of its words natively: {gap}", member.name.value);
-            let problem = Problem::new(Code::NotNative, &agent.transport_place, message);
+            let problem =
+                ConfigProblem::new(ProblemCode::NotNative, &agent.transport_place, message);
             problems
                 .push(problem.help("write transport = \"xml\", or name the type in the schema"));
         } else {
@@ -62,11 +63,11 @@ fn words(
 
 /// The final of `xml-final` is a text: its payload must have one place for it.
 fn report(
-    member: &Declared,
-    agent: &Agent,
+    member: &DeclaredMember,
+    agent: &DeclaredAgent,
     contracts: &Contracts,
     schemas: &Schemas,
-    problems: &mut Problems,
+    problems: &mut ConfigProblems,
 ) {
     let Some(contract) = contracts.get(&member.name.value) else { return };
     let takes = |name: &PayloadName| {
@@ -78,6 +79,6 @@ fn report(
         let place = agent.final_name.as_ref().map_or(&agent.transport_place, |name| &name.place);
         let help =
             "a final that is a text, or needs exactly one child that is; or leave `final` out";
-        problems.push(Problem::new(Code::FinalNotText, place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::FinalNotText, place, message).help(help));
     }
 }

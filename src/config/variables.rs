@@ -1,18 +1,18 @@
 //! `${VAR}` and `${VAR:-default}` in strings; `$${` is a literal `${`.
 
+use super::environment::ConfigEnvironment;
 use super::keys::nearest;
-use super::problem::{Code, Problem, Problems};
-use super::source::Place;
-use super::surroundings::Surroundings;
-use super::tree::Text;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::SourceRange;
+use super::tree::ExpandedText;
 
 /// Fills in the variables of one string that stands at `place`.
 pub(super) fn fill(
     text: &str,
-    place: &Place,
-    around: &Surroundings,
-    problems: &mut Problems,
-) -> Text {
+    place: &SourceRange,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> ExpandedText {
     let mut value = String::new();
     let mut rest = text;
     let mut seen = 0;
@@ -30,7 +30,8 @@ pub(super) fn fill(
         }
         value.push_str(before);
         let Some((variable, after)) = inner.split_once('}') else {
-            let problem = Problem::new(Code::BadVariable, &here, "`${` is never closed");
+            let problem =
+                ConfigProblem::new(ProblemCode::BadVariable, &here, "`${` is never closed");
             problems.push(problem.help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
             failed = true;
             rest = "";
@@ -46,7 +47,7 @@ pub(super) fn fill(
         rest = after;
     }
     value.push_str(rest);
-    Text { value, written: text.to_owned(), failed }
+    ExpandedText { value, written: text.to_owned(), failed }
 }
 
 /// The variables that a string names, as it is written.
@@ -55,14 +56,18 @@ pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
 }
 
-fn one(variable: &str, here: &Place, around: &Surroundings) -> Result<String, Problem> {
+fn one(
+    variable: &str,
+    here: &SourceRange,
+    around: &ConfigEnvironment,
+) -> Result<String, ConfigProblem> {
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),
     };
     if !is_name(name) {
         let message = format!("`{name}` is not the name of a variable");
-        return Err(Problem::new(Code::BadVariable, here, message)
+        return Err(ConfigProblem::new(ProblemCode::BadVariable, here, message)
             .help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
     }
     let set = around.variable(name);
@@ -79,7 +84,7 @@ fn one(variable: &str, here: &Place, around: &Surroundings) -> Result<String, Pr
                 }
             };
             let message = format!("the environment variable {name} is {state}");
-            Err(Problem::new(Code::UnsetVariable, here, message).help(help))
+            Err(ConfigProblem::new(ProblemCode::UnsetVariable, here, message).help(help))
         }
     }
 }
@@ -90,10 +95,10 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Where the `n`th `${` of a string stands in its source; the whole string where escapes hide it.
-fn nth_place(place: &Place, n: usize) -> Place {
+fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };
     let length = raw.get(at..).and_then(|from| from.find('}')).map_or(2, |end| end + 1);
     let start = place.span.start + at;
-    Place::new(&place.source, start..start + length)
+    SourceRange::new(&place.source, start..start + length)
 }

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use crate::contract::VocabularyError;
 use crate::ids::{ListenerName, PayloadName};
 
-use super::payloads::Resolved;
-use super::problem::{Code, Problem, Problems};
-use super::source::{Place, Source};
-use super::tree::At;
+use super::payloads::ResolvedMember;
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::{ConfigSource, SourceRange};
+use super::tree::Located;
 
 /// A conflict that the contracts found, at the entry that makes it.
-pub(super) fn problem(error: &VocabularyError, resolved: &[Resolved<'_>]) -> Problem {
+pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);
-    let place_in = |list: &[At<PayloadName>], name: &PayloadName| {
+    let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {
         list.iter().find(|at| at.value == *name).map(|at| at.place.clone())
     };
     match error {
@@ -22,17 +22,17 @@ pub(super) fn problem(error: &VocabularyError, resolved: &[Resolved<'_>]) -> Pro
             let place = member.and_then(|r| place_in(&r.replies, name));
             let help = "take it out of `replies`, or write forward = true if its peer's result \
                         shall be its own";
-            problem_at(Code::CallOrReply, place, member, error).help(help)
+            problem_at(ProblemCode::CallOrReply, place, member, error).help(help)
         }
         VocabularyError::TwoAgents { name, second, .. } => {
             let member = of(second);
             let place = member.and_then(|r| place_in(&r.accepts, name));
             let help = "each agent has a payload name of its own; rename one in its schema";
-            problem_at(Code::DuplicatePayload, place, member, error).help(help)
+            problem_at(ProblemCode::DuplicatePayload, place, member, error).help(help)
         }
         VocabularyError::AmbiguousLocal { sender, first, second, .. } => {
             let member = of(sender);
-            let own = |r: &Resolved<'_>| {
+            let own = |r: &ResolvedMember<'_>| {
                 let lists = [&r.accepts, &r.replies];
                 let places = lists.into_iter().flat_map(|list| {
                     [place_in(list, first), place_in(list, second)].into_iter().flatten()
@@ -41,38 +41,40 @@ pub(super) fn problem(error: &VocabularyError, resolved: &[Resolved<'_>]) -> Pro
             };
             let help = "agents may write names without a namespace, so each must mean one thing: \
                         rename one in its schema, or drop a peer";
-            problem_at(Code::AmbiguousPayload, member.map(own), member, error).help(help)
+            problem_at(ProblemCode::AmbiguousPayload, member.map(own), member, error).help(help)
         }
     }
 }
 
 fn problem_at(
-    code: Code,
-    place: Option<Place>,
-    member: Option<&Resolved<'_>>,
+    code: ProblemCode,
+    place: Option<SourceRange>,
+    member: Option<&ResolvedMember<'_>>,
     error: &VocabularyError,
-) -> Problem {
+) -> ConfigProblem {
     let place = place.or_else(|| member.map(|r| r.member.name.place.clone()));
-    let place = place.unwrap_or_else(|| Place::start(&Source::new("config", "")));
-    Problem::new(code, &place, error.to_string())
+    let place = place.unwrap_or_else(|| SourceRange::start(&ConfigSource::new("config", "")));
+    ConfigProblem::new(code, &place, error.to_string())
 }
 
 /// A listener that forwards a name to one that forwards it back would never let it go.
-pub(super) fn forward_cycles(resolved: &[Resolved<'_>], problems: &mut Problems) {
-    let mut told: HashSet<&ListenerName> = HashSet::new();
+pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut ConfigProblems) {
+    let mut reported: HashSet<&ListenerName> = HashSet::new();
     for start in resolved.iter().filter(|r| r.contract.forward) {
         for name in &start.replies {
-            if told.contains(&start.contract.name) {
+            if reported.contains(&start.contract.name) {
                 continue;
             }
             if let Some(cycle) = cycle_from(start, &name.value, resolved) {
-                told.extend(cycle.iter().copied());
+                reported.extend(cycle.iter().copied());
                 let names: Vec<_> = cycle.iter().map(|name| name.as_str()).collect();
                 let first = start.contract.name.as_str();
                 let message =
                     format!("{} goes round: {} -> {first}", name.value, names.join(" -> "));
                 let help = "take the name out of one listener's `replies`, or the peer out of one";
-                problems.push(Problem::new(Code::ForwardCycle, &name.place, message).help(help));
+                problems.push(
+                    ConfigProblem::new(ProblemCode::ForwardCycle, &name.place, message).help(help),
+                );
             }
         }
     }
@@ -80,9 +82,9 @@ pub(super) fn forward_cycles(resolved: &[Resolved<'_>], problems: &mut Problems)
 
 /// The listeners a forwarded `name` passes until it is back at `start`.
 fn cycle_from<'r>(
-    start: &'r Resolved<'_>,
+    start: &'r ResolvedMember<'_>,
     name: &PayloadName,
-    resolved: &'r [Resolved<'_>],
+    resolved: &'r [ResolvedMember<'_>],
 ) -> Option<Vec<&'r ListenerName>> {
     let mut paths = vec![vec![&start.contract.name]];
     let mut seen = HashSet::new();

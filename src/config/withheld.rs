@@ -1,6 +1,6 @@
 //! Variables that are none of a listener's business, whatever else is in the environment.
 
-use super::{Config, ModelSpec, Provider};
+use super::{Config, ModelSpec, ProviderConfig};
 use crate::model::KeySource;
 use crate::nats;
 
@@ -23,7 +23,7 @@ impl Config {
 }
 
 fn key_variable(model: &ModelSpec) -> Option<String> {
-    let Provider::Remote { options, .. } = &model.provider else { return None };
+    let ProviderConfig::Remote { options, .. } = &model.provider else { return None };
     match options.key.as_ref()?.source() {
         KeySource::Variable(name) => Some(name.clone()),
         KeySource::File(_) => None,

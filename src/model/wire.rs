@@ -22,7 +22,7 @@ pub struct WireSettings {
     #[serde(rename = "wire")]
     pub wire: WireFormat,
     #[serde(flatten)]
-    pub asked: AnswerSettings,
+    pub answer: AnswerSettings,
 }
 
 impl WireSettings {

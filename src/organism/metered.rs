@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{AgentSpec, Config, ModelSpec, Provider};
+use crate::config::{AgentSpec, Config, ModelSpec, ProviderConfig};
 use crate::ids::ListenerName;
 use crate::metrics::{Counter, Histogram, Page, Unit};
 use crate::model::{
@@ -52,7 +52,7 @@ impl ModelCounts {
         for agent in agents {
             let own = config.models.iter().find(|model| model.name == agent.model);
             let routes = match own.map(|model| &model.provider) {
-                Some(Provider::Routed { routes, .. }) => routes.clone(),
+                Some(ProviderConfig::Routed { routes, .. }) => routes.clone(),
                 Some(_) => vec![agent.model.clone()],
                 None => Vec::new(),
             };

@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::bus::{Host, Sink};
-use crate::config::{Config, Problems, Storage};
+use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::jetstream::{self, Member};
 use crate::journal::{self, Journal, Sealed, sqlite};
@@ -75,7 +75,7 @@ pub enum Error {
     Builtin { detail: String },
     /// Only found once there was nobody else to ask: see [`Config::keys_missing`].
     #[error("{0}")]
-    Keys(Arc<Problems>),
+    Keys(Arc<ConfigProblems>),
     /// There is no prompt to be shown.
     #[error("{detail}")]
     Preview { detail: String },
@@ -314,7 +314,7 @@ impl Organism {
 /// Answers as soon as the servers are there. Without it, a pump that starts elsewhere learns less of
 /// how far the stream went.
 fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
-    let Storage::JetStream { servers, .. } = &config.storage else { return None };
+    let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let (servers, config) = (servers.clone(), Arc::clone(config));
     let here = BTreeMap::from([(jetstream::Candidate::here(), jetstream::this_process())]);
     Some(AbortOnDrop(tokio::spawn(async move {
@@ -417,13 +417,13 @@ fn open_journal_as(
         Ok(())
     };
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
-        Storage::Embedded => {
+        StorageConfig::Embedded => {
             let accept = sqlite::Acceptance::default();
             let copies = checkpoints.as_deref();
             sqlite::Journal::open_with_copies(data, state, copies, accept, &mut replay)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
-        Storage::JetStream { servers, journal } => {
+        StorageConfig::JetStream { servers, journal } => {
             let member = Member { accepts, ..Member::new(data, state) };
             jetstream::Journal::open_as(servers, journal, &member, &mut replay)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Error;
 use super::metered::ModelCounts;
 use super::traced::TracedModel;
-use crate::config::{Config, ModelSpec, Provider};
+use crate::config::{Config, ModelSpec, ProviderConfig};
 use crate::ids::{ListenerName, ThreadId};
 use crate::model::http::HttpClient;
 use crate::model::router::{RateLimits, RoutedModel, RoutingStrategy};
@@ -65,17 +65,17 @@ impl Models {
                 found.ok_or_else(|| failed(spec, format!("its route `{name}` is no model")))
             };
             let (model, terms): (SharedModel, Vec<RouteTerms>) = match &spec.provider {
-                Provider::Playback { .. } => {
+                ProviderConfig::Playback { .. } => {
                     let (route, term) = find(&spec.name)?;
                     (route.model, vec![term])
                 }
-                Provider::Remote { attempts, .. } => {
+                ProviderConfig::Remote { attempts, .. } => {
                     let (route, term) = find(&spec.name)?;
                     let router =
                         ModelRouter::new(vec![route], RoutingStrategy::Failover, *attempts);
                     (Arc::new(router), vec![term])
                 }
-                Provider::Routed { routes, strategy, attempts } => {
+                ProviderConfig::Routed { routes, strategy, attempts } => {
                     let routes = routes.iter().map(|name| find(name));
                     let routes = routes.collect::<Result<Vec<_>, Error>>()?;
                     let (routes, mut terms): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
@@ -98,7 +98,7 @@ impl Models {
     /// One short call to a single model, tried once; nothing of it is recorded. `None` for what
     /// is not asked over the network.
     pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
-        let Provider::Remote { options, .. } = &spec.provider else { return None };
+        let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
         let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());
         let (agent, thread) = (ListenerName::core(), ThreadId::organism());
         let origin = RequestOrigin { agent, thread, turn: 1, trace: None };
@@ -124,9 +124,9 @@ impl Models {
 
 fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
     let max_tokens = match &spec.provider {
-        Provider::Playback { max_tokens, .. } => *max_tokens,
-        Provider::Remote { options, .. } => options.asked.answer(),
-        Provider::Routed { .. } => None,
+        ProviderConfig::Playback { max_tokens, .. } => *max_tokens,
+        ProviderConfig::Remote { options, .. } => options.answer.answer(),
+        ProviderConfig::Routed { .. } => None,
     };
     let (context_window, price) = (spec.context_window, spec.price.clone());
     RouteTerms { route: route.model.route(), context_window, max_tokens, price }
@@ -135,16 +135,16 @@ fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
 /// What a route leads to; nothing for what has routes itself.
 fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, Error> {
     Ok(match &spec.provider {
-        Provider::Playback { recording, .. } => {
+        ProviderConfig::Playback { recording, .. } => {
             let playback =
                 PlaybackModel::load(recording).map_err(|e| failed(spec, e.to_string()))?;
             Some(RoutedModel::new(Arc::new(playback), RateLimits::default()))
         }
-        Provider::Remote { options, pace, .. } => {
+        ProviderConfig::Remote { options, pace, .. } => {
             let remote = RemoteModel::new(options.as_ref().clone(), client.clone());
             Some(RoutedModel::new(Arc::new(remote), *pace))
         }
-        Provider::Routed { .. } => None,
+        ProviderConfig::Routed { .. } => None,
     })
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::repair::{Accepted, Repaired};
 use super::{Error, core, open_journal_as};
 use crate::clock::Time;
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::ids::{ListenerName, Position};
 use crate::journal::sqlite::{self, Acceptance, Found};
 use crate::journal::{Journal, Sealed};
@@ -65,7 +65,7 @@ pub fn record_offline(
     let mut core = core(config);
     let mut actions = Vec::new();
     let mut journal: Box<dyn Journal> = match (&config.storage, action.verb) {
-        (Storage::Embedded, OperatorVerb::Adopt) => {
+        (StorageConfig::Embedded, OperatorVerb::Adopt) => {
             let journal = adopted(config, &mut core, &mut action, accepted)?;
             let repaired = Repaired { found: journal.found().clone(), redacted: Vec::new() };
             actions = repaired.actions(accepted, &action.note, journal.public_key())?;

@@ -20,7 +20,7 @@ use super::watcher::Watcher;
 use super::{
     Error, exporter, farewell, open_control_socket, refuse_without_keys, tracer, with_core_words,
 };
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
 use crate::telemetry::Exporter;
@@ -70,7 +70,7 @@ impl Partitioned {
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
         let lock = lock(&config)?;
-        let Storage::JetStream { servers, .. } = &config.storage else {
+        let StorageConfig::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });
         };
         let rpc = PumpRpc::connect(servers, &config.name).await?;

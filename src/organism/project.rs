@@ -14,7 +14,8 @@ use super::access::refuse_hosted_start;
 use super::operator;
 use super::repair::Accepted;
 use crate::config::{
-    Config, Directories, Project, Storage, Surroundings, directory_name, is_directory_of, path_of,
+    Config, ConfigEnvironment, ProjectFolders, ProjectPaths, StorageConfig, directory_name,
+    is_directory_of, path_of,
 };
 use crate::journal::jetstream::{Member, identity};
 use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
@@ -130,7 +131,7 @@ fn beginning(is_beside: bool) -> &'static str {
 
 /// As [`check`], for who repairs a journal: one that names no project may be repaired first, and
 /// adopted then.
-pub fn check_to_repair(directories: &Directories) -> Result<(), Error> {
+pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
         other => other,
@@ -138,8 +139,8 @@ pub fn check_to_repair(directories: &Directories) -> Result<(), Error> {
 }
 
 /// Refuses directories that belong to another project. Changes nothing.
-pub fn check(directories: &Directories) -> Result<(), Error> {
-    let Directories { project, data, .. } = directories;
+pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
+    let ProjectFolders { project, data, .. } = directories;
     let ours = project.path.clone();
     match stored(data)? {
         Some(stored) if stored == ours || mutant("trust-any-project") => Ok(()),
@@ -151,9 +152,9 @@ pub fn check(directories: &Directories) -> Result<(), Error> {
 
 /// Binds the directories of a config that is about to be started to its project, where they belong
 /// to none yet. `anew`: begins a new journal beside those of other projects of its name.
-pub fn begin(directories: &Directories, anew: bool) -> Result<(), Error> {
+pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
-    let Directories { project, data, .. } = directories;
+    let ProjectFolders { project, data, .. } = directories;
     if stored(data)?.is_some() {
         return Ok(());
     }
@@ -180,7 +181,7 @@ pub fn begin(directories: &Directories, anew: bool) -> Result<(), Error> {
 
 /// The default directories of the project at `file`, as one of them says itself: for a config that
 /// does not say any more where they are. None where there are several.
-pub fn by_path(file: &Path, around: &Surroundings) -> Option<Directories> {
+pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
     let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -196,17 +197,17 @@ pub fn by_path(file: &Path, around: &Surroundings) -> Option<Directories> {
 
     let state_parent = around.state_parent();
     let (data, state) = (parent.join(own), state_parent.join(own));
-    let project = Project {
+    let project = ProjectPaths {
         path,
         name: name.clone(),
         data_parent: Some(parent),
         state_parent: Some(state_parent),
     };
-    Some(Directories { project, data, state })
+    Some(ProjectFolders { project, data, state })
 }
 
 /// Directories of the same name beside the default one, which is not there.
-pub fn earlier(project: &Project, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
+pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
     let entries = match std::fs::read_dir(parent) {
@@ -253,7 +254,7 @@ pub fn adopt(
 ) -> Result<Option<Adopted>, super::Error> {
     refuse_hosted_start(config)?;
     let directories = config.directories();
-    let Directories { project, data, state } = &directories;
+    let ProjectFolders { project, data, state } = &directories;
     let is_here = has_journal(data) || stored(data)?.is_some();
     let source = match (is_here, from) {
         (true, None) => data.clone(),
@@ -274,8 +275,8 @@ pub fn adopt(
     }
     let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
     // A journal from before MACs is adopted, too, whichever project it names.
-    let is_bound =
-        is_ours && !(matches!(config.storage, Storage::Embedded) && is_without_mac(data, state)?);
+    let is_bound = is_ours
+        && !(matches!(config.storage, StorageConfig::Embedded) && is_without_mac(data, state)?);
     if is_bound && foreign_stream(config)?.is_none() {
         return Ok(None);
     }
@@ -299,7 +300,9 @@ pub fn adopt(
     let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
     let config = config.of_partition(0);
     operator::record_offline(&config, adopted.stream, action, accepted)?;
-    if let (Some(stream), Storage::JetStream { journal, .. }) = (adopted.stream, &config.storage) {
+    if let (Some(stream), StorageConfig::JetStream { journal, .. }) =
+        (adopted.stream, &config.storage)
+    {
         identity::note(state, journal, stream)?;
     }
     store(data, &project.path)?;
@@ -309,12 +312,12 @@ pub fn adopt(
 /// The journal of a stream that another project or host began.
 fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     let config = config.of_partition(0);
-    let Storage::JetStream { servers, journal } = &config.storage else { return Ok(None) };
+    let StorageConfig::JetStream { servers, journal } = &config.storage else { return Ok(None) };
     let member = Member::new(&config.data, &config.state);
     Ok(identity::foreign(servers, journal, &member)?)
 }
 
-fn details(project: &Project, adopted: &Adopted) -> Vec<ActionDetail> {
+fn details(project: &ProjectPaths, adopted: &Adopted) -> Vec<ActionDetail> {
     let mut details = Vec::new();
     if let Some(before) = &adopted.before {
         details.push(ActionDetail::new("from", before.display()));
@@ -337,7 +340,7 @@ fn details(project: &Project, adopted: &Adopted) -> Vec<ActionDetail> {
 /// Takes over the default directory of state that the project had before. One that is named after
 /// a path is that project's alone and is renamed. One that is named after the organism alone, as in
 /// earlier versions, may hold the keys of other projects: it is copied and stays.
-fn take_state(project: &Project, state: &Path, adopted: &mut Adopted) -> Result<(), Error> {
+fn take_state(project: &ProjectPaths, state: &Path, adopted: &mut Adopted) -> Result<(), Error> {
     let Some(parent) = &project.state_parent else { return Ok(()) };
     let from = match &adopted.before {
         Some(path) => parent.join(directory_name(&project.name, path)),

@@ -1,6 +1,6 @@
 //! Moving the journal of an organism from its file to JetStream.
 
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream;
 
 use super::Error;
@@ -24,7 +24,7 @@ pub fn promote(
     progress: &mut dyn FnMut(Phase, u64, u64),
 ) -> Result<Outcome, Error> {
     refuse_hosted_start(config)?;
-    let Storage::JetStream { servers, journal } = &config.storage else {
+    let StorageConfig::JetStream { servers, journal } = &config.storage else {
         return Ok(Outcome::NowhereToGo);
     };
     let moved = jetstream::promote(servers, journal, &config.data, &config.state, progress)?;

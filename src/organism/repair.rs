@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::clock::Time;
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
 use crate::journal::Heads;
 use crate::journal::sqlite::{
@@ -63,7 +63,7 @@ pub struct Repaired {
 /// made then. What is accepted takes effect with the commit.
 pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
     refuse_hosted_start(config)?;
-    let Storage::Embedded = config.storage else { return Err(Error::NotEmbedded) };
+    let StorageConfig::Embedded = config.storage else { return Err(Error::NotEmbedded) };
     let Config { data, state, .. } = config;
     if !data.join(DATABASE).exists() {
         match refuse_lost_file(data, state) {
@@ -92,7 +92,7 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
 /// follows, so that the other hosts that know this one know that one, too.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
-    if matches!(config.storage, Storage::Embedded) {
+    if matches!(config.storage, StorageConfig::Embedded) {
         return Err(Error::OneHost);
     }
     // A host may trust another one before its own first start.

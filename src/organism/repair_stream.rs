@@ -1,6 +1,6 @@
 //! Repairing a journal on JetStream whose stream is shorter than what was acknowledged, or forked.
 
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
 use crate::journal::jetstream::{self, RepairSource, StreamRepair};
 use crate::thread::{ActionDetail, OperatorVerb};
@@ -27,7 +27,7 @@ pub fn repair_stream(
     let mut repairs = Vec::new();
     for partition in 0..config.partitions() {
         let config = config.of_partition(partition);
-        let Storage::JetStream { servers, journal } = &config.storage else {
+        let StorageConfig::JetStream { servers, journal } = &config.storage else {
             return Err(Error::NotOnJetStream);
         };
         let repair = jetstream::repair(servers, journal, &config.data, &config.state, from)?;

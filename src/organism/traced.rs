@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use crate::bus::native::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::clock::Time;
-use crate::config::{ModelSpec, Provider};
+use crate::config::{ModelSpec, ProviderConfig};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
 use crate::limits;
@@ -69,10 +69,10 @@ pub(super) struct TracedModel {
 impl TracedModel {
     pub fn new(model: SharedModel, spec: &ModelSpec, tracer: &Tracer) -> Self {
         let server = match &spec.provider {
-            Provider::Remote { options, .. } => {
+            ProviderConfig::Remote { options, .. } => {
                 Some((options.endpoint.host().to_owned(), options.endpoint.port()))
             }
-            Provider::Playback { .. } | Provider::Routed { .. } => None,
+            ProviderConfig::Playback { .. } | ProviderConfig::Routed { .. } => None,
         };
         Self { model, tracer: tracer.clone(), server }
     }

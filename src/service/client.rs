@@ -16,7 +16,7 @@ use super::{
     ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
 };
 use crate::audit::{self, HeldCall};
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{CallId, Digest, MessageId, ThreadId};
 use crate::journal::jetstream::identity;
@@ -363,7 +363,7 @@ impl ServiceClient {
 /// Connects to the pumps of the partitions. Pumps are addressed by the organism's name: first checks
 /// that its journal is the one on the server.
 async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
-    let Storage::JetStream { servers, journal } = config.storage.clone() else {
+    let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
     };
     let (data, state) = (config.data.clone(), config.state.clone());

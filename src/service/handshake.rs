@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Error, OtherProject, ServiceRequest, ServiceResponse};
-use crate::config::{Config, Directories};
+use crate::config::{Config, ProjectFolders};
 use crate::ids::Digest;
 use crate::mutant::mutant;
 
@@ -28,7 +28,7 @@ impl Handshake {
     }
 
     /// Of a command that needs no config.
-    pub fn of_project(directories: &Directories) -> Self {
+    pub fn of_project(directories: &ProjectFolders) -> Self {
         Self::of_path(&directories.project.path)
     }
 

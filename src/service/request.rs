@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Secret;
+use crate::config::SecretValue;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::pump::driver::{Handle, PumpStopped};
@@ -135,7 +135,7 @@ impl DecisionRequest {
 pub struct BearerSecret(String);
 
 impl BearerSecret {
-    pub fn of(secret: &Secret) -> Self {
+    pub fn of(secret: &SecretValue) -> Self {
         Self(secret.expose().to_owned())
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::config::Telemetry;
+use crate::config::TelemetryConfig;
 use crate::limits;
 use crate::model::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
 
@@ -37,7 +37,7 @@ const TIMEOUTS: HttpTimeouts = HttpTimeouts {
 };
 
 impl Collector {
-    pub fn new(telemetry: &Telemetry) -> Self {
+    pub fn new(telemetry: &TelemetryConfig) -> Self {
         let headers = telemetry.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned()));
         let (client, endpoint) = (HttpClient::of_system(), telemetry.endpoint.clone());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::config::Telemetry;
+use crate::config::TelemetryConfig;
 use crate::limits;
 use crate::trace::Tracer;
 use collector::Collector;
@@ -29,7 +29,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// `organism`: its name, told beside the service's. Connects to nobody before there is a span.
-    pub fn start(telemetry: &Telemetry, organism: &str) -> Self {
+    pub fn start(telemetry: &TelemetryConfig, organism: &str) -> Self {
         let (tracer, spans) = Tracer::new(telemetry.sample);
         let (stop, stopped) = watch::channel(false);
         let counts = tracer.counts().map(Arc::clone).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Host, Outcome};
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::ListenerName;
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
@@ -108,5 +108,6 @@ fn config(place: &Path) -> Config {
     );
     let file = place.join("fair.toml");
     std::fs::write(&file, text).unwrap();
-    config::load(&file, &Surroundings::of_process()).unwrap_or_else(|problems| panic!("{problems}"))
+    config::load(&file, &ConfigEnvironment::of_process())
+        .unwrap_or_else(|problems| panic!("{problems}"))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::organism::{OrganismClient, Partitioned};
 use organism::service::{SubmitRequest, SubmitUpdate};
 
@@ -73,7 +73,7 @@ pub fn pump() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench").join(place);
     let partitions = std::env::var("BENCH_PARTITIONS").unwrap();
     let partitions: Vec<u32> = partitions.split(',').map(|one| one.parse().unwrap()).collect();
-    let config = config::load(&place.join("relay.toml"), &Surroundings::of_process());
+    let config = config::load(&place.join("relay.toml"), &ConfigEnvironment::of_process());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let organism = Partitioned::start(config.unwrap(), &partitions).await.unwrap();

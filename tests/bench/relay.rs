@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use organism::bus::native::{InlineHost, NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;
 use organism::ids::ListenerName;
 use organism::organism::{Native, Organism};
@@ -222,7 +222,8 @@ pub fn config(place: &Path, hosting: &str, more: &str) -> Config {
     );
     let file = place.join("relay.toml");
     std::fs::write(&file, text).unwrap();
-    config::load(&file, &Surroundings::of_process()).unwrap_or_else(|problems| panic!("{problems}"))
+    config::load(&file, &ConfigEnvironment::of_process())
+        .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 /// The relay's process listener: counts what it was given to know when a call is over.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;
 use organism::ids::ThreadId;
 use organism::journal::sqlite::Reader;
@@ -104,8 +104,8 @@ impl Story {
     }
 }
 
-fn surroundings() -> Surroundings {
-    let mut around = Surroundings::of_process();
+fn surroundings() -> ConfigEnvironment {
+    let mut around = ConfigEnvironment::of_process();
     around
         .variables
         .insert("BENCH_KEY".to_owned(), "sk-bench-0123456789abcdef0123456789".to_owned());

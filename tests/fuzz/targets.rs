@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use organism::audit;
 use organism::cli::debug::Turn;
-use organism::config::{Surroundings, load};
+use organism::config::{ConfigEnvironment, load};
 use organism::ids::{Digest, Position};
 use organism::journal::sqlite::{DATABASE, Reader};
 use organism::pump::gate::Gate;
@@ -185,7 +185,7 @@ fn without_numbers(text: &str) -> String {
 
 pub struct Desk {
     home: TempDir,
-    around: Surroundings,
+    around: ConfigEnvironment,
 }
 
 impl Desk {
@@ -199,7 +199,7 @@ impl Desk {
             }
         }
         let directory = home.path().to_owned();
-        Self { home, around: Surroundings { directory, ..Surroundings::default() } }
+        Self { home, around: ConfigEnvironment { directory, ..ConfigEnvironment::default() } }
     }
 
     /// Good, or with at least one problem in words.

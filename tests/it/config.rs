@@ -9,7 +9,7 @@ mod wrong;
 
 use std::path::{Path, PathBuf};
 
-use organism::config::{Config, Problems, Surroundings, load};
+use organism::config::{Config, ConfigEnvironment, ConfigProblems, load};
 
 /// Where the wrong configs lie.
 fn data() -> PathBuf {
@@ -17,9 +17,9 @@ fn data() -> PathBuf {
 }
 
 /// An environment with nothing in it but `variables`.
-fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> Surroundings {
+fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> ConfigEnvironment {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Surroundings {
+    ConfigEnvironment {
         variables: variables.iter().map(own).collect(),
         directory: directory.to_owned(),
         program_directory: None,
@@ -27,7 +27,7 @@ fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> Surroundings {
 }
 
 /// Loads `text` as a config that lies beside the test data's schemas and programs.
-fn load_text(text: impl AsRef<[u8]>, variables: &[(&str, &str)]) -> Result<Config, Problems> {
+fn load_text(text: impl AsRef<[u8]>, variables: &[(&str, &str)]) -> Result<Config, ConfigProblems> {
     let directory = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(data()).unwrap() {
         let path = entry.unwrap().path();
@@ -47,9 +47,9 @@ fn good_with(from: &str, to: &str) -> String {
 }
 
 /// `code line:column help` of each problem, with the file where it is not the config.
-fn said(result: &Result<Config, Problems>) -> Vec<String> {
+fn said(result: &Result<Config, ConfigProblems>) -> Vec<String> {
     let Err(problems) = result else { return Vec::new() };
-    let say = |problem: &organism::config::Problem| {
+    let say = |problem: &organism::config::ConfigProblem| {
         let (line, column) = problem.place.line_and_column();
         let help = problem.help.clone().unwrap_or_default();
         let name = problem.place.source.name();

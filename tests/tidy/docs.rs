@@ -79,7 +79,7 @@ fn every_code_of_a_finding_is_explained() {
 #[test]
 fn every_config_problem_is_explained() {
     let page = read("docs/CONFIG.md");
-    let missing = organism::config::Code::ALL
+    let missing = organism::config::ProblemCode::ALL
         .iter()
         .filter(|code| !page.contains(&format!("`{}`", code.as_str())))
         .map(|code| code.as_str().to_owned());

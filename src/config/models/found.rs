@@ -9,42 +9,42 @@ use crate::model::remote::Options;
 use crate::model::{KeySource, ProviderKey};
 
 use super::super::agents::{digest_of, near_or_rule};
+use super::super::environment::ConfigEnvironment;
 use super::super::keys::nearest;
-use super::super::problem::{Code, Problem, Problems};
-use super::super::source::Place;
-use super::super::surroundings::Surroundings;
-use super::super::tree::{At, Text};
-use super::super::{Lacking, ModelSpec, Provider, duration, file};
-use super::{Kind, Model, PLAYBACK, Remote, STRATEGIES};
+use super::super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::super::source::SourceRange;
+use super::super::tree::{ExpandedText, Located};
+use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
+use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
 /// Finds the files, keys and models that models name. A key that is missing is told by itself:
 /// who needs it is for others to say.
 pub fn specs(
-    models: &[Model],
+    models: &[DeclaredModel],
     directory: &Path,
-    around: &Surroundings,
-    missing: &mut Lacking,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    missing: &mut MissingKeys,
+    problems: &mut ConfigProblems,
 ) -> Vec<ModelSpec> {
     let specs = models.iter().filter_map(|model| {
         let provider = match model.kind.as_ref()? {
-            Kind::Playback { recording, max_tokens } => {
+            DeclaredKind::Playback { recording, max_tokens } => {
                 playback(recording, *max_tokens, directory, problems)
             }
-            Kind::Remote(remote) => {
-                let mut own = Problems::default();
+            DeclaredKind::Remote(remote) => {
+                let mut own = ConfigProblems::default();
                 let provider = provider(remote, directory, around, &mut own);
-                let keys = own.take_code(Code::KeyMissing);
+                let keys = own.take_code(ProblemCode::KeyMissing);
                 keys.into_iter().for_each(|problem| missing.push(&model.name.value, problem));
                 own.into_iter().for_each(|problem| problems.push(problem));
                 provider?
             }
-            Kind::Routed { routes, strategy, attempts } => {
+            DeclaredKind::Routed { routes, strategy, attempts } => {
                 for route in routes {
                     problems_of_route(route, model, models, problems);
                 }
                 let routes = routes.iter().map(|route| route.value.value.clone()).collect();
-                Provider::Routed { routes, strategy: *strategy, attempts: *attempts }
+                ProviderConfig::Routed { routes, strategy: *strategy, attempts: *attempts }
             }
         };
         Some(ModelSpec {
@@ -58,25 +58,30 @@ pub fn specs(
 }
 
 fn playback(
-    recording: &At<Text>,
+    recording: &Located<ExpandedText>,
     max_tokens: Option<u32>,
     directory: &Path,
-    problems: &mut Problems,
-) -> Provider {
+    problems: &mut ConfigProblems,
+) -> ProviderConfig {
     let full = directory.join(&recording.value.value);
     if !full.is_file() {
         let message = format!("there is no recording `{}`", recording.value.written);
-        let problem = Problem::new(Code::RecordingMissing, &recording.place, message);
+        let problem = ConfigProblem::new(ProblemCode::RecordingMissing, &recording.place, message);
         problems.push(problem.help(near_or_rule(&full)));
     }
-    Provider::Playback { recording: full, max_tokens }
+    ProviderConfig::Playback { recording: full, max_tokens }
 }
 
-fn problems_of_route(route: &At<Text>, of: &Model, models: &[Model], problems: &mut Problems) {
+fn problems_of_route(
+    route: &Located<ExpandedText>,
+    of: &DeclaredModel,
+    models: &[DeclaredModel],
+    problems: &mut ConfigProblems,
+) {
     let name = &route.value.value;
     let found = models.iter().find(|model| model.name.value == *name);
     let (message, help) = match found {
-        Some(model) if matches!(model.kind, Some(Kind::Routed { .. })) => {
+        Some(model) if matches!(model.kind, Some(DeclaredKind::Routed { .. })) => {
             let message =
                 format!("the route `{name}` of model `{}` has routes itself", of.name.value);
             (message, "name the models it leads to instead".to_owned())
@@ -91,15 +96,15 @@ fn problems_of_route(route: &At<Text>, of: &Model, models: &[Model], problems: &
             (format!("model `{}` routes to `{name}`, which is no model", of.name.value), help)
         }
     };
-    problems.push(Problem::new(Code::UnknownRoute, &route.place, message).help(help));
+    problems.push(ConfigProblem::new(ProblemCode::UnknownRoute, &route.place, message).help(help));
 }
 
 fn provider(
-    remote: &Remote,
+    remote: &DeclaredRemote,
     directory: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
-) -> Option<Provider> {
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) -> Option<ProviderConfig> {
     let key = key(remote, directory, around, problems);
     let (url, place) = match &remote.base_url {
         Some(url) => (url.value.value.as_str(), &url.place),
@@ -113,7 +118,7 @@ fn provider(
             BadAddress::Plain => "write https, or insecure = true if the network is your own",
         };
         let message = format!("`base_url` {bad}");
-        problems.push(Problem::new(Code::BadAddress, place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::BadAddress, place, message).help(help));
     });
     let options = Options {
         preset: remote.preset,
@@ -121,18 +126,18 @@ fn provider(
         endpoint: endpoint.ok()?,
         key,
         timeouts: remote.timeouts,
-        asked: remote.asked.clone(),
+        answer: remote.settings.clone(),
     };
     let (pace, attempts) = (remote.pace, remote.attempts);
-    Some(Provider::Remote { options: Box::new(options), pace, attempts })
+    Some(ProviderConfig::Remote { options: Box::new(options), pace, attempts })
 }
 
 /// The key where the config says, or where it usually is.
 fn key(
-    remote: &Remote,
+    remote: &DeclaredRemote,
     directory: &Path,
-    around: &Surroundings,
-    problems: &mut Problems,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
 ) -> Option<ProviderKey> {
     if let Some(file) = &remote.key_file {
         return key_in_file(file, directory, problems);
@@ -150,16 +155,16 @@ fn key(
 
 fn key_in_variable(
     name: &str,
-    place: &Place,
-    around: &Surroundings,
-    problems: &mut Problems,
+    place: &SourceRange,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
 ) -> Option<ProviderKey> {
     let is_name = name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
     if !is_name {
         let message = "`api_key_env` holds no name of a variable in capitals";
         let help = "write api_key_env = \"MY_API_KEY\", and the key itself into that variable; \
                     a key that stood in a file should be replaced";
-        problems.push(Problem::new(Code::BadKey, place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::BadKey, place, message).help(help));
         return None;
     }
     let set = around.variable(name);
@@ -177,26 +182,30 @@ fn key_in_variable(
             ),
         };
         let message = format!("the key is missing: the environment variable {name} is {state}");
-        problems.push(Problem::new(Code::KeyMissing, place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::KeyMissing, place, message).help(help));
         return None;
     };
     let key = ProviderKey::new(value, KeySource::Variable(name.to_owned()));
     let bad = |bad| {
         let message = format!("the key in the environment variable {name} {bad}");
         let help = "copy it again, the key alone, without quotes";
-        problems.push(Problem::new(Code::BadKey, place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::BadKey, place, message).help(help));
     };
     key.map_err(bad).ok()
 }
 
-fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<ProviderKey> {
+fn key_in_file(
+    named: &Located<ExpandedText>,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> Option<ProviderKey> {
     let full = directory.join(&named.value.value);
     let text = match file::text(&full) {
         Ok(text) => text,
         Err(reason) => {
             let message =
                 format!("the key file `{}` cannot be read: {reason}", named.value.written);
-            let problem = Problem::new(Code::KeyMissing, &named.place, message);
+            let problem = ConfigProblem::new(ProblemCode::KeyMissing, &named.place, message);
             problems.push(problem.help(near_or_rule(&full)));
             return None;
         }
@@ -204,7 +213,7 @@ fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> O
     let bad = |bad| {
         let message = format!("the key in the file `{}` {bad}", named.value.written);
         let help = "the file holds the key alone, on one line";
-        problems.push(Problem::new(Code::BadKey, &named.place, message).help(help));
+        problems.push(ConfigProblem::new(ProblemCode::BadKey, &named.place, message).help(help));
     };
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
@@ -212,20 +221,20 @@ fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> O
 /// A model for the record: everything but its key.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
-        Provider::Playback { recording, max_tokens } => json!({
+        ProviderConfig::Playback { recording, max_tokens } => json!({
             "provider": PLAYBACK,
             "recording": digest_of(recording),
             "max_tokens": max_tokens,
         }),
-        Provider::Remote { options, pace, attempts } => json!({
+        ProviderConfig::Remote { options, pace, attempts } => json!({
             "provider": options.preset.name,
             "model": options.model,
             "base_url": options.endpoint.to_string(),
-            "max_tokens": options.asked.max_tokens,
-            "temperature": options.asked.temperature,
-            "top_p": options.asked.top_p,
-            "reasoning_effort": options.asked.reasoning_effort,
-            "thinking_tokens": options.asked.thinking_tokens,
+            "max_tokens": options.answer.max_tokens,
+            "temperature": options.answer.temperature,
+            "top_p": options.answer.top_p,
+            "reasoning_effort": options.answer.reasoning_effort,
+            "thinking_tokens": options.answer.thinking_tokens,
             "connect_timeout": duration::show(options.timeouts.connect),
             "first_byte_timeout": duration::show(options.timeouts.first_byte),
             "stall_timeout": duration::show(options.timeouts.stall),
@@ -234,7 +243,7 @@ pub fn shown(model: &ModelSpec) -> Json {
             "concurrency": pace.concurrency,
             "attempts": attempts,
         }),
-        Provider::Routed { routes, strategy, attempts } => {
+        ProviderConfig::Routed { routes, strategy, attempts } => {
             let word = STRATEGIES.iter().find(|(_, known)| known == strategy);
             let word = word.map(|(word, _)| *word);
             json!({ "routes": routes, "strategy": word, "attempts": attempts })

@@ -15,10 +15,10 @@ use crate::model::router::{RateLimits, RoutingStrategy};
 
 use super::keys::nearest;
 use super::members::token;
-use super::problem::{Code, Problem};
-use super::read::Reader;
-use super::source::Place;
-use super::tree::{At, Text};
+use super::problem::{ConfigProblem, ProblemCode};
+use super::read::TableReader;
+use super::source::SourceRange;
+use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";
 /// Terms are for trying out budgets without a provider.
@@ -40,57 +40,57 @@ const STRATEGIES: [(&str, RoutingStrategy); 3] = [
 ];
 
 /// A model as it was written.
-pub(super) struct Model {
-    pub name: At<String>,
-    window: Option<(u64, Place)>,
+pub(super) struct DeclaredModel {
+    pub name: Located<String>,
+    window: Option<(u64, SourceRange)>,
     price: Option<TokenPrice>,
     /// It says something of prices, be it badly.
     has_price: bool,
-    kind: Option<Kind>,
+    kind: Option<DeclaredKind>,
 }
 
-enum Kind {
-    Playback { recording: At<Text>, max_tokens: Option<u32> },
-    Remote(Box<Remote>),
-    Routed { routes: Vec<At<Text>>, strategy: RoutingStrategy, attempts: u32 },
+enum DeclaredKind {
+    Playback { recording: Located<ExpandedText>, max_tokens: Option<u32> },
+    Remote(Box<DeclaredRemote>),
+    Routed { routes: Vec<Located<ExpandedText>>, strategy: RoutingStrategy, attempts: u32 },
 }
 
-struct Remote {
+struct DeclaredRemote {
     preset: &'static ProviderPreset,
     /// Where `provider` stands.
-    place: Place,
-    model: At<Text>,
-    base_url: Option<At<Text>>,
+    place: SourceRange,
+    model: Located<ExpandedText>,
+    base_url: Option<Located<ExpandedText>>,
     insecure: bool,
-    key_env: Option<At<Text>>,
-    key_file: Option<At<Text>>,
-    asked: AnswerSettings,
+    key_env: Option<Located<ExpandedText>>,
+    key_file: Option<Located<ExpandedText>>,
+    settings: AnswerSettings,
     timeouts: HttpTimeouts,
     pace: RateLimits,
     attempts: u32,
 }
 
-pub(super) fn read(name: &At<String>, read: &mut Reader<'_>) -> Model {
+pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> DeclaredModel {
     token(name, read.problems);
     let kind = if read.has("routes") { routed(read) } else { provided(read) };
     let context_window = read.count("context_window", limits::CONTEXT_TOKENS_CEILING);
     let window = context_window.map(|window| (window, read.place_of("context_window")));
     let has_price = read.has("price_in");
-    Model { name: name.clone(), window, price: price(read), has_price, kind }
+    DeclaredModel { name: name.clone(), window, price: price(read), has_price, kind }
 }
 
-impl Model {
+impl DeclaredModel {
     /// Tokens of prompt and answer together, and where that stands.
-    pub fn window(&self) -> Option<(u64, &Place)> {
+    pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
 
     /// Tokens of one answer, thinking included, where they are bounded.
     pub fn answer(&self) -> Option<u64> {
         match self.kind.as_ref()? {
-            Kind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
-            Kind::Remote(remote) => remote.asked.answer().map(u64::from),
-            Kind::Routed { .. } => None,
+            DeclaredKind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
+            DeclaredKind::Remote(remote) => remote.settings.answer().map(u64::from),
+            DeclaredKind::Routed { .. } => None,
         }
     }
 
@@ -104,22 +104,22 @@ impl Model {
     }
 
     /// The models that stand in for each other, where it is not one by itself.
-    pub fn routes(&self) -> &[At<Text>] {
+    pub fn routes(&self) -> &[Located<ExpandedText>] {
         match &self.kind {
-            Some(Kind::Routed { routes, .. }) => routes,
+            Some(DeclaredKind::Routed { routes, .. }) => routes,
             _ => &[],
         }
     }
 }
 
-fn provided(read: &mut Reader<'_>) -> Option<Kind> {
+fn provided(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
     let provider = read.required_text("provider", "\"anthropic\", \"openai\", \"ollama\" …")?;
     let named = provider.value.value.as_str();
     if named == PLAYBACK {
         read.only(&PLAYBACK_KEYS, "playback");
         let max_tokens = read.count32("max_tokens", limits::ANSWER_TOKENS_CEILING);
         let recording = read.required_text("recording", "\"recording.toml\"")?;
-        return Some(Kind::Playback { recording, max_tokens });
+        return Some(DeclaredKind::Playback { recording, max_tokens });
     }
     let Some(preset) = ProviderPreset::named(named) else {
         let known = || std::iter::once(PLAYBACK).chain(PRESETS.iter().map(|preset| preset.name));
@@ -131,20 +131,26 @@ fn provided(read: &mut Reader<'_>) -> Option<Kind> {
                 known().collect::<Vec<_>>().join(", ")
             ),
         };
-        read.problem(Problem::new(Code::UnknownChoice, &provider.place, message).help(help));
+        read.problem(
+            ConfigProblem::new(ProblemCode::UnknownChoice, &provider.place, message).help(help),
+        );
         return None;
     };
     remote(preset, provider.place, read)
 }
 
-fn remote(preset: &'static ProviderPreset, place: Place, read: &mut Reader<'_>) -> Option<Kind> {
+fn remote(
+    preset: &'static ProviderPreset,
+    place: SourceRange,
+    read: &mut TableReader<'_>,
+) -> Option<DeclaredKind> {
     if read.has("recording") || read.has("strategy") {
         let place = read.place_of(if read.has("recording") { "recording" } else { "strategy" });
         let message = "a model has one of `provider`, `recording` and `routes`";
-        let problem = Problem::new(Code::UnknownKey, &place, message);
+        let problem = ConfigProblem::new(ProblemCode::UnknownKey, &place, message);
         read.problem(problem.help("recordings are for \"playback\", a strategy is for `routes`"));
     }
-    let asked = asked(preset, read);
+    let settings = settings(preset, read);
     let timeouts = timeouts(read);
     let pace = RateLimits {
         concurrency: read
@@ -161,11 +167,11 @@ fn remote(preset: &'static ProviderPreset, place: Place, read: &mut Reader<'_>) 
     let (key_env, key_file) = (read.text("api_key_env"), read.text("api_key_file"));
     if let (Some(_), Some(file)) = (&key_env, &key_file) {
         let message = "the key is named twice";
-        let problem = Problem::new(Code::WrittenTwice, &file.place, message);
+        let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &file.place, message);
         read.problem(problem.help("keep either `api_key_env` or `api_key_file`"));
     }
     let model = read.required_text("model", "\"what the provider calls it\"")?;
-    Some(Kind::Remote(Box::new(Remote {
+    Some(DeclaredKind::Remote(Box::new(DeclaredRemote {
         preset,
         place,
         model,
@@ -173,14 +179,14 @@ fn remote(preset: &'static ProviderPreset, place: Place, read: &mut Reader<'_>) 
         insecure,
         key_env,
         key_file,
-        asked,
+        settings,
         timeouts,
         pace,
         attempts,
     })))
 }
 
-fn routed(read: &mut Reader<'_>) -> Option<Kind> {
+fn routed(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
     let keys = ["routes", "strategy", "attempts", "context_window"];
     read.only(&keys, "a model with routes");
     let routes = read.list("routes");
@@ -190,36 +196,36 @@ fn routed(read: &mut Reader<'_>) -> Option<Kind> {
     }
     if let Some(excess) = routes.get(limits::ROUTES_MAX) {
         let message = format!("there are more than {} routes", limits::ROUTES_MAX);
-        let problem = Problem::new(Code::OutOfRange, &excess.place, message);
+        let problem = ConfigProblem::new(ProblemCode::OutOfRange, &excess.place, message);
         read.problem(problem.help("take some out"));
     }
     let strategy = read.choice("strategy", &STRATEGIES).unwrap_or_default();
     let attempts = attempts(read);
-    (!routes.is_empty()).then_some(Kind::Routed { routes, strategy, attempts })
+    (!routes.is_empty()).then_some(DeclaredKind::Routed { routes, strategy, attempts })
 }
 
-fn attempts(read: &mut Reader<'_>) -> u32 {
+fn attempts(read: &mut TableReader<'_>) -> u32 {
     let written = read.count32("attempts", limits::MODEL_ATTEMPTS_CEILING);
     written.unwrap_or(limits::MODEL_ATTEMPTS_DEFAULT)
 }
 
-fn asked(preset: &ProviderPreset, read: &mut Reader<'_>) -> AnswerSettings {
-    let asked = AnswerSettings {
+fn settings(preset: &ProviderPreset, read: &mut TableReader<'_>) -> AnswerSettings {
+    let settings = AnswerSettings {
         max_tokens: read.count32("max_tokens", limits::ANSWER_TOKENS_CEILING),
         temperature: read.number("temperature", 0.0, 2.0),
         top_p: read.number("top_p", 0.0, 1.0),
         reasoning_effort: read.text("reasoning_effort").map(|text| text.value.value),
         thinking_tokens: read.count32("thinking_tokens", limits::ANSWER_TOKENS_CEILING),
     };
-    if asked.thinking_tokens.is_some_and(|tokens| tokens < limits::THINKING_TOKENS_MIN) {
+    if settings.thinking_tokens.is_some_and(|tokens| tokens < limits::THINKING_TOKENS_MIN) {
         let place = read.place_of("thinking_tokens");
         let message = format!("`thinking_tokens` is below {}", limits::THINKING_TOKENS_MIN);
-        let problem = Problem::new(Code::OutOfRange, &place, message);
+        let problem = ConfigProblem::new(ProblemCode::OutOfRange, &place, message);
         read.problem(problem.help("write a larger number, or leave the key out for no thinking"));
     }
     let other = match preset.wire {
-        WireFormat::Anthropic => asked.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
-        WireFormat::OpenAi(_) => asked.thinking_tokens.map(|_| "thinking_tokens"),
+        WireFormat::Anthropic => settings.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
+        WireFormat::OpenAi(_) => settings.thinking_tokens.map(|_| "thinking_tokens"),
     };
     if let Some(key) = other {
         let place = read.place_of(key);
@@ -228,12 +234,12 @@ fn asked(preset: &ProviderPreset, read: &mut Reader<'_>) -> AnswerSettings {
             WireFormat::Anthropic => "write thinking_tokens = 4096, say",
             WireFormat::OpenAi(_) => "write reasoning_effort = \"low\", say",
         };
-        read.problem(Problem::new(Code::UnknownKey, &place, message).help(help));
+        read.problem(ConfigProblem::new(ProblemCode::UnknownKey, &place, message).help(help));
     }
-    asked
+    settings
 }
 
-fn timeouts(read: &mut Reader<'_>) -> HttpTimeouts {
+fn timeouts(read: &mut TableReader<'_>) -> HttpTimeouts {
     let or = HttpTimeouts::default();
     let mut one = |key: &str, default: Duration| {
         read.duration(key, limits::MODEL_TIMEOUT_CEILING).unwrap_or(default)
@@ -246,7 +252,7 @@ fn timeouts(read: &mut Reader<'_>) -> HttpTimeouts {
     }
 }
 
-fn price(read: &mut Reader<'_>) -> Option<TokenPrice> {
+fn price(read: &mut TableReader<'_>) -> Option<TokenPrice> {
     let mut one = |key| read.number(key, 0.0, limits::PRICE_CEILING);
     let (input, output) = (one("price_in"), one("price_out"));
     let (cached, cache_written) = (one("price_cached"), one("price_cache_written"));

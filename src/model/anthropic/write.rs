@@ -136,9 +136,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }
-    let most = request.most(settings.asked.max_tokens);
+    let most = request.most(settings.answer.max_tokens);
     let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
-    let thinking = settings.asked.thinking_tokens;
+    let thinking = settings.answer.thinking_tokens;
     let tools = request.tools.iter().map(|tool| AnthropicTool {
         name: &tool.name,
         description: &tool.description,
@@ -151,8 +151,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
         stream: true,
         system,
         messages,
-        temperature: settings.asked.temperature,
-        top_p: settings.asked.top_p,
+        temperature: settings.answer.temperature,
+        top_p: settings.answer.top_p,
         thinking: thinking
             .map(|budget_tokens| ThinkingParameter { r#type: "enabled", budget_tokens }),
         tools: tools.collect(),

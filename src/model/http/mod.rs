@@ -117,7 +117,7 @@ impl CallDeadlines {
     }
 
     /// From here on the first byte is waited for.
-    pub fn asked(self) -> Self {
+    pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }
 

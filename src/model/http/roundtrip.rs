@@ -77,7 +77,7 @@ impl HttpResponse {
         request: Vec<u8>,
         patience: CallDeadlines,
     ) -> Result<Self, HttpError> {
-        let patience = patience.asked();
+        let patience = patience.after_request();
         let saying = Some(RequestWriter { request, said: 0 });
         let mut line = HttpConnection { stream, saying, heard: Vec::new() };
         let head = patience.wait(CallPhase::FirstByte, line.ask()).await??;

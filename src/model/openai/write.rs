@@ -120,7 +120,7 @@ pub(in crate::model) fn body(
             ChatRole::Assistant => messages.push(spoken(said, &settings.provider)),
         }
     }
-    let most = request.most(settings.asked.max_tokens);
+    let most = request.most(settings.answer.max_tokens);
     let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
         BoundKey::MaxTokens => (most, None),
         BoundKey::MaxCompletionTokens => (None, most),
@@ -142,9 +142,9 @@ pub(in crate::model) fn body(
         stream_options: quirks.asks_for_usage.then_some(StreamOptions { include_usage: true }),
         max_tokens,
         max_completion_tokens,
-        temperature: settings.asked.temperature,
-        top_p: settings.asked.top_p,
-        reasoning_effort: settings.asked.reasoning_effort.as_deref(),
+        temperature: settings.answer.temperature,
+        top_p: settings.answer.top_p,
+        reasoning_effort: settings.answer.reasoning_effort.as_deref(),
         tools: tools.collect(),
         tool_choice: choice.map(|choice| match choice {
             ToolChoice::Auto => "auto",

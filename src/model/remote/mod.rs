@@ -37,7 +37,7 @@ pub struct Options {
     pub endpoint: ProviderEndpoint,
     pub key: Option<ProviderKey>,
     pub timeouts: HttpTimeouts,
-    pub asked: AnswerSettings,
+    pub answer: AnswerSettings,
 }
 
 /// What the config asks of every answer; what it leaves out is the provider's own default.
@@ -66,7 +66,7 @@ impl Options {
             provider: self.preset.name.to_owned(),
             model: self.model.clone(),
             wire: self.preset.wire,
-            asked: self.asked.clone(),
+            answer: self.answer.clone(),
         }
     }
 }

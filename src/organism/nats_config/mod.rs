@@ -10,7 +10,7 @@ mod server;
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::ids::ListenerName;
 
 pub use keys::{KeyError, Rotation};
@@ -140,8 +140,8 @@ fn nodes_differ(nodes: &[Node]) -> Result<(), Error> {
 /// Everybody who connects, with what each may do.
 fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
     let journal = match &config.storage {
-        Storage::JetStream { journal, .. } => Some(journal),
-        Storage::Embedded => None,
+        StorageConfig::JetStream { journal, .. } => Some(journal),
+        StorageConfig::Embedded => None,
     };
     let far = || config.far_agents().map(|agent| &agent.name);
     if journal.is_none() && config.remotes.is_empty() && far().next().is_none() {

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::roll::Heir;
 use super::{Place, Table};
 use crate::clock::Time;
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream::{self, Bequest, Office, Standby};
 use crate::journal::{self, Sealed};
 use crate::limits;
@@ -238,7 +238,7 @@ impl Waiting<'_> {
     /// Follows the stream until the lease is free, then takes it.
     fn follow(&self) -> Result<Option<Won>, Error> {
         let Config { data, state, storage, .. } = self.config;
-        let Storage::JetStream { servers, journal } = storage else { return Ok(None) };
+        let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
         let mut core = core(self.config);
         let mut replay = |sealed: Sealed| {
             core.replay(&sealed.record);

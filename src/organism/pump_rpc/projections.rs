@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::PumpRpc;
 use super::server::is_inbox;
-use crate::config::{Config, Storage};
+use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream::{Candidate, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
@@ -41,7 +41,7 @@ impl PumpRpc {
         config: &Config,
         members: KnownMembers,
     ) -> Result<Option<ProjectionResponder>, Error> {
-        let Storage::JetStream { journal, .. } = &config.storage else { return Ok(None) };
+        let StorageConfig::JetStream { journal, .. } = &config.storage else { return Ok(None) };
         let subject = format!("{}.*", journal.bound_subjects());
         let mut questions = self.subscribe(subject).await?;
         let places: Vec<PathBuf> =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome, Sink};
-use organism::config::{self, Surroundings};
+use organism::config::{self, ConfigEnvironment};
 use organism::ids::{ListenerName, ThreadId};
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
@@ -58,7 +58,7 @@ impl Stage {
     pub async fn start(house: House, natives: Vec<(ListenerName, Native)>) -> Self {
         let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
         std::fs::copy(words, house.path("words.xsd")).unwrap();
-        let mut around = Surroundings::of_process();
+        let mut around = ConfigEnvironment::of_process();
         let place = |name: &str| house.path(name).display().to_string();
         around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
         around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));

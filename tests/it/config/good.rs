@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use organism::config::{
-    FinalFormat, MemoryScope, Provider, Storage, Telemetry, directory_name, load,
+    FinalFormat, MemoryScope, ProviderConfig, StorageConfig, TelemetryConfig, directory_name, load,
 };
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
@@ -42,7 +42,7 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
     assert_eq!(&*agent.final_name.local, "attempt_completion");
     let vocabulary = config.contracts.vocabulary(&name("researcher")).unwrap();
     assert!(vocabulary.meaning(&agent.final_name).is_some());
-    let Provider::Playback { recording, .. } = &config.models[0].provider else {
+    let ProviderConfig::Playback { recording, .. } = &config.models[0].provider else {
         panic!("it plays")
     };
     assert!(recording.is_file() && recording.is_absolute());
@@ -110,7 +110,7 @@ fn the_password_of_nats_stays_here_wherever_the_journal_is() {
     let text = std::fs::read_to_string(data().join("good.toml")).unwrap();
     let nats = "[nats]\nurl = \"nats://h\"\nuser = \"pump\"\npassword_env = \"WORD\"\n";
     let config = load_text(format!("{text}\n{nats}"), &[("WORD", "hunter2")]).unwrap();
-    assert_eq!(config.storage, Storage::Embedded);
+    assert_eq!(config.storage, StorageConfig::Embedded);
     assert!(config.withheld().contains(&"WORD".to_owned()), "{:?}", config.withheld());
 }
 
@@ -129,7 +129,9 @@ fn a_header_from_the_environment_is_not_shown_when_it_cannot_be_one() {
 #[test]
 fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     let config = load(Path::new("good-jetstream.toml"), &surroundings(&data(), &[])).unwrap();
-    let Storage::JetStream { servers, journal } = &config.storage else { panic!("it streams") };
+    let StorageConfig::JetStream { servers, journal } = &config.storage else {
+        panic!("it streams")
+    };
     assert_eq!(servers.servers, ["nats://one:4222", "tls://two"]);
     let Credentials::Password { user, password, .. } = &servers.credentials else {
         panic!("a user")
@@ -138,7 +140,7 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     assert_eq!(servers.ca, Some(config.directory.join("token.txt")));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("desk_2-0", 3));
     let third = config.of_partition(3);
-    let Storage::JetStream { journal, .. } = &third.storage else { panic!("it streams") };
+    let StorageConfig::JetStream { journal, .. } = &third.storage else { panic!("it streams") };
     assert_eq!((config.partitions(), journal.stream().as_str()), (4, "desk_2-3"));
     assert_eq!((third.data, &third.state), (config.data.join("p3"), &config.state));
     assert_eq!(journal.durability, Durability::Synced);
@@ -148,12 +150,14 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
         ("ORGANISM_NATS__URL", "nats://h"),
     ];
     let config = load(Path::new("good.toml"), &surroundings(&data(), &variables)).unwrap();
-    let Storage::JetStream { servers, journal } = &config.storage else { panic!("it streams") };
+    let StorageConfig::JetStream { servers, journal } = &config.storage else {
+        panic!("it streams")
+    };
     assert_eq!((servers.servers.len(), &servers.credentials), (1, &Credentials::Nobody));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("ORGANISM-desk-0", 1));
     assert_eq!((config.partitions(), config.of_partition(0).data), (1, config.data));
     let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
-    assert_eq!((&embedded.storage, embedded.partitions()), (&Storage::Embedded, 1));
+    assert_eq!((&embedded.storage, embedded.partitions()), (&StorageConfig::Embedded, 1));
     assert_eq!(embedded.digest, config.digest, "where a record is kept changes nothing in it");
 }
 
@@ -162,7 +166,7 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     let text = std::fs::read_to_string(data().join("good-jetstream.toml")).unwrap();
     let unnamed = text.replace("durability = \"synced\"\n", "");
 
-    let Storage::JetStream { journal, .. } = load_text(unnamed, &[]).unwrap().storage else {
+    let StorageConfig::JetStream { journal, .. } = load_text(unnamed, &[]).unwrap().storage else {
         panic!("it streams")
     };
     assert_eq!(journal.durability, Durability::Lazy);
@@ -174,7 +178,7 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
 
 /// What a config that says nothing of it comes to under these variables: who is told, and what is
 /// noted.
-fn told(variables: &[(&str, &str)]) -> (Option<Telemetry>, String) {
+fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
     let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
     let plain = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
     assert_eq!(config.digest, plain.digest, "who is told changes nothing in the record");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use organism::config::{Code, load, locate};
+use organism::config::{ProblemCode, load, locate};
 
 use super::{data, good_with, load_text, said, surroundings};
 
@@ -159,7 +159,8 @@ fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
         .chain(["file-empty", "file-not-utf8", "file-missing", "file-is-directory"].map(Into::into))
         .chain(["file-unreadable"].map(Into::into))
         .collect();
-    let all: BTreeSet<String> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
+    let all: BTreeSet<String> =
+        ProblemCode::ALL.iter().map(|code| code.as_str().to_owned()).collect();
     assert_eq!(shown, all);
     let docs = include_str!("../../../docs/CONFIG.md");
     for code in all {

@@ -202,7 +202,7 @@ pub fn options(preset: &str, url: &str) -> Options {
             stall: Duration::from_secs(60),
             total: Duration::from_secs(300),
         },
-        asked: AnswerSettings::default(),
+        answer: AnswerSettings::default(),
     }
 }
 

@@ -49,10 +49,10 @@ fn long(own: Vec<OwnBlock>) -> ModelRequest {
     ModelRequest { messages, tools, tool_choice, max_tokens: Some(99), ..ask("") }
 }
 
-async fn check(preset: &str, asked: AnswerSettings, request: &ModelRequest, expected: Expect) {
+async fn check(preset: &str, settings: AnswerSettings, request: &ModelRequest, expected: Expect) {
     let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
     let mut options = options(preset, &server.url());
-    options.asked = asked;
+    options.answer = settings;
     let settings = serde_json::to_string(&options.settings()).unwrap();
     assert!(call(&remote(options), request).await.0.is_err());
     let sent = server.body(0).to_string();
@@ -66,13 +66,13 @@ async fn check(preset: &str, asked: AnswerSettings, request: &ModelRequest, expe
 async fn a_request_is_written_as_chat_completions_take_it() {
     let none = AnswerSettings::default();
     check("openai", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Hello."}],"stream":true,"stream_options":{"include_usage":true}}"#]]).await;
-    let asked = AnswerSettings {
+    let settings = AnswerSettings {
         temperature: Some(0.5),
         top_p: Some(0.9),
         reasoning_effort: Some("low".into()),
         ..none.clone()
     };
-    check("openai", asked, &long(Vec::new()), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Find <a>."},{"role":"assistant","content":"I look.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"search","arguments":"{ \"query\" : \"a\" }"}},{"id":"call_2","type":"function","function":{"name":"search","arguments":"{\"not_json\":\"no JSON\"}"}}]},{"role":"tool","tool_call_id":"call_1","content":"found \"it\""},{"role":"tool","tool_call_id":"call_2","content":"Error: no JSON"},{"role":"user","content":"Turn 2 of 10."}],"stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":99,"temperature":0.5,"top_p":0.9,"reasoning_effort":"low","tools":[{"type":"function","function":{"name":"search","description":"Searches.","parameters":{"type":"object","properties":{"query":{"type":"string"}}}}}],"tool_choice":"auto"}"#]]).await;
+    check("openai", settings, &long(Vec::new()), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Find <a>."},{"role":"assistant","content":"I look.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"search","arguments":"{ \"query\" : \"a\" }"}},{"id":"call_2","type":"function","function":{"name":"search","arguments":"{\"not_json\":\"no JSON\"}"}}]},{"role":"tool","tool_call_id":"call_1","content":"found \"it\""},{"role":"tool","tool_call_id":"call_2","content":"Error: no JSON"},{"role":"user","content":"Turn 2 of 10."}],"stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":99,"temperature":0.5,"top_p":0.9,"reasoning_effort":"low","tools":[{"type":"function","function":{"name":"search","description":"Searches.","parameters":{"type":"object","properties":{"query":{"type":"string"}}}}}],"tool_choice":"auto"}"#]]).await;
     check("mistral", none, &ask("Hello."), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Hello."}],"stream":true}"#]]).await;
 }
 
@@ -80,13 +80,13 @@ async fn a_request_is_written_as_chat_completions_take_it() {
 async fn a_request_is_written_as_messages_take_it() {
     let none = AnswerSettings::default();
     check("anthropic", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","max_tokens":8192,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Hello.","cache_control":{"type":"ephemeral"}}]}]}"#]]).await;
-    let asked = AnswerSettings { thinking_tokens: Some(1024), ..none };
+    let settings = AnswerSettings { thinking_tokens: Some(1024), ..none };
     let own = json!({"text": 0, "calls": 0, "block":
         {"type": "thinking", "thinking": "Hmm.", "signature": "EqQB=="}});
     let foreign =
         OwnBlock { provider: "deepseek".into(), json: "{\"reasoning_content\":\"x\"}".into() };
     let own = OwnBlock { provider: "anthropic".into(), json: own.to_string() };
-    check("anthropic", asked, &long(vec![own, foreign]), expect![[r#"{"model":"m-1","max_tokens":1123,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Find <a>."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"Hmm.","signature":"EqQB=="},{"type":"text","text":"I look."},{"type":"tool_use","id":"call_1","name":"search","input":{"query":"a"}},{"type":"tool_use","id":"call_2","name":"search","input":{"not_json":"no JSON"},"cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"found \"it\""},{"type":"tool_result","tool_use_id":"call_2","content":"Error: no JSON","is_error":true},{"type":"text","text":"Turn 2 of 10.","cache_control":{"type":"ephemeral"}}]}],"thinking":{"type":"enabled","budget_tokens":1024},"tools":[{"name":"search","description":"Searches.","input_schema":{"type":"object","properties":{"query":{"type":"string"}}}}],"tool_choice":{"type":"auto"}}"#]]).await;
+    check("anthropic", settings, &long(vec![own, foreign]), expect![[r#"{"model":"m-1","max_tokens":1123,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Find <a>."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"Hmm.","signature":"EqQB=="},{"type":"text","text":"I look."},{"type":"tool_use","id":"call_1","name":"search","input":{"query":"a"}},{"type":"tool_use","id":"call_2","name":"search","input":{"not_json":"no JSON"},"cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"found \"it\""},{"type":"tool_result","tool_use_id":"call_2","content":"Error: no JSON","is_error":true},{"type":"text","text":"Turn 2 of 10.","cache_control":{"type":"ephemeral"}}]}],"thinking":{"type":"enabled","budget_tokens":1024},"tools":[{"name":"search","description":"Searches.","input_schema":{"type":"object","properties":{"query":{"type":"string"}}}}],"tool_choice":{"type":"auto"}}"#]]).await;
 }
 
 /// A tool choice without tools is refused by providers. F6
@@ -120,12 +120,12 @@ async fn one_call_is_asked_for_beside_tools_and_where_it_is_known_to_be_taken() 
             let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
             let mut options = options(preset, &server.url());
             options.model = model.to_owned();
-            let asked = remote(options);
+            let route = remote(options);
             let without = ModelRequest { one_call: true, tool_choice, ..ask("Hello.") };
             let with = ModelRequest { tools: vec![tool()], ..without.clone() };
             let many = ModelRequest { one_call: false, ..with.clone() };
             for request in [&with, &without, &many] {
-                assert!(call(&asked, request).await.0.is_err());
+                assert!(call(&route, request).await.0.is_err());
             }
             let [with, without, many] = [0, 1, 2].map(|number| {
                 let body = server.body(number);

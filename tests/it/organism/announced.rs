@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use organism::config::{self, Surroundings};
+use organism::config::{self, ConfigEnvironment};
 use organism::ids::{Digest, ThreadId};
 use organism::journal::sqlite::Lock;
 use organism::organism::{Error, OrganismClient};
@@ -146,7 +146,7 @@ fn a_command_gives_up_on_an_announced_organism_that_does_not_open_its_socket() {
     assert_eq!(ended(send(&house, "first")).code, Some(0));
     let before = house.reader().about().unwrap().epoch;
     let announcement = Announcement::make(&house.data()).unwrap();
-    let mut around = Surroundings::of_process();
+    let mut around = ConfigEnvironment::of_process();
     let place = |name: &str| house.path(name).display().to_string();
     around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
     around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));

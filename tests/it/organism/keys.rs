@@ -1,6 +1,6 @@
 //! The keys of models are needed by whoever starts an organism, and by nobody who finds it running.
 
-use organism::config::{self, Surroundings};
+use organism::config::{self, ConfigEnvironment};
 use organism::journal;
 use organism::journal::sqlite::Journal;
 use organism::organism::{Error, Organism};
@@ -121,7 +121,7 @@ fn who_would_start_the_organism_is_told_which_key_is_missing_and_starts_nothing(
 #[tokio::test]
 async fn an_organism_that_another_process_starts_is_waited_for_and_not_started_without_keys() {
     let house = house();
-    let mut around = Surroundings::of_process();
+    let mut around = ConfigEnvironment::of_process();
     let place = |name: &str| house.path(name).display().to_string();
     around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
     around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));

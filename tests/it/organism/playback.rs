@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Host, Outcome, Sink};
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Kind;
 use organism::ids::{ListenerName, ThreadId};
 use organism::organism::{Native, Organism};
@@ -198,7 +198,7 @@ fn organism(house: &House, cases: &[Case]) -> Config {
     let recording = json!({ "recorded": "the public corpus of model turns", "turn": turns });
     house.write("recording.toml", toml::to_string(&recording).unwrap());
     house.write("organism.toml", text);
-    let mut around = Surroundings::of_process();
+    let mut around = ConfigEnvironment::of_process();
     let place = |name: &str| house.path(name).display().to_string();
     around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
     around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));

@@ -150,7 +150,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
     let house = House::new();
     let config = || {
-        let mut surroundings = organism::config::Surroundings::of_process();
+        let mut surroundings = organism::config::ConfigEnvironment::of_process();
         let substrate = crate::nats::substrate(&house.path("")).into_iter();
         surroundings.variables.extend(substrate.map(|(key, value)| (key.to_owned(), value)));
         let mut config =

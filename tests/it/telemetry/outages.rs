@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use organism::clock::Time;
-use organism::config::Telemetry;
+use organism::config::TelemetryConfig;
 use organism::ids::{CallId, MessageId};
 use organism::limits;
 use organism::model::http::ProviderEndpoint;
@@ -140,7 +140,7 @@ fn what_is_too_much_at_once_is_sent_in_halves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() {
     let collector = Collector::start(Mood::Says(503, ""));
-    let telemetry = Telemetry {
+    let telemetry = TelemetryConfig {
         endpoint: ProviderEndpoint::parse(&collector.url(), false).unwrap(),
         headers: Vec::new(),
         service: "test".to_owned(),

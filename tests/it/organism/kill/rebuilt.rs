@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::Position;
 use organism::pump::core::Core;
 use organism::pump::core::replay::event_of;
@@ -24,7 +24,7 @@ pub fn assert_rebuilt_state_is_live_state(house: &House) {
 }
 
 fn config(house: &House) -> Config {
-    let around = Surroundings { directory: house.path(""), ..Surroundings::of_process() };
+    let around = ConfigEnvironment { directory: house.path(""), ..ConfigEnvironment::of_process() };
     let loaded = config::load(Path::new("organism.toml"), &around);
     loaded.unwrap_or_else(|problems| panic!("{problems:?}"))
 }

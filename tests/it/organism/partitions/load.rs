@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use organism::config::{self, Config, Surroundings};
+use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::ListenerName;
 use organism::organism::OrganismClient;
 use organism::service::{SubmitRequest, SubmitUpdate};
@@ -20,7 +20,7 @@ pub struct Load {
 }
 
 pub fn loaded(house: &House) -> Config {
-    let mut around = Surroundings::of_process();
+    let mut around = ConfigEnvironment::of_process();
     for (variable, directory) in [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state")] {
         around.variables.insert(variable.to_owned(), house.path(directory).display().to_string());
     }

@@ -1,14 +1,14 @@
 //! Keys of models that are not there, and who cannot do without them.
 
-use super::problem::{Problem, Problems};
-use super::{AgentSpec, ModelSpec, Provider};
+use super::problem::{ConfigProblem, ConfigProblems};
+use super::{AgentSpec, ModelSpec, ProviderConfig};
 
 /// Each with the model it is for.
 #[derive(Debug, Default)]
-pub struct Lacking(Vec<(String, Problem)>);
+pub struct MissingKeys(Vec<(String, ConfigProblem)>);
 
-impl Lacking {
-    pub(super) fn push(&mut self, model: &str, problem: Problem) {
+impl MissingKeys {
+    pub(super) fn push(&mut self, model: &str, problem: ConfigProblem) {
         self.0.push((model.to_owned(), problem));
     }
 
@@ -17,21 +17,21 @@ impl Lacking {
         &self,
         agents: impl Iterator<Item = &'a AgentSpec>,
         models: &'a [ModelSpec],
-    ) -> Problems {
+    ) -> ConfigProblems {
         let used = used(agents, models);
-        self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(told).collect()
+        self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
     /// What is missing beside the pump: all but the keys of models that only agents elsewhere use.
-    pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> Problems {
+    pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let far = used(agents.iter().filter(|agent| agent.is_far), models);
         let near = used(agents.iter().filter(|agent| !agent.is_far), models);
         let is_needed = |model: &&str| !far.contains(model) || near.contains(model);
-        self.0.iter().filter(|(model, _)| is_needed(&&**model)).map(told).collect()
+        self.0.iter().filter(|(model, _)| is_needed(&&**model)).map(problem_of).collect()
     }
 }
 
-fn told((_, problem): &(String, Problem)) -> Problem {
+fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
@@ -39,7 +39,7 @@ fn told((_, problem): &(String, Problem)) -> Problem {
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {
-        if let (Provider::Routed { routes, .. }, true) =
+        if let (ProviderConfig::Routed { routes, .. }, true) =
             (&model.provider, used.contains(&model.name.as_str()))
         {
             used.extend(routes.iter().map(String::as_str));

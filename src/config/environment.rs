@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::problem::{Code, Problem, Problems};
-use super::source::{Place, Source};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::{ConfigSource, SourceRange};
 
 /// The environment a config is read in. Tests write their own.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct ConfigEnvironment {
     pub variables: BTreeMap<String, String>,
     /// The current directory.
     pub directory: PathBuf,
@@ -17,7 +17,7 @@ pub struct Surroundings {
     pub program_directory: Option<PathBuf>,
 }
 
-impl Surroundings {
+impl ConfigEnvironment {
     /// Those of this process. Variables that are not UTF-8 are left out.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -79,7 +79,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// Finds the config: the one given, `ORGANISM_CONFIG`, `./organism.toml`, or the only
 /// `./config/*.toml`.
-pub fn locate(given: Option<&Path>, around: &Surroundings) -> Result<PathBuf, Problems> {
+pub fn locate(given: Option<&Path>, around: &ConfigEnvironment) -> Result<PathBuf, ConfigProblems> {
     if let Some(path) = given {
         return Ok(path.to_owned());
     }
@@ -105,9 +105,9 @@ pub fn locate(given: Option<&Path>, around: &Surroundings) -> Result<PathBuf, Pr
     }
 }
 
-fn nothing(name: &str, message: &str, help: &str) -> Problems {
-    let place = Place::start(&Source::new(name, ""));
-    Problem::new(Code::FileMissing, &place, message).help(help).into()
+fn nothing(name: &str, message: &str, help: &str) -> ConfigProblems {
+    let place = SourceRange::start(&ConfigSource::new(name, ""));
+    ConfigProblem::new(ProblemCode::FileMissing, &place, message).help(help).into()
 }
 
 fn tomls(directory: &Path) -> Vec<String> {
