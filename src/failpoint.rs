@@ -44,14 +44,14 @@ pub const PUMP: [&str; 9] = [
     "stepped",
 ];
 
-struct Armed {
+struct ArmedFailpoint {
     place: String,
     passes_left: AtomicU64,
     /// The file that is waited for; without one, the process aborts.
     until: Option<PathBuf>,
 }
 
-static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
+static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
 /// Aborts the process, or waits for a file, when this place is armed and has now been passed often enough.
 pub fn failpoint(place: &str) {
@@ -65,12 +65,12 @@ pub fn failpoint(place: &str) {
     }
 }
 
-fn armed_by_environment() -> Option<Armed> {
+fn armed_by_environment() -> Option<ArmedFailpoint> {
     let text = std::env::var("ORGANISM_FAILPOINT").ok()?;
     let (place, nth) = match text.split_once(':') {
         Some((place, nth)) => (place, nth.parse().ok()?),
         None => (text.as_str(), 1),
     };
     let until = std::env::var_os("ORGANISM_FAILPOINT_UNTIL").map(PathBuf::from);
-    Some(Armed { place: place.to_owned(), passes_left: AtomicU64::new(nth), until })
+    Some(ArmedFailpoint { place: place.to_owned(), passes_left: AtomicU64::new(nth), until })
 }

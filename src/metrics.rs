@@ -5,7 +5,7 @@
 
 mod page;
 
-pub use page::{Family, Page, Unit};
+pub use page::{MetricFamily, MetricUnit, MetricsPage};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -48,15 +48,15 @@ impl Gauge {
 
 /// A counter for each of a closed list.
 #[derive(Debug)]
-pub struct Each<const N: usize>([Counter; N]);
+pub struct LabelledCounters<const N: usize>([Counter; N]);
 
-impl<const N: usize> Default for Each<N> {
+impl<const N: usize> Default for LabelledCounters<N> {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Counter::default()))
     }
 }
 
-impl<const N: usize> Each<N> {
+impl<const N: usize> LabelledCounters<N> {
     /// `index`: of the variant, in the order of its list.
     pub fn one(&self, index: usize) {
         self.add(index, 1);

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Attempt, CallId};
 
-pub use span::{Kind, Span, Value};
-pub use tracer::{SpanCounts, Spans, Tracer};
+pub use span::{AttributeValue, Span, SpanKind};
+pub use tracer::{SpanCounts, SpanReceiver, SpanTracer};
 
 /// A trace and the span in it that what comes next belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use crate::journal::{Checkpoint, CheckpointCopies, Error, directory_problem};
 use crate::limits;
 use crate::mutant::mutant;
 
-use super::report::OutsideState;
+use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
 /// Delay between looks at copies that are about to be written.
@@ -33,14 +33,14 @@ struct CopyFile {
 
 /// A line of a copy that does not stand in the journal.
 #[derive(Debug)]
-pub(super) struct Difference {
+pub(super) struct CopyDifference {
     pub position: Position,
     pub file: PathBuf,
 }
 
 /// Every copy that was read.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
+pub(super) struct ReadCopies {
     files: Vec<CopyFile>,
     /// The state directory was given, whether it counts or not.
     has_state: bool,
@@ -56,7 +56,7 @@ pub(super) struct Copies {
     pub pinned_keys: BTreeSet<String>,
 }
 
-impl Copies {
+impl ReadCopies {
     /// Reads the copies of `journal`, which lies in `data` and had a checkpoint at `due`.
     pub fn read(
         data: &Path,
@@ -153,14 +153,14 @@ impl Copies {
     }
 
     /// Where lines are not those inside. Lines elsewhere that are vouch for the records before them.
-    pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<Difference> {
+    pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
             for line in &file.lines {
                 let position = line.position;
                 let found = inside.binary_search_by_key(&position, |inside| inside.position);
                 if found.ok().and_then(|at| inside.get(at)) != Some(line) {
-                    differences.push(Difference { position, file: file.path.clone() });
+                    differences.push(CopyDifference { position, file: file.path.clone() });
                 } else if file.is_elsewhere || mutant("trust-the-state") {
                     self.vouched = self.vouched.max(position);
                 }
@@ -169,12 +169,12 @@ impl Copies {
         differences
     }
 
-    pub fn state(&self) -> OutsideState {
+    pub fn state(&self) -> OutsideVerdict {
         match self.files.iter().find(|file| file.counts) {
-            Some(_) if self.vouched > Position(0) => OutsideState::Agrees,
-            Some(_) => OutsideState::StateAgrees,
-            None if self.has_state => OutsideState::Missing,
-            None => OutsideState::NotCompared,
+            Some(_) if self.vouched > Position(0) => OutsideVerdict::Agrees,
+            Some(_) => OutsideVerdict::StateAgrees,
+            None if self.has_state => OutsideVerdict::Missing,
+            None => OutsideVerdict::NotCompared,
         }
     }
 
@@ -198,15 +198,15 @@ impl Copies {
                           with a copy that is kept elsewhere with `--checkpoint FILE`";
         let way_on = self.lacking.as_deref().unwrap_or(name_place);
         Some(match self.state() {
-            OutsideState::Agrees => format!(
+            OutsideVerdict::Agrees => format!(
                 "the copies elsewhere vouch for the records up to {vouched}, and not up to the last \
                  checkpoint at {due}"
             ),
-            OutsideState::StateAgrees => format!(
+            OutsideVerdict::StateAgrees => format!(
                 "only the state directory vouches for it: a holder of the key could have rewritten \
                  journal and state together; {way_on}"
             ),
-            OutsideState::Missing | OutsideState::NotCompared => {
+            OutsideVerdict::Missing | OutsideVerdict::NotCompared => {
                 format!("no checkpoint outside the journal was seen; {way_on}")
             }
         })

@@ -13,10 +13,10 @@ use crate::limits;
 use crate::thread::{Fact, Record};
 use crate::xml::escape::escape_text;
 
-use super::said::{BusyRefusals, Refused, Said};
+use super::views::{BusyRefusals, MessageView, RefusalView};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ExportFormat {
     /// One well-formed document of records: envelopes, dispositions, refusals, other facts.
     Xml,
     /// A line of JSON per message or refusal.
@@ -28,7 +28,7 @@ pub enum Format {
 pub fn export(
     readers: &[Reader],
     tree: Option<&ThreadId>,
-    format: Format,
+    format: ExportFormat,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let source = |reader| -> Result<_, Error> {
@@ -36,22 +36,22 @@ pub fn export(
             Some(root) => Reader::head(reader, root)?.unwrap_or_default(),
             None => reader.last()?,
         };
-        Ok(Source { reader, tree, head })
+        Ok(ExportSource { reader, tree, head })
     };
     let sources = readers.iter().map(source).collect::<Result<Vec<_>, _>>()?;
     match (format, sources.as_slice()) {
-        (Format::Xml, [source]) => xml(source, out),
-        (Format::Xml, several) => {
+        (ExportFormat::Xml, [source]) => xml(source, out),
+        (ExportFormat::Xml, several) => {
             written(writeln!(out, "<e:journals xmlns:e=\"{}\">", envelope::NAMESPACE))?;
             several.iter().try_for_each(|source| xml(source, out))?;
             written(writeln!(out, "</e:journals>"))
         }
-        (Format::Jsonl, sources) => jsonl(sources, out),
+        (ExportFormat::Jsonl, sources) => jsonl(sources, out),
     }
 }
 
 /// The records to write, the same ones each time they are gone through.
-struct Source<'r> {
+struct ExportSource<'r> {
     reader: &'r Reader,
     tree: Option<&'r ThreadId>,
     head: Position,
@@ -60,7 +60,7 @@ struct Source<'r> {
 /// Every record of several journals, each in its order, all in the order of time as far as that
 /// allows.
 fn each_in_time(
-    sources: &[Source<'_>],
+    sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&Sealed) -> Result<(), Error>,
 ) -> Result<(), Error> {
     if let [source] = sources {
@@ -68,11 +68,12 @@ fn each_in_time(
     }
     let mut ahead = Vec::new();
     for source in sources {
-        ahead.push(Ahead { source, from: 1, read: source.first()?.into() });
+        ahead.push(PeekedJournal { source, from: 1, read: source.first()?.into() });
     }
     loop {
         let earliest = ahead.iter_mut().filter(|ahead| !ahead.read.is_empty());
-        let time = |ahead: &&mut Ahead<'_, '_>| ahead.read.front().map(|next| next.record.time);
+        let time =
+            |ahead: &&mut PeekedJournal<'_, '_>| ahead.read.front().map(|next| next.record.time);
         let Some(earliest) = earliest.min_by_key(time) else { return Ok(()) };
         if let Some(sealed) = earliest.next()? {
             visit(&sealed)?;
@@ -81,13 +82,13 @@ fn each_in_time(
 }
 
 /// A journal, and what was read of it and is still to be looked at.
-struct Ahead<'s, 'r> {
-    source: &'s Source<'r>,
+struct PeekedJournal<'s, 'r> {
+    source: &'s ExportSource<'r>,
     from: u64,
     read: VecDeque<Sealed>,
 }
 
-impl Ahead<'_, '_> {
+impl PeekedJournal<'_, '_> {
     fn next(&mut self) -> Result<Option<Sealed>, Error> {
         let next = self.read.pop_front();
         if self.read.is_empty() && self.source.tree.is_none() {
@@ -98,7 +99,7 @@ impl Ahead<'_, '_> {
     }
 }
 
-impl Source<'_> {
+impl ExportSource<'_> {
     /// All of a tree, or the first records.
     fn first(&self) -> Result<Vec<Sealed>, Error> {
         match (self.tree, self.head) {
@@ -137,16 +138,16 @@ fn written(result: std::io::Result<()>) -> Result<(), Error> {
 
 #[derive(Serialize)]
 #[serde(tag = "type")]
-enum Line {
+enum ExportLine {
     #[serde(rename = "message")]
-    Message(Said),
+    Message(MessageView),
     #[serde(rename = "refusal")]
-    Refusal(Refused),
+    Refusal(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
 }
 
-fn jsonl(sources: &[Source<'_>], out: &mut dyn Write) -> Result<(), Error> {
+fn jsonl(sources: &[ExportSource<'_>], out: &mut dyn Write) -> Result<(), Error> {
     let mut ended: HashMap<MessageId, Disposition> = HashMap::new();
     each_in_time(sources, &mut |sealed| {
         for fact in &sealed.record.facts {
@@ -157,7 +158,7 @@ fn jsonl(sources: &[Source<'_>], out: &mut dyn Write) -> Result<(), Error> {
         Ok(())
     })?;
     each_in_time(sources, &mut |sealed| {
-        let busy = BusyRefusals::of(&sealed.record).map(Line::Busy);
+        let busy = BusyRefusals::of(&sealed.record).map(ExportLine::Busy);
         let lines =
             sealed.record.facts.iter().filter_map(|fact| line(&sealed.record, fact, &ended));
         for line in busy.into_iter().chain(lines) {
@@ -168,21 +169,28 @@ fn jsonl(sources: &[Source<'_>], out: &mut dyn Write) -> Result<(), Error> {
     })
 }
 
-fn line(record: &Record, fact: &Fact, ended: &HashMap<MessageId, Disposition>) -> Option<Line> {
+fn line(
+    record: &Record,
+    fact: &Fact,
+    ended: &HashMap<MessageId, Disposition>,
+) -> Option<ExportLine> {
     match fact {
         Fact::Accepted { message, .. } => {
             let disposition = ended.get(&message.id).copied();
-            Some(Line::Message(Said { disposition, ..Said::new(record.position, message) }))
+            Some(ExportLine::Message(MessageView {
+                disposition,
+                ..MessageView::new(record.position, message)
+            }))
         }
         Fact::Refused { sender, thread, refusal, .. } => {
             let (at, time) = (record.position, record.time);
-            Some(Line::Refusal(Refused::new(at, time, sender, thread.as_ref(), refusal)))
+            Some(ExportLine::Refusal(RefusalView::new(at, time, sender, thread.as_ref(), refusal)))
         }
         _ => None,
     }
 }
 
-fn xml(source: &Source<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn xml(source: &ExportSource<'_>, out: &mut dyn Write) -> Result<(), Error> {
     let about = source.reader.about()?;
     written(writeln!(
         out,

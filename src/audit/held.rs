@@ -73,7 +73,7 @@ impl HeldCall {
 
 /// Everything that waits for a person, the longest first. Reads all of the journal.
 pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
-    let (mut open, mut from) = (Open::default(), Position(1));
+    let (mut open, mut from) = (OpenCalls::default(), Position(1));
     let last = reader.last()?;
     while from <= last {
         let to = Position(last.0.min(from.0 + limits::SCAN_RECORDS - 1));
@@ -82,29 +82,30 @@ pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
         }
         from = Position(to.0 + 1);
     }
-    let mut held: Vec<_> = open.calls.into_values().filter_map(Waiting::held).collect();
+    let mut held: Vec<_> = open.calls.into_values().filter_map(WaitingCall::held).collect();
     HeldCall::sort(&mut held);
     Ok(held)
 }
 
 /// Calls without a result.
 #[derive(Default)]
-struct Open {
-    calls: BTreeMap<CallId, Waiting>,
+struct OpenCalls {
+    calls: BTreeMap<CallId, WaitingCall>,
 }
 
-struct Waiting {
+struct WaitingCall {
     request: Arc<Message>,
     hold: Option<(Hold, Option<Time>)>,
     why: Option<String>,
 }
 
-impl Open {
+impl OpenCalls {
     fn take(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(_), .. } => {
-                    let waiting = Waiting { request: Arc::clone(message), hold: None, why: None };
+                    let waiting =
+                        WaitingCall { request: Arc::clone(message), hold: None, why: None };
                     self.calls.insert(CallId(message.id), waiting);
                 }
                 Fact::Accepted { message, .. } => self.why(message),
@@ -141,7 +142,7 @@ impl Open {
     }
 }
 
-impl Waiting {
+impl WaitingCall {
     fn held(self) -> Option<HeldCall> {
         let Self { request, hold, why } = self;
         let (hold, until) = hold?;

@@ -10,7 +10,7 @@ use crate::thread::{Fact, Input, Record};
 
 /// The counts of one thread, or of many together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct ThreadCounts {
     #[serde(rename = "accepted")]
     pub accepted: u64,
     #[serde(rename = "settled")]
@@ -19,7 +19,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-impl Tally {
+impl ThreadCounts {
     pub fn in_flight(&self) -> u64 {
         self.accepted.saturating_sub(self.settled)
     }
@@ -33,15 +33,15 @@ impl Tally {
 
 /// Every message seen so far, and whether it is settled.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct MessageLedger {
     messages: HashMap<MessageId, (u32, bool)>,
-    threads: Vec<(ThreadId, Tally)>,
+    threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: HashMap<ThreadId, u32>,
     /// Refusals of senders in no thread, and those that are only counted.
     unplaced: u64,
 }
 
-impl Ledger {
+impl MessageLedger {
     /// Takes in the next record, or says which of the laws it breaks.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
         if let Input::Busy { count, .. } = &record.input {
@@ -104,24 +104,26 @@ impl Ledger {
             return *at;
         }
         let at = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
-        self.threads.push((thread.clone(), Tally::default()));
+        self.threads.push((thread.clone(), ThreadCounts::default()));
         self.by_thread.insert(thread.clone(), at);
         at
     }
 
-    fn count(&mut self, at: u32, change: impl FnOnce(&mut Tally)) -> Tally {
-        let Some((_, tally)) = self.threads.get_mut(at as usize) else { return Tally::default() };
+    fn count(&mut self, at: u32, change: impl FnOnce(&mut ThreadCounts)) -> ThreadCounts {
+        let Some((_, tally)) = self.threads.get_mut(at as usize) else {
+            return ThreadCounts::default();
+        };
         change(tally);
         *tally
     }
 
     /// In order of first appearance.
-    pub fn threads(&self) -> impl Iterator<Item = (&ThreadId, Tally)> {
+    pub fn threads(&self) -> impl Iterator<Item = (&ThreadId, ThreadCounts)> {
         self.threads.iter().map(|(thread, tally)| (thread, *tally))
     }
 
-    pub fn total(&self) -> Tally {
-        let mut total = Tally { refused: self.unplaced, ..Tally::default() };
+    pub fn total(&self) -> ThreadCounts {
+        let mut total = ThreadCounts { refused: self.unplaced, ..ThreadCounts::default() };
         self.threads().for_each(|(_, tally)| total.add(tally));
         total
     }

@@ -8,18 +8,20 @@ mod export;
 mod held;
 mod ledger;
 mod report;
-mod said;
 mod search;
-mod story;
 mod threads;
+mod timeline;
 mod verify;
+mod views;
 
-pub use export::{Format, export};
+pub use export::{ExportFormat, export};
 pub use held::{HeldCall, held};
-pub use ledger::{Ledger, Tally};
-pub use report::{Break, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report};
-pub use said::{BusyRefusals, Refused, Said};
+pub use ledger::{MessageLedger, ThreadCounts};
+pub use report::{
+    ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,
+};
 pub use search::search;
-pub use story::{Item, SignedBy, Story, What, story};
-pub use threads::{Status, Summary, is_recorded, summaries};
+pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
+pub use timeline::{SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, story};
 pub use verify::{VerifyOptions, verify, verify_with};
+pub use views::{BusyRefusals, MessageView, RefusalView};

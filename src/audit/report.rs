@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 use crate::ids::{MessageId, Position};
 
-use super::ledger::Tally;
+use super::ledger::ThreadCounts;
 
 /// The first thing that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Break {
+pub struct ChainBreak {
     /// 0 where it is about the journal as a whole.
     #[serde(rename = "position")]
     pub position: u64,
@@ -22,7 +22,7 @@ pub struct Break {
 
 /// A payload that was taken out of the record; the chain still proves what it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Redacted {
+pub struct RedactedPayload {
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(rename = "message")]
@@ -31,7 +31,7 @@ pub struct Redacted {
 
 /// How the checkpoints outside compare with those inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum OutsideState {
+pub enum OutsideVerdict {
     /// Nobody said where they are kept.
     #[serde(rename = "not-compared")]
     NotCompared,
@@ -57,7 +57,7 @@ pub enum ProofVerdict {
     Broken,
 }
 
-impl Report {
+impl ProofReport {
     /// The stream holds the same records: the projection stands for it. `ahead`: so many records
     /// stand in the stream behind the projection's last, and were not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
@@ -77,7 +77,7 @@ impl Report {
     /// The stream does not hold the same records.
     pub fn stream_differs(&mut self, position: u64, detail: String) {
         self.verdict = ProofVerdict::Broken;
-        self.broken.get_or_insert(Break { position, detail });
+        self.broken.get_or_insert(ChainBreak { position, detail });
     }
 }
 
@@ -101,7 +101,7 @@ pub struct RecordedLoss {
 
 /// What was proved, up to the first break.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct ProofReport {
     #[serde(rename = "verdict")]
     pub verdict: ProofVerdict,
     /// Why it is not proved, where nothing is broken.
@@ -118,17 +118,17 @@ pub struct Report {
     #[serde(rename = "threads")]
     pub threads: usize,
     #[serde(rename = "messages")]
-    pub messages: Tally,
+    pub messages: ThreadCounts,
     #[serde(rename = "in_flight")]
     pub in_flight: u64,
     #[serde(rename = "redacted")]
-    pub redacted: Vec<Redacted>,
+    pub redacted: Vec<RedactedPayload>,
     #[serde(rename = "blobs")]
     pub blobs: usize,
     #[serde(rename = "checkpoints")]
     pub checkpoints: usize,
     #[serde(rename = "outside")]
-    pub outside: OutsideState,
+    pub outside: OutsideVerdict,
     /// The last record that a copy of a checkpoint vouches for that is kept elsewhere; 0 where none
     /// does.
     #[serde(rename = "vouched")]
@@ -151,5 +151,5 @@ pub struct Report {
     #[serde(rename = "losses")]
     pub losses: Vec<RecordedLoss>,
     #[serde(rename = "broken")]
-    pub broken: Option<Break>,
+    pub broken: Option<ChainBreak>,
 }

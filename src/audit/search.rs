@@ -6,7 +6,7 @@ use crate::journal::sqlite::Reader;
 use crate::limits;
 use crate::thread::Fact;
 
-use super::said::Said;
+use super::views::MessageView;
 
 /// The newest `limit` messages that mention `text` in their payload, names or thread, upper and
 /// lower case alike; oldest first. `within` limits it to a thread and what is beneath it.
@@ -15,7 +15,7 @@ pub fn search(
     text: &str,
     within: Option<&ThreadId>,
     limit: usize,
-) -> Result<Vec<Said>, Error> {
+) -> Result<Vec<MessageView>, Error> {
     let text = text.to_lowercase();
     let mut found = Vec::new();
     let mut to = reader.last()?;
@@ -24,10 +24,12 @@ pub fn search(
         let records = reader.records(from, to)?;
         for sealed in records.iter().rev() {
             let said = sealed.record.facts.iter().rev().filter_map(|fact| match fact {
-                Fact::Accepted { message, .. } => Some(Said::new(sealed.record.position, message)),
+                Fact::Accepted { message, .. } => {
+                    Some(MessageView::new(sealed.record.position, message))
+                }
                 _ => None,
             });
-            let inside = |said: &Said| {
+            let inside = |said: &MessageView| {
                 within.is_none_or(|of| said.thread == *of || said.thread.is_beneath(of))
             };
             found.extend(said.filter(|said| inside(said) && said.mentions(&text)));

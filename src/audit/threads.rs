@@ -10,11 +10,11 @@ use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
 use crate::thread::{Closing, Fact, Opener, Opening, Record};
 
-use super::ledger::{Ledger, Tally};
+use super::ledger::{MessageLedger, ThreadCounts};
 
 /// How a thread stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub enum Status {
+pub enum ThreadPhase {
     /// Nothing was asked in it yet.
     #[serde(rename = "idle")]
     Idle,
@@ -31,7 +31,7 @@ pub enum Status {
     Cancelled,
 }
 
-impl Status {
+impl ThreadPhase {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -44,7 +44,7 @@ impl Status {
     }
 }
 
-impl From<Closing> for Status {
+impl From<Closing> for ThreadPhase {
     fn from(how: Closing) -> Self {
         match how {
             Closing::Completed => Self::Completed,
@@ -64,13 +64,13 @@ pub fn is_recorded(reader: &Reader, thread: &ThreadId) -> Result<bool, Error> {
 
 /// The calls of a tree, as far as they tell how its threads stand.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct TreeCalls {
     /// Open calls, with their thread and whether they were opened from outside it.
     open: HashMap<CallId, (ThreadId, bool)>,
     ended: HashMap<ThreadId, Closing>,
 }
 
-impl Calls {
+impl TreeCalls {
     pub(super) fn take(&mut self, fact: &Fact) {
         match fact {
             Fact::Accepted { message, opening: Some(opening), .. } => {
@@ -91,13 +91,13 @@ impl Calls {
         self.open.get(&call).map(|(thread, _)| thread)
     }
 
-    pub(super) fn status(&self, thread: &ThreadId) -> Status {
+    pub(super) fn status(&self, thread: &ThreadId) -> ThreadPhase {
         if self.open.values().any(|(of, _)| of == thread) {
-            return Status::Running;
+            return ThreadPhase::Running;
         }
-        let Some(how) = self.ended.get(thread) else { return Status::Idle };
+        let Some(how) = self.ended.get(thread) else { return ThreadPhase::Idle };
         let drains = thread.is_root() && self.open.values().any(|(of, _)| of.is_beneath(thread));
-        if drains { Status::Draining } else { Status::from(*how) }
+        if drains { ThreadPhase::Draining } else { ThreadPhase::from(*how) }
     }
 }
 
@@ -110,17 +110,17 @@ fn from_outside(opening: &Opening, thread: &ThreadId) -> bool {
 
 /// One tree in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub struct TreeSummary {
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "status")]
-    pub status: Status,
+    pub status: ThreadPhase,
     /// Threads beneath the root.
     #[serde(rename = "subthreads")]
     pub subthreads: usize,
     /// Of the whole tree.
     #[serde(rename = "messages")]
-    pub messages: Tally,
+    pub messages: ThreadCounts,
     #[serde(rename = "in_flight")]
     pub in_flight: u64,
     #[serde(rename = "records")]
@@ -141,18 +141,18 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
 }
 
 /// The `newest` trees that changed last, oldest first; all of them without a number.
-pub fn summaries(reader: &Reader, newest: Option<usize>) -> Result<Vec<Summary>, Error> {
+pub fn summaries(reader: &Reader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);
     let skipped = newest.map_or(0, |newest| trees.len().saturating_sub(newest));
     trees.into_iter().skip(skipped).map(|tree| Ok(summary(&reader.walk(tree.head)?))).collect()
 }
 
-fn summary(records: &[Sealed]) -> Summary {
+fn summary(records: &[Sealed]) -> TreeSummary {
     let records: Vec<&Record> = records.iter().map(|sealed| &sealed.record).collect();
     let root = records.first().map_or_else(ThreadId::organism, |record| record.tree.clone());
     let (mut ledger, mut calls, mut subthreads, mut asked) =
-        (Ledger::default(), Calls::default(), 0, None);
+        (MessageLedger::default(), TreeCalls::default(), 0, None);
     for record in &records {
         // A list is no proof: what does not add up is for `verify` to say.
         ledger.take(record).unwrap_or_default();
@@ -169,7 +169,7 @@ fn summary(records: &[Sealed]) -> Summary {
     }
     let messages = ledger.total();
     let (asked_by, asked) = asked.unzip();
-    Summary {
+    TreeSummary {
         status: calls.status(&root),
         thread: root,
         subthreads,

@@ -17,9 +17,11 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
-use super::copies::{Copies, Difference};
-use super::ledger::Ledger;
-use super::report::{Break, NOT_COMPARED, ProofVerdict, RecordedLoss, Redacted, Report};
+use super::copies::{CopyDifference, ReadCopies};
+use super::ledger::MessageLedger;
+use super::report::{
+    ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,
+};
 
 /// Against what a journal is proved.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +49,7 @@ pub fn verify(
     data: &Path,
     state: Option<&Path>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Report, Error> {
+) -> Result<ProofReport, Error> {
     let options = VerifyOptions { state: state.map(Path::to_owned), ..VerifyOptions::default() };
     verify_with(data, &options, progress)
 }
@@ -60,11 +62,11 @@ pub fn verify_with(
     data: &Path,
     options: &VerifyOptions,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Report, Error> {
-    let mut proof = Proof::default();
+) -> Result<ProofReport, Error> {
+    let mut proof = JournalProof::default();
     let broken = match proof.run(data, options, progress) {
         Ok(()) => None,
-        Err(Error::Broken { position, detail }) => Some(Break { position, detail }),
+        Err(Error::Broken { position, detail }) => Some(ChainBreak { position, detail }),
         Err(error) => return Err(error),
     };
     Ok(proof.report(broken))
@@ -96,13 +98,13 @@ impl std::fmt::Display for BlobUse {
 }
 
 #[derive(Default)]
-struct Proof {
+struct JournalProof {
     journal: Uuid,
     epoch: u32,
     heads: Heads,
-    ledger: Ledger,
+    ledger: MessageLedger,
     coverage: Coverage,
-    redacted: Vec<Redacted>,
+    redacted: Vec<RedactedPayload>,
     /// Positions whose payloads an operator took out, on record.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
@@ -110,7 +112,7 @@ struct Proof {
     /// Blobs that records name, with the first record and what it is of them.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
-    copies: Copies,
+    copies: ReadCopies,
     signers: Signers,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
@@ -119,7 +121,7 @@ struct Proof {
     unproved: Vec<String>,
 }
 
-impl Proof {
+impl JournalProof {
     fn run(
         &mut self,
         data: &Path,
@@ -140,7 +142,7 @@ impl Proof {
         let replaced = replaced.flatten();
         self.take_keys(options)?;
         let due = Reader::open(data)?.checkpoints()?.pop().map(|line| line.position);
-        self.copies = Copies::read(data, options, self.journal, due.unwrap_or_default())?;
+        self.copies = ReadCopies::read(data, options, self.journal, due.unwrap_or_default())?;
         self.is_pinned = !options.keys.is_empty();
         if !self.is_pinned {
             self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
@@ -239,7 +241,7 @@ impl Proof {
         for fact in &sealed.record.facts {
             match fact {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
-                    self.redacted.push(Redacted { position, message: message.id });
+                    self.redacted.push(RedactedPayload { position, message: message.id });
                 }
                 Fact::Accepted { message, .. } if message.kind == Kind::Note => {
                     let note = PastTurn::with_inputs(&message.payload.bytes);
@@ -280,7 +282,7 @@ impl Proof {
     }
 
     /// Every line outside must stand inside, too, but for what an operator accepted as lost.
-    fn judge_copies(&mut self, differs: Vec<Difference>) -> Result<(), Error> {
+    fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
             losses.any(|loss| loss.kept < position && position <= loss.acknowledged)
@@ -290,7 +292,7 @@ impl Proof {
             let detail = format!("the checkpoint in {file} is not the one in the journal");
             return Err(Error::Broken { position: differs.position.0, detail });
         }
-        if let Some(Difference { position, file }) = differs.last() {
+        if let Some(CopyDifference { position, file }) = differs.last() {
             self.unproved.push(format!(
                 "{} shows records up to {position} that an operator accepted as lost: `organism \
                  repair --accept-loss` puts such copies aside",
@@ -333,7 +335,7 @@ impl Proof {
         let unrecorded =
             self.redacted.iter().find(|redacted| !self.redactions.contains(&redacted.position));
         match unrecorded {
-            Some(Redacted { position, .. }) => Err(Error::Broken {
+            Some(RedactedPayload { position, .. }) => Err(Error::Broken {
                 position: position.0,
                 detail: "a payload of it was blanked, and no operator's record says so".to_owned(),
             }),
@@ -442,7 +444,7 @@ impl Proof {
         reasons
     }
 
-    fn report(mut self, broken: Option<Break>) -> Report {
+    fn report(mut self, broken: Option<ChainBreak>) -> ProofReport {
         let messages = self.ledger.total();
         let unproved = self.reasons();
         let verdict = match (&broken, unproved.is_empty()) {
@@ -450,7 +452,7 @@ impl Proof {
             (None, false) => ProofVerdict::NotProved,
             (None, true) => ProofVerdict::Proved,
         };
-        Report {
+        ProofReport {
             verdict,
             unproved,
             journal: self.journal,

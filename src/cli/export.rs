@@ -59,8 +59,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut out = BufWriter::new(out);
     let format = match args.format {
-        Format::Xml => audit::Format::Xml,
-        Format::Jsonl => audit::Format::Jsonl,
+        Format::Xml => audit::ExportFormat::Xml,
+        Format::Jsonl => audit::ExportFormat::Jsonl,
     };
     // The output is all there is to do: it ends where its reader does.
     match audit::export(&readers, tree.as_ref(), format, &mut out) {

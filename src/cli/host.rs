@@ -72,9 +72,9 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
     })
 }
 
-async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::Server>> {
+async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServer>> {
     let Some(address) = http else { return Ok(None) };
-    let server = web::Server::listen(address).await.map_err(|error| {
+    let server = web::WebServer::listen(address).await.map_err(|error| {
         Failed::new(Exit::Unavailable, format!("listening on {address}: {error}"))
     })?;
     Ok(Some(server))

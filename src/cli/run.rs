@@ -34,7 +34,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
     }
     opened::runtime()?.block_on(async {
-        let web = web::Server::open(&config).await?;
+        let web = web::WebServer::open(&config).await?;
         match config.partitions() {
             1 => whole(config, web.as_ref()).await,
             _ => divided(config, &partitions, web.as_ref()).await,
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<ExitCode> {
+async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
     let on_wait = |holder: &str| {
         note!("a command has started {name} for itself ({holder}); waiting until it ends");
@@ -71,7 +71,7 @@ async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<Exit
 async fn divided(
     config: Config,
     partitions: &[u32],
-    web: Option<&web::Server>,
+    web: Option<&web::WebServer>,
 ) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
     let organism = Partitioned::start(config, partitions).await?;
@@ -109,7 +109,7 @@ async fn divided(
 }
 
 /// From here on the server tells of this organism.
-fn ask(web: Option<&web::Server>, watcher: Watcher) {
+fn ask(web: Option<&web::WebServer>, watcher: Watcher) {
     if let Some(web) = web {
         web.asks(watcher);
         note!("health and metrics on http://{}", web.address());

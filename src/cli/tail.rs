@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::audit::{BusyRefusals, Refused, Said};
+use crate::audit::{BusyRefusals, MessageView, RefusalView};
 use crate::ids::{Position, ThreadId};
 use crate::journal::Sealed;
 use crate::journal::sqlite::Reader;
@@ -96,14 +96,14 @@ fn show(
     for fact in &record.facts {
         match fact {
             Fact::Accepted { message, .. } if inside(&message.thread) => {
-                let said = Said::new(record.position, message);
+                let said = MessageView::new(record.position, message);
                 if json { put_json(&said)? } else { put(&render::said(paper, &said))? }
             }
             Fact::Refused { sender, thread, refusal, .. }
                 if inside(thread.as_ref().unwrap_or(&record.tree)) =>
             {
                 let (at, time) = (record.position, record.time);
-                let refused = Refused::new(at, time, sender, thread.as_ref(), refusal);
+                let refused = RefusalView::new(at, time, sender, thread.as_ref(), refusal);
                 if json { put_json(&refused)? } else { put(&render::refused(paper, &refused))? }
             }
             _ => {}

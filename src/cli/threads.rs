@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::audit::{self, Summary};
+use crate::audit::{self, TreeSummary};
 use crate::ids::ThreadId;
 
 use super::exit::Exit;
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-fn row(summary: &Summary) -> Vec<String> {
+fn row(summary: &TreeSummary) -> Vec<String> {
     let opened = summary.opened.to_string();
     let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
     let open = match summary.in_flight {

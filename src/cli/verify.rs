@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::audit::{self, OutsideState, ProofVerdict, Report, VerifyOptions};
+use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, ProofSettings, StorageConfig};
 use crate::ids::Position;
 use crate::journal::{Error, KeyId, jetstream, partitions_in};
@@ -145,7 +145,7 @@ impl Streams {
         }
     }
 
-    fn compare(&self, partition: u32, data: &Path, report: &mut Report) -> anyhow::Result<()> {
+    fn compare(&self, partition: u32, data: &Path, report: &mut ProofReport) -> anyhow::Result<()> {
         let journal = jetstream::Options { partition, ..self.journal.clone() };
         match jetstream::compare_with_stream(&self.servers, &journal, data) {
             Ok(agreement) => report.stream_agrees(agreement.ahead),
@@ -156,7 +156,7 @@ impl Streams {
     }
 }
 
-fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<Report> {
+fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<ProofReport> {
     let bar = progress_bar(json);
     let report = audit::verify_with(data, options, &mut |done, all| {
         bar.set_length(all);
@@ -166,7 +166,7 @@ fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<Rep
     report.map_err(place::failed)
 }
 
-fn tell(partition: Option<u32>, report: &Report, json: bool) -> anyhow::Result<()> {
+fn tell(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Result<()> {
     let paper = Paper::stdout(false);
     match partition {
         None if json => put_json(report),
@@ -185,7 +185,7 @@ struct InPartition<'r> {
     #[serde(rename = "partition")]
     partition: u32,
     #[serde(flatten)]
-    report: &'r Report,
+    report: &'r ProofReport,
 }
 
 fn progress_bar(json: bool) -> ProgressBar {
@@ -196,7 +196,7 @@ fn progress_bar(json: bool) -> ProgressBar {
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn summary(paper: &Paper, report: &Report) -> String {
+fn summary(paper: &Paper, report: &ProofReport) -> String {
     let tally = report.messages;
     let mut lines = vec![
         format!("journal      {}, epoch {}", report.journal, report.epoch),
@@ -250,7 +250,7 @@ fn summary(paper: &Paper, report: &Report) -> String {
 }
 
 /// Keys that changed, and keys that are not at hand.
-fn key_lines(report: &Report) -> Vec<String> {
+fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {
             let (before, after) = (KeyId::of(before), KeyId::of(after));
@@ -262,11 +262,11 @@ fn key_lines(report: &Report) -> Vec<String> {
     changes.chain(unknown).collect()
 }
 
-fn outside(report: &Report) -> &'static str {
+fn outside(report: &ProofReport) -> &'static str {
     match report.outside {
-        OutsideState::NotCompared => "",
-        OutsideState::Missing => ", none kept outside: a rewritten journal would not show",
-        OutsideState::StateAgrees => ", those in the state directory agree",
-        OutsideState::Agrees => ", those outside agree",
+        OutsideVerdict::NotCompared => "",
+        OutsideVerdict::Missing => ", none kept outside: a rewritten journal would not show",
+        OutsideVerdict::StateAgrees => ", those in the state directory agree",
+        OutsideVerdict::Agrees => ", those outside agree",
     }
 }

@@ -6,13 +6,13 @@ use super::{Counter, Histogram};
 
 /// What a histogram's values are counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum MetricUnit {
     /// Counted in microseconds, shown in seconds.
     Seconds,
     One,
 }
 
-impl Unit {
+impl MetricUnit {
     fn show(self, value: u64) -> String {
         match self {
             Self::One => value.to_string(),
@@ -31,20 +31,20 @@ fn decimal(value: u64, digits: usize) -> String {
 
 /// A page of samples in the making.
 #[derive(Debug, Default)]
-pub struct Page {
-    families: Vec<Samples>,
+pub struct MetricsPage {
+    families: Vec<MetricSamples>,
     /// Of every sample that is added from here on.
     common: Vec<(&'static str, String)>,
 }
 
 /// What stands under one name, with its head.
 #[derive(Debug)]
-struct Samples {
+struct MetricSamples {
     name: &'static str,
     text: String,
 }
 
-impl Page {
+impl MetricsPage {
     /// As HTTP names the format.
     pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -55,30 +55,30 @@ impl Page {
     }
 
     /// A family of counters; `name` ends with `_total`.
-    pub fn counters(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    pub fn counters(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         debug_assert!(name.ends_with("_total"), "{name} counts");
         self.family(name, "counter", help)
     }
 
-    pub fn gauges(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    pub fn gauges(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         self.family(name, "gauge", help)
     }
 
-    pub fn histograms(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    pub fn histograms(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         self.family(name, "histogram", help)
     }
 
     /// The family of that name, where there is one already: its samples must stand together.
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {
             let help = escaped(help, false);
             let text = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-            self.families.push(Samples { name, text });
+            self.families.push(MetricSamples { name, text });
             self.families.len() - 1
         });
         let samples = self.families.get_mut(at).expect("it was found or just put there");
-        Family { samples, common: &self.common }
+        MetricFamily { samples, common: &self.common }
     }
 
     pub fn into_text(self) -> String {
@@ -88,16 +88,16 @@ impl Page {
 
 /// The samples of one name.
 #[derive(Debug)]
-pub struct Family<'p> {
-    samples: &'p mut Samples,
+pub struct MetricFamily<'p> {
+    samples: &'p mut MetricSamples,
     common: &'p [(&'static str, String)],
 }
 
 /// Names of labels and what they are.
-type Labels<'l> = &'l [(&'static str, &'l str)];
+type LabelPairs<'l> = &'l [(&'static str, &'l str)];
 
-impl Family<'_> {
-    fn line(&mut self, end: &str, labels: Labels<'_>, value: &str) {
+impl MetricFamily<'_> {
+    fn line(&mut self, end: &str, labels: LabelPairs<'_>, value: &str) {
         let common = self.common.iter().map(|(name, value)| (*name, value.as_str()));
         let labels: Vec<_> = common.chain(labels.iter().copied()).collect();
         let (name, labels) = (self.samples.name, braced(&labels));
@@ -105,22 +105,27 @@ impl Family<'_> {
         writeln!(self.samples.text, "{name}{end}{labels} {value}").ok();
     }
 
-    pub fn sample(&mut self, labels: Labels<'_>, value: u64) -> &mut Self {
+    pub fn sample(&mut self, labels: LabelPairs<'_>, value: u64) -> &mut Self {
         self.line("", labels, &value.to_string());
         self
     }
 
-    pub fn counter(&mut self, labels: Labels<'_>, counter: &Counter) -> &mut Self {
+    pub fn counter(&mut self, labels: LabelPairs<'_>, counter: &Counter) -> &mut Self {
         self.sample(labels, counter.get())
     }
 
     /// Of `10^digits`ths of the unit.
-    pub fn decimal(&mut self, labels: Labels<'_>, value: u64, digits: usize) -> &mut Self {
+    pub fn decimal(&mut self, labels: LabelPairs<'_>, value: u64, digits: usize) -> &mut Self {
         self.line("", labels, &decimal(value, digits));
         self
     }
 
-    pub fn histogram(&mut self, labels: Labels<'_>, of: &Histogram, unit: Unit) -> &mut Self {
+    pub fn histogram(
+        &mut self,
+        labels: LabelPairs<'_>,
+        of: &Histogram,
+        unit: MetricUnit,
+    ) -> &mut Self {
         let mut count = 0u64;
         let ends = of.bounds.iter().map(|bound| unit.show(*bound));
         let ends = ends.chain(std::iter::once("+Inf".to_owned()));
@@ -135,7 +140,7 @@ impl Family<'_> {
     }
 }
 
-fn braced(labels: Labels<'_>) -> String {
+fn braced(labels: LabelPairs<'_>) -> String {
     if labels.is_empty() {
         return String::new();
     }
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_would_end_a_label_or_a_line_is_escaped() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         page.counters("a_total", "one\\two\nthree \"four\"").sample(&[("x", "q\"b\\n\nl")], 3);
         let text = page.into_text();
         let lines: Vec<_> = text.lines().collect();
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn samples_of_one_name_stand_together_whoever_adds_them() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         for part in ["0", "1"] {
             page.label("part", part);
             page.gauges("a", "A.").sample(&[], 1);
@@ -193,8 +198,8 @@ mod tests {
         static BOUNDS: &[u64] = &[10, 2_500_000];
         let histogram = Histogram::new(BOUNDS);
         [1, 10, 11, 2_500_000, 9_000_000].into_iter().for_each(|value| histogram.add(value));
-        let mut page = Page::default();
-        page.histograms("t_seconds", "t").histogram(&[("l", "x")], &histogram, Unit::Seconds);
+        let mut page = MetricsPage::default();
+        page.histograms("t_seconds", "t").histogram(&[("l", "x")], &histogram, MetricUnit::Seconds);
         let text = page.into_text();
         let lines: Vec<_> = text.lines().skip(2).collect();
         assert_eq!(

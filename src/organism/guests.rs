@@ -20,14 +20,14 @@ use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 
 pub(super) fn agents(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
     counts: &Arc<ModelCounts>,
-    tracer: &Tracer,
+    tracer: &SpanTracer,
 ) -> Result<Vec<Hosted>, Error> {
     let history = history(config);
     let models = Models::watched(config, counts, tracer)?;

@@ -22,7 +22,7 @@ use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
 use crate::nats::{self, Client, Credentials, Denials};
-use crate::telemetry::Exporter;
+use crate::telemetry::SpanExporter;
 
 /// Why an agent cannot be hosted by itself. `names` are those that can, with commas.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ pub struct Hosting {
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
     watcher: Watcher,
-    exporter: Option<Exporter>,
+    exporter: Option<SpanExporter>,
 }
 
 impl Hosting {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::config::{AgentSpec, Config, ModelSpec, ProviderConfig};
 use crate::ids::ListenerName;
-use crate::metrics::{Counter, Histogram, Page, Unit};
+use crate::metrics::{Counter, Histogram, MetricUnit, MetricsPage};
 use crate::model::{
     self, CallFuture, ModelRequest, ModelRoute, ModelTerms, OnChunk, RouteTerms, SharedModel,
 };
@@ -85,7 +85,7 @@ impl ModelCounts {
         self.rows.get(*row).map(|(.., own)| own)
     }
 
-    pub fn write(&self, page: &mut Page) {
+    pub fn write(&self, page: &mut MetricsPage) {
         let mut calls = page
             .counters("organism_model_calls_total", "Model calls, by agent, model and outcome.");
         for (agent, model, _, own) in &self.rows {
@@ -118,7 +118,7 @@ impl ModelCounts {
             page.histograms("organism_model_call_seconds", "From request to answer or failure.");
         for (agent, model, _, own) in &self.rows {
             let labels = [("agent", agent.as_str()), ("model", model)];
-            took.histogram(&labels, &own.took, Unit::Seconds);
+            took.histogram(&labels, &own.took, MetricUnit::Seconds);
         }
     }
 }

@@ -43,8 +43,8 @@ use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
 use crate::service::announcement::{self, Announcement, CommandPresence};
 use crate::service::{self, socket_path};
-use crate::telemetry::Exporter;
-use crate::trace::Tracer;
+use crate::telemetry::SpanExporter;
+use crate::trace::SpanTracer;
 use pump_rpc::PumpRpc;
 use works::Works;
 
@@ -160,7 +160,7 @@ pub struct Organism {
     works: Works,
     control: Option<control::Server>,
     watcher: Watcher,
-    exporter: Option<Exporter>,
+    exporter: Option<SpanExporter>,
     /// Tells other hosts how far the projection here goes.
     _responder: Option<AbortOnDrop>,
     // Declared last: dropped after the journal's lock.
@@ -342,17 +342,17 @@ impl Drop for AbortOnDrop {
 }
 
 /// Who exports spans, where the config names a collector.
-fn exporter(config: &Config) -> Option<Exporter> {
+fn exporter(config: &Config) -> Option<SpanExporter> {
     let telemetry = config.telemetry.as_ref()?;
-    Some(Exporter::start(telemetry, &config.name))
+    Some(SpanExporter::start(telemetry, &config.name))
 }
 
-fn tracer(exporter: Option<&Exporter>) -> Tracer {
-    exporter.map(Exporter::tracer).cloned().unwrap_or_default()
+fn tracer(exporter: Option<&SpanExporter>) -> SpanTracer {
+    exporter.map(SpanExporter::tracer).cloned().unwrap_or_default()
 }
 
 /// The last spans are exported when nothing makes any more.
-async fn farewell(exporter: Option<Exporter>) {
+async fn farewell(exporter: Option<SpanExporter>) {
     if let Some(exporter) = exporter {
         exporter.stop().await;
     }

@@ -14,7 +14,7 @@ use crate::model::{
     self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRouter, ModelTerms,
     PlaybackModel, RemoteModel, RequestOrigin, RouteTerms, SharedModel, StreamEnd,
 };
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 
 /// Every model of a config, by name.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Models {
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
-        tracer: &Tracer,
+        tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let watched = |model: SharedModel, spec: &ModelSpec, term: &RouteTerms| match tracer.is_on()
         {

@@ -23,7 +23,7 @@ use super::{
 use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
-use crate::telemetry::Exporter;
+use crate::telemetry::SpanExporter;
 use keeper::Keeper;
 use roll::Roll;
 use table::Place;
@@ -53,7 +53,7 @@ pub struct Partitioned {
     keepers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
     control: Option<control::Server>,
-    exporter: Option<Exporter>,
+    exporter: Option<SpanExporter>,
     /// Tells other processes how far the projections here go, also of partitions that are broken.
     _responder: Option<ProjectionResponder>,
     // Last, so that the directory is let go of when everything in it is.

@@ -14,7 +14,7 @@ use crate::model::{
     self, CallFuture, ModelRequest, ModelRoute, OnChunk, SharedModel, StopReason, StreamEnd,
     TokenUsage,
 };
-use crate::trace::{Kind, Span, Tracer, Value};
+use crate::trace::{AttributeValue, Span, SpanKind, SpanTracer};
 
 /// An agent whose turns are spans.
 pub(super) struct TracedAgent<H> {
@@ -22,7 +22,7 @@ pub(super) struct TracedAgent<H> {
     pub name: ListenerName,
     /// Who is asked first.
     pub route: ModelRoute,
-    pub tracer: Tracer,
+    pub tracer: SpanTracer,
 }
 
 impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
@@ -37,7 +37,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
         let own = at.at(self.tracer.another(at.span()));
         delivery.trace = Some(own);
         let name = format!("invoke_agent {}", self.name);
-        let span = Span::new(own, Kind::Internal, name, Time::now())
+        let span = Span::new(own, SpanKind::Internal, name, Time::now())
             .of(Some(at.span()))
             .with("gen_ai.operation.name", "invoke_agent")
             .with("gen_ai.agent.name", self.name.to_string())
@@ -61,13 +61,13 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
 #[derive(Debug)]
 pub(super) struct TracedModel {
     model: SharedModel,
-    tracer: Tracer,
+    tracer: SpanTracer,
     /// Where it is, where that is behind a network.
     server: Option<(String, u16)>,
 }
 
 impl TracedModel {
-    pub fn new(model: SharedModel, spec: &ModelSpec, tracer: &Tracer) -> Self {
+    pub fn new(model: SharedModel, spec: &ModelSpec, tracer: &SpanTracer) -> Self {
         let server = match &spec.provider {
             ProviderConfig::Remote { options, .. } => {
                 Some((options.endpoint.host().to_owned(), options.endpoint.port()))
@@ -105,7 +105,7 @@ impl TracedModel {
         let mut told = request.clone();
         told.origin.trace = Some(own);
         let name = format!("chat {}", self.model.route().model);
-        let span = Span::new(own, Kind::Client, name, Time::now()).of(Some(at.span()));
+        let span = Span::new(own, SpanKind::Client, name, Time::now()).of(Some(at.span()));
         let mut open = Open::new(&self.tracer, self.span(request, span));
         let answered = self.model.call(&told, on_chunk).await;
         match &answered {
@@ -151,7 +151,7 @@ fn provider(name: &str) -> String {
 fn of_end(span: Span, end: &StreamEnd) -> Span {
     let TokenUsage { tokens_in, tokens_out, cached, cache_written, estimated } = end.usage;
     let some = |tokens: u64| (tokens > 0).then_some(tokens);
-    let finish = Value::Texts(vec![Cow::Borrowed(finish(end.stop))]);
+    let finish = AttributeValue::Texts(vec![Cow::Borrowed(finish(end.stop))]);
     let model = end.model.as_deref().map(|name| {
         let visible = name.chars().filter(|c| !c.is_control());
         visible.take(limits::MODEL_NAME_CHARS_MAX).collect::<String>()
@@ -164,7 +164,7 @@ fn of_end(span: Span, end: &StreamEnd) -> Span {
         .with_some("gen_ai.usage.cache_creation.input_tokens", some(cache_written));
     span.attributes.push(("gen_ai.response.finish_reasons", finish));
     if estimated {
-        span.attributes.push(("organism.usage.estimated", Value::Flag(true)));
+        span.attributes.push(("organism.usage.estimated", AttributeValue::Flag(true)));
     }
     span
 }
@@ -181,12 +181,12 @@ const fn finish(stop: StopReason) -> &'static str {
 
 /// A span that ends in any case: whoever is dropped in the middle of it was cancelled.
 struct Open<'a> {
-    tracer: &'a Tracer,
+    tracer: &'a SpanTracer,
     span: Option<Span>,
 }
 
 impl<'a> Open<'a> {
-    fn new(tracer: &'a Tracer, span: Span) -> Self {
+    fn new(tracer: &'a SpanTracer, span: Span) -> Self {
         Self { tracer, span: Some(span) }
     }
 

@@ -11,10 +11,10 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::journal::sqlite::Reader;
-use crate::metrics::Page;
+use crate::metrics::MetricsPage;
 use crate::nats::{Client, State};
 use crate::pump::driver::{Counts, Unready, WaitsFor};
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 
 /// Numbers of one pump and of what it asks models.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl Watched {
         self.counts.under_way()
     }
 
-    fn write(&self, page: &mut Page) {
+    fn write(&self, page: &mut MetricsPage) {
         self.counts.write(page, Time::now());
         self.models.write(page);
     }
@@ -46,7 +46,7 @@ pub struct Watcher {
     name: Arc<str>,
     pumps: Pumps,
     /// Where spans are handed in, if anybody keeps them.
-    tracer: Tracer,
+    tracer: SpanTracer,
 }
 
 #[derive(Clone)]
@@ -92,16 +92,16 @@ pub struct Lack {
 }
 
 impl Watcher {
-    pub(super) fn of_one(name: &str, watched: Watched, tracer: &Tracer) -> Self {
+    pub(super) fn of_one(name: &str, watched: Watched, tracer: &SpanTracer) -> Self {
         Self { name: name.into(), pumps: Pumps::One(watched), tracer: tracer.clone() }
     }
 
-    pub(super) fn of_hosted(name: &str, hosted: Hosted, tracer: &Tracer) -> Self {
+    pub(super) fn of_hosted(name: &str, hosted: Hosted, tracer: &SpanTracer) -> Self {
         let pumps = Pumps::Elsewhere(Arc::new(hosted));
         Self { name: name.into(), pumps, tracer: tracer.clone() }
     }
 
-    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>, tracer: &Tracer) -> Self {
+    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>, tracer: &SpanTracer) -> Self {
         let (name, tracer) = (Arc::clone(name), tracer.clone());
         Self { name, pumps: Pumps::Several(table), tracer }
     }
@@ -132,7 +132,7 @@ impl Watcher {
 
     /// Everything that is counted, in Prometheus' text format.
     pub fn metrics(&self) -> String {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         let version = env!("CARGO_PKG_VERSION");
         page.gauges("organism_info", "Which organism this is, of which version.")
             .sample(&[("organism", &self.name), ("version", version)], 1);

@@ -24,7 +24,7 @@ use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::service::PumpService;
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 
 pub(super) struct Works {
     handle: Handle,
@@ -46,7 +46,7 @@ impl Works {
         core: Core,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, Native>,
-        tracer: &Tracer,
+        tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         // What a model is sent must be a function of what the journal holds.
@@ -168,7 +168,7 @@ fn hosts(
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
     models: &Arc<ModelCounts>,
-    tracer: &Tracer,
+    tracer: &SpanTracer,
     mark: &PumpMark,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();

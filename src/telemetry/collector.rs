@@ -10,7 +10,7 @@ use crate::model::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, Prov
 
 /// Who takes spans.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct SpanCollector {
     client: HttpClient,
     endpoint: ProviderEndpoint,
     headers: Vec<(String, String)>,
@@ -18,7 +18,7 @@ pub(super) struct Collector {
 
 /// What became of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ExportVerdict {
     /// Taken, but for so many spans.
     Taken { rejected: u64, why: String },
     /// The same request may be taken later.
@@ -36,7 +36,7 @@ const TIMEOUTS: HttpTimeouts = HttpTimeouts {
     total: limits::COLLECTOR_TIMEOUT,
 };
 
-impl Collector {
+impl SpanCollector {
     pub fn new(telemetry: &TelemetryConfig) -> Self {
         let headers = telemetry.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned()));
@@ -48,13 +48,13 @@ impl Collector {
         &self.endpoint
     }
 
-    pub async fn post(&self, body: String) -> Verdict {
+    pub async fn post(&self, body: String) -> ExportVerdict {
         let headers: Vec<(&str, String)> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let posted = self.client.post(&self.endpoint, "/v1/traces", &headers, body, TIMEOUTS);
         match posted.await {
             Ok(answer) => judged(answer).await,
-            Err(failed) => Verdict::Later { why: told(failed), after: None },
+            Err(failed) => ExportVerdict::Later { why: told(failed), after: None },
         }
     }
 }
@@ -71,16 +71,16 @@ fn told(failed: HttpError) -> String {
     }
 }
 
-async fn judged(mut answer: HttpResponse) -> Verdict {
+async fn judged(mut answer: HttpResponse) -> ExportVerdict {
     let after = answer.header("retry-after").and_then(|after| after.trim().parse().ok());
     let after = after.map(Duration::from_secs);
     match answer.status() {
         200..=299 => taken(&body(&mut answer).await),
-        413 => Verdict::TooLarge,
+        413 => ExportVerdict::TooLarge,
         status @ (408 | 429 | 502 | 503 | 504) => {
-            Verdict::Later { why: format!("it answers HTTP {status}"), after }
+            ExportVerdict::Later { why: format!("it answers HTTP {status}"), after }
         }
-        status => Verdict::Never { why: format!("it answers HTTP {status}") },
+        status => ExportVerdict::Never { why: format!("it answers HTTP {status}") },
     }
 }
 
@@ -99,16 +99,16 @@ async fn body(answer: &mut HttpResponse) -> Vec<u8> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Partly {
+struct PartialSuccess {
     #[serde(rename = "partialSuccess")]
-    partial_success: Success,
+    partial_success: SuccessCounts,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Success {
+struct SuccessCounts {
     #[serde(rename = "rejectedSpans")]
-    rejected_spans: Count,
+    rejected_spans: JsonCount,
     #[serde(rename = "errorMessage")]
     error_message: String,
 }
@@ -116,27 +116,27 @@ struct Success {
 /// A number, or one in a string.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Count {
+enum JsonCount {
     Number(u64),
     Text(String),
 }
 
-impl Default for Count {
+impl Default for JsonCount {
     fn default() -> Self {
         Self::Number(0)
     }
 }
 
-fn taken(body: &[u8]) -> Verdict {
-    let Success { rejected_spans, error_message } =
-        serde_json::from_slice::<Partly>(body).unwrap_or_default().partial_success;
+fn taken(body: &[u8]) -> ExportVerdict {
+    let SuccessCounts { rejected_spans, error_message } =
+        serde_json::from_slice::<PartialSuccess>(body).unwrap_or_default().partial_success;
     let rejected = match rejected_spans {
-        Count::Number(count) => count,
-        Count::Text(text) => text.parse().unwrap_or(0),
+        JsonCount::Number(count) => count,
+        JsonCount::Text(text) => text.parse().unwrap_or(0),
     };
     let visible = error_message.chars().filter(|c| !c.is_control());
     let why = visible.take(limits::ERROR_MESSAGE_CHARS_MAX).collect();
-    Verdict::Taken { rejected, why }
+    ExportVerdict::Taken { rejected, why }
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_a_collector_would_not_have_is_read_from_its_answer() {
         let of = |body: &str| match taken(body.as_bytes()) {
-            Verdict::Taken { rejected, why } => (rejected, why),
+            ExportVerdict::Taken { rejected, why } => (rejected, why),
             other => panic!("{other:?}"),
         };
         assert_eq!(of(""), (0, String::new()));

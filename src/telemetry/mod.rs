@@ -5,8 +5,8 @@
 //! are counted.
 
 mod collector;
+mod export_task;
 mod otlp;
-mod sending;
 
 use std::sync::Arc;
 
@@ -15,32 +15,32 @@ use tokio::task::JoinHandle;
 
 use crate::config::TelemetryConfig;
 use crate::limits;
-use crate::trace::Tracer;
-use collector::Collector;
-use sending::Sending;
+use crate::trace::SpanTracer;
+use collector::SpanCollector;
+use export_task::ExportTask;
 
 /// Exports what its tracer is handed, until it is stopped.
 #[derive(Debug)]
-pub struct Exporter {
-    tracer: Tracer,
+pub struct SpanExporter {
+    tracer: SpanTracer,
     stop: watch::Sender<bool>,
     sending: JoinHandle<()>,
 }
 
-impl Exporter {
+impl SpanExporter {
     /// `organism`: its name, told beside the service's. Connects to nobody before there is a span.
     pub fn start(telemetry: &TelemetryConfig, organism: &str) -> Self {
-        let (tracer, spans) = Tracer::new(telemetry.sample);
+        let (tracer, spans) = SpanTracer::new(telemetry.sample);
         let (stop, stopped) = watch::channel(false);
         let counts = tracer.counts().map(Arc::clone).unwrap_or_default();
-        let resource = otlp::Resource::new(&telemetry.service, organism);
-        let collector = Collector::new(telemetry);
-        let sending = Sending::new(collector, resource, spans, counts);
+        let resource = otlp::OtlpResource::new(&telemetry.service, organism);
+        let collector = SpanCollector::new(telemetry);
+        let sending = ExportTask::new(collector, resource, spans, counts);
         Self { tracer, stop, sending: tokio::spawn(sending.run(stopped)) }
     }
 
     /// Where spans are handed in.
-    pub fn tracer(&self) -> &Tracer {
+    pub fn tracer(&self) -> &SpanTracer {
         &self.tracer
     }
 

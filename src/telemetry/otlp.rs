@@ -7,18 +7,18 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use crate::clock::Time;
-use crate::trace::{Kind, Span, Value};
+use crate::trace::{AttributeValue, Span, SpanKind};
 
 /// The version of the semantic conventions whose names the attributes have.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
 /// Whose spans they are.
 #[derive(Debug)]
-pub(super) struct Resource(Json);
+pub(super) struct OtlpResource(Json);
 
-impl Resource {
+impl OtlpResource {
     pub fn new(service: &str, organism: &str) -> Self {
-        let text = |name, text: &str| attribute(name, &Value::from(text.to_owned()));
+        let text = |name, text: &str| attribute(name, &AttributeValue::from(text.to_owned()));
         Self(json!([
             text("service.name", service),
             text("service.version", env!("CARGO_PKG_VERSION")),
@@ -29,8 +29,8 @@ impl Resource {
 }
 
 /// One request to a collector.
-pub(super) fn request(resource: &Resource, spans: &[Span]) -> String {
-    let spans: Vec<_> = spans.iter().map(Written::of).collect();
+pub(super) fn request(resource: &OtlpResource, spans: &[Span]) -> String {
+    let spans: Vec<_> = spans.iter().map(OtlpSpan::of).collect();
     let scope = json!({ "name": "organism", "version": env!("CARGO_PKG_VERSION") });
     json!({
         "resourceSpans": [{
@@ -43,7 +43,7 @@ pub(super) fn request(resource: &Resource, spans: &[Span]) -> String {
 }
 
 #[derive(Serialize)]
-struct Written<'s> {
+struct OtlpSpan<'s> {
     #[serde(rename = "traceId")]
     trace_id: String,
     #[serde(rename = "spanId")]
@@ -67,12 +67,14 @@ struct Written<'s> {
     status: Option<Json>,
 }
 
-impl<'s> Written<'s> {
+impl<'s> OtlpSpan<'s> {
     fn of(span: &'s Span) -> Self {
         let mut attributes: Vec<Json> =
             span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
         let error = span.error.as_ref();
-        attributes.extend(error.map(|error| attribute("error.type", &Value::Text(error.clone()))));
+        attributes.extend(
+            error.map(|error| attribute("error.type", &AttributeValue::Text(error.clone()))),
+        );
         Self {
             trace_id: span.at.trace_id(),
             span_id: span.at.span().to_string(),
@@ -89,12 +91,12 @@ impl<'s> Written<'s> {
     }
 }
 
-fn kind(kind: Kind) -> u8 {
+fn kind(kind: SpanKind) -> u8 {
     match kind {
-        Kind::Internal => 1,
-        Kind::Client => 3,
-        Kind::Producer => 4,
-        Kind::Consumer => 5,
+        SpanKind::Internal => 1,
+        SpanKind::Client => 3,
+        SpanKind::Producer => 4,
+        SpanKind::Consumer => 5,
     }
 }
 
@@ -102,13 +104,13 @@ fn nanoseconds(time: Time) -> String {
     time.0.max(0).saturating_mul(1_000).to_string()
 }
 
-fn attribute(name: &str, value: &Value) -> Json {
+fn attribute(name: &str, value: &AttributeValue) -> Json {
     let text = |text: &Cow<'static, str>| json!({ "stringValue": text });
     let value = match value {
-        Value::Text(own) => text(own),
-        Value::Number(number) => json!({ "intValue": number.to_string() }),
-        Value::Flag(flag) => json!({ "boolValue": flag }),
-        Value::Texts(texts) => {
+        AttributeValue::Text(own) => text(own),
+        AttributeValue::Number(number) => json!({ "intValue": number.to_string() }),
+        AttributeValue::Flag(flag) => json!({ "boolValue": flag }),
+        AttributeValue::Texts(texts) => {
             json!({ "arrayValue": { "values": texts.iter().map(text).collect::<Vec<_>>() } })
         }
     };

@@ -13,10 +13,10 @@ use crate::metrics::Counter;
 
 /// Takes spans from any thread. Cheap to clone. Switched off, which is the default, it is nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Tracer(Option<Arc<Shared>>);
+pub struct SpanTracer(Option<Arc<TracerShared>>);
 
 #[derive(Debug)]
-struct Shared {
+struct TracerShared {
     queue: mpsc::Sender<Span>,
     counts: Arc<SpanCounts>,
     /// Of the traces begun here, those whose id ends with less than this are not kept.
@@ -35,21 +35,21 @@ pub struct SpanCounts {
 }
 
 /// Where spans come out.
-pub type Spans = mpsc::Receiver<Span>;
+pub type SpanReceiver = mpsc::Receiver<Span>;
 
 /// Last bits of a trace's id that are drawn by chance, whoever drew them: those before them may count
 /// what was made within the same millisecond.
 const CHANCE_BITS: u32 = 32;
 
-impl Tracer {
+impl SpanTracer {
     /// `sample`: which share of the traces that begin here are kept, from 0 to 1.
-    pub fn new(sample: f64) -> (Self, Spans) {
+    pub fn new(sample: f64) -> (Self, SpanReceiver) {
         let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
         let all = (1u64 << CHANCE_BITS) as f64;
         // A cast of a float saturates.
         let from = ((1.0 - sample) * all) as u64;
         let (counts, serial) = (Arc::default(), AtomicU64::new(0));
-        (Self(Some(Arc::new(Shared { queue, counts, from, serial }))), spans)
+        (Self(Some(Arc::new(TracerShared { queue, counts, from, serial }))), spans)
     }
 
     pub fn counts(&self) -> Option<&Arc<SpanCounts>> {
@@ -94,29 +94,29 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::ids::{CallId, MessageId};
-    use crate::trace::Kind;
+    use crate::trace::SpanKind;
 
-    fn begun(tracer: &Tracer, id: Uuid) -> Option<TraceParent> {
+    fn begun(tracer: &SpanTracer, id: Uuid) -> Option<TraceParent> {
         tracer.begin(id, SpanId::of_call(CallId(MessageId(id))))
     }
 
     #[test]
     fn the_share_of_traces_that_was_asked_for_is_kept() {
         for (sample, least, most) in [(0.0, 0, 0), (0.25, 200, 300), (1.0, 1000, 1000)] {
-            let (tracer, _spans) = Tracer::new(sample);
+            let (tracer, _spans) = SpanTracer::new(sample);
             let ids = (0..1000).map(|_| Uuid::now_v7());
             let kept = ids.filter(|id| begun(&tracer, *id).unwrap().is_sampled()).count();
             assert!((least..=most).contains(&kept), "{sample}: {kept}");
         }
-        assert_eq!(begun(&Tracer::default(), Uuid::now_v7()), None);
+        assert_eq!(begun(&SpanTracer::default(), Uuid::now_v7()), None);
     }
 
     #[test]
     fn what_does_not_fit_the_queue_is_dropped_and_counted_and_nobody_waits() {
-        let (tracer, mut spans) = Tracer::new(1.0);
+        let (tracer, mut spans) = SpanTracer::new(1.0);
         let at = begun(&tracer, Uuid::now_v7()).unwrap();
         for _ in 0..limits::SPANS_QUEUED_MAX + 7 {
-            tracer.hand_in(Span::new(at, Kind::Internal, String::new(), Time(0)));
+            tracer.hand_in(Span::new(at, SpanKind::Internal, String::new(), Time(0)));
         }
         let counts = tracer.counts().unwrap();
         assert_eq!(counts.dropped.get(), 7);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn spans_within_one_differ_from_it_and_from_each_other() {
-        let (tracer, _spans) = Tracer::new(1.0);
+        let (tracer, _spans) = SpanTracer::new(1.0);
         let one = begun(&tracer, Uuid::now_v7()).unwrap().span();
         let all = [one, tracer.another(one), tracer.another(one), one.within(0)];
         assert_eq!(std::collections::HashSet::from(all).len(), all.len());

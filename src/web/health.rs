@@ -5,21 +5,21 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::Asked;
-use crate::metrics::Page;
+use super::HealthSource;
+use crate::metrics::MetricsPage;
 use crate::organism::Lack;
 
 #[derive(Serialize)]
-struct Told {
+struct HealthResponse {
     #[serde(rename = "ok")]
     ok: bool,
     /// What is missing.
     #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
-    not_ready: Vec<Reason>,
+    not_ready: Vec<HealthReason>,
 }
 
 #[derive(Serialize)]
-struct Reason {
+struct HealthReason {
     #[serde(rename = "what")]
     what: &'static str,
     #[serde(rename = "why")]
@@ -30,7 +30,7 @@ struct Reason {
 
 /// The process lives, and it pumps something or may yet. One that waits for a disk lives: starting
 /// it again would not help.
-pub(super) async fn alive(State(asked): State<Asked>) -> Response {
+pub(super) async fn alive(State(asked): State<HealthSource>) -> Response {
     let ended = asked.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log says why".to_owned();
     let dead = ended.then(|| Lack { what: "pump", why: why(), partition: None });
@@ -38,7 +38,7 @@ pub(super) async fn alive(State(asked): State<Asked>) -> Response {
 }
 
 /// It takes payloads in and does something about them.
-pub(super) async fn ready(State(asked): State<Asked>) -> Response {
+pub(super) async fn ready(State(asked): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     told(match asked.get() {
         Some(watcher) => watcher.lacks(),
@@ -46,16 +46,16 @@ pub(super) async fn ready(State(asked): State<Asked>) -> Response {
     })
 }
 
-pub(super) async fn metrics(State(asked): State<Asked>) -> Response {
+pub(super) async fn metrics(State(asked): State<HealthSource>) -> Response {
     let page = asked.get().map(|watcher| watcher.metrics()).unwrap_or_default();
-    ([(header::CONTENT_TYPE, Page::CONTENT_TYPE)], page).into_response()
+    ([(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)], page).into_response()
 }
 
 fn told(lacks: Vec<Lack>) -> Response {
     let ok = lacks.is_empty();
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let reason = |Lack { what, why, partition }| Reason { what, why, partition };
-    let told = Told { ok, not_ready: lacks.into_iter().map(reason).collect() };
+    let reason = |Lack { what, why, partition }| HealthReason { what, why, partition };
+    let told = HealthResponse { ok, not_ready: lacks.into_iter().map(reason).collect() };
     // Plain data: it is always JSON.
     let body = serde_json::to_string(&told).unwrap_or_default() + "\n";
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];

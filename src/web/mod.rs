@@ -25,16 +25,16 @@ use crate::journal;
 use crate::organism::{Error, Watcher};
 
 /// Who is asked; nobody while the organism starts.
-type Asked = Arc<OnceLock<Watcher>>;
+type HealthSource = Arc<OnceLock<Watcher>>;
 
 /// A server that answers until it is dropped.
-pub struct Server {
+pub struct WebServer {
     address: SocketAddr,
-    asked: Asked,
+    asked: HealthSource,
     serving: JoinHandle<()>,
 }
 
-impl Server {
+impl WebServer {
     /// Listens where the config says; `None` where it does not. It answers at once, and is not
     /// ready before it was told whom to ask.
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
@@ -50,11 +50,11 @@ impl Server {
         }
     }
 
-    /// As [`Server::open`], on an address of this machine.
+    /// As [`WebServer::open`], on an address of this machine.
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);
-        let asked = Asked::default();
+        let asked = HealthSource::default();
         let serving = tokio::spawn(connections::serve(listener, router(Arc::clone(&asked))));
         Ok(Self { address, asked, serving })
     }
@@ -70,13 +70,13 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for WebServer {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-fn router(asked: Asked) -> Router {
+fn router(asked: HealthSource) -> Router {
     Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))

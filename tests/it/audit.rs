@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use expect_test::expect;
-use organism::audit::{self, Format, OutsideState};
+use organism::audit::{self, ExportFormat, OutsideVerdict};
 use organism::envelope::{Disposition, Kind};
 use organism::ids::{Attempt, CallId, MessageId};
 use organism::journal::sqlite::DATABASE;
@@ -37,7 +37,7 @@ fn researched() -> Place {
     Place::with(&mut research(&mut Script::default(), ROOT))
 }
 
-fn verify(place: &Place) -> audit::Report {
+fn verify(place: &Place) -> audit::ProofReport {
     audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {}).unwrap()
 }
 
@@ -49,9 +49,9 @@ fn a_sound_journal_is_proved_with_its_counts() {
     assert_eq!((report.records, report.trees, report.threads), (7, 1, 2));
     let tally = report.messages;
     assert_eq!((tally.accepted, tally.settled, tally.refused), (10, 10, 1));
-    assert_eq!((report.checkpoints, report.outside), (1, OutsideState::StateAgrees));
+    assert_eq!((report.checkpoints, report.outside), (1, OutsideVerdict::StateAgrees));
     let alone = audit::verify(&place.data(), None, &mut |_, _| {}).unwrap();
-    assert_eq!((alone.broken, alone.outside), (None, OutsideState::NotCompared));
+    assert_eq!((alone.broken, alone.outside), (None, OutsideVerdict::NotCompared));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn an_export_is_one_well_formed_document_or_a_line_per_message() {
     let place = researched();
     let reader = place.reader();
     let mut out = Vec::new();
-    audit::export(std::slice::from_ref(&reader), None, Format::Xml, &mut out).unwrap();
+    audit::export(std::slice::from_ref(&reader), None, ExportFormat::Xml, &mut out).unwrap();
     let xml = String::from_utf8(out).unwrap();
     let document = libxml::parser::Parser::default().parse_string(&xml).unwrap();
     let root = document.get_root_element().unwrap();

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::audit::{BusyRefusals, Item, Refused, Said, SignedBy, Status, Story, What};
+use crate::audit::{
+    BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPhase, ThreadTimeline, TimelineEntry,
+    TimelineEvent,
+};
 use crate::clock::Time;
 use crate::envelope::{Disposition, Failure, Kind, Spending};
 use crate::system;
@@ -17,7 +20,7 @@ const LINES_MAX: usize = 8;
 const INDENTED_MAX: usize = 8;
 
 /// The whole story, subthreads beneath where they were spawned.
-pub fn story(paper: &Paper, story: &Story) -> String {
+pub fn story(paper: &Paper, story: &ThreadTimeline) -> String {
     let mut page = Page::new(paper, "+99.999s ".len(), story.opened);
     page.title(story);
     page.items(story);
@@ -25,14 +28,14 @@ pub fn story(paper: &Paper, story: &Story) -> String {
 }
 
 /// One message by itself, as `tail` and `search` show it.
-pub fn said(paper: &Paper, said: &Said) -> String {
+pub fn said(paper: &Paper, said: &MessageView) -> String {
     let mut page = Page::new(paper, "10:00:00".len(), said.at);
     page.message(said, &clock(&said.time), Some(said.thread.as_str()));
     page.text
 }
 
 /// One refusal by itself.
-pub fn refused(paper: &Paper, refused: &Refused) -> String {
+pub fn refused(paper: &Paper, refused: &RefusalView) -> String {
     let mut page = Page::new(paper, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
     page.text
@@ -80,8 +83,9 @@ impl<'p> Page<'p> {
         self.text.push('\n');
     }
 
-    fn title(&mut self, story: &Story) {
-        let messages = story.items.iter().filter(|item| matches!(item.what, What::Message(_)));
+    fn title(&mut self, story: &ThreadTimeline) {
+        let messages =
+            story.items.iter().filter(|item| matches!(item.what, TimelineEvent::Message(_)));
         let rest = format!(
             "{}  {}",
             duration(story.updated.since(story.opened)),
@@ -94,26 +98,26 @@ impl<'p> Page<'p> {
         self.line(&line);
     }
 
-    fn items(&mut self, story: &Story) {
+    fn items(&mut self, story: &ThreadTimeline) {
         for item in &story.items {
             self.item(item);
         }
     }
 
-    fn item(&mut self, item: &Item) {
+    fn item(&mut self, item: &TimelineEntry) {
         let time = offset(item.at.since(self.began));
         match &item.what {
-            What::Message(said) => self.message(said, &time, None),
-            What::Refused(refused) => self.refused(refused, &time),
-            What::Busy(busy) => self.busy(busy, &time),
-            What::Findings { by, findings } => {
+            TimelineEvent::Message(said) => self.message(said, &time, None),
+            TimelineEvent::Refused(refused) => self.refused(refused, &time),
+            TimelineEvent::Busy(busy) => self.busy(busy, &time),
+            TimelineEvent::Findings { by, findings } => {
                 let head = format!("{by}  {}", count(findings.len() as u64, "finding"));
                 self.head(&time, &self.paper.yellow(&head));
                 for finding in findings {
                     self.body(&finding.to_string(), |paper, line| paper.yellow(line));
                 }
             }
-            What::AttemptFailed { listener, attempt, failure } => {
+            TimelineEvent::AttemptFailed { listener, attempt, failure } => {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 self.head(&time, &self.paper.red(&format!("{who}  attempt {attempt} failed")));
                 self.body(&failure.to_string(), |paper, line| paper.red(line));
@@ -121,19 +125,19 @@ impl<'p> Page<'p> {
                     self.body(&line, |paper, line| paper.red(line));
                 }
             }
-            What::Charged { listener, attempt, spending } => {
+            TimelineEvent::Charged { listener, attempt, spending } => {
                 let head = format!("{listener}  model call of attempt {attempt}");
                 self.head(&time, &self.paper.yellow(&head));
                 let text = lost(spending);
                 self.body(&text, |paper, line| paper.yellow(line));
             }
             // The message that says so comes with it.
-            What::TimerEnded { how: TimerEnd::Fired, .. } => {}
-            What::TimerEnded { timer, how } => {
+            TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => {}
+            TimelineEvent::TimerEnded { timer, how } => {
                 let how = format!("{how:?}").to_lowercase();
                 self.head(&time, &self.paper.dim(&format!("timer {how}  {timer}")));
             }
-            What::Decision { verb, by, origin, signed } => {
+            TimelineEvent::Decision { verb, by, origin, signed } => {
                 let login = origin.who.login.as_deref().unwrap_or("unknown");
                 let uid = origin.who.uid.map_or_else(String::new, |uid| format!(", uid {uid}"));
                 let host =
@@ -145,11 +149,11 @@ impl<'p> Page<'p> {
                 }
                 self.body(&origin.note, |_, line| line.to_owned());
             }
-            What::Cancelled { by, reason } => {
+            TimelineEvent::Cancelled { by, reason } => {
                 self.head(&time, &self.paper.red(&format!("cancelled by {by}")));
                 self.body(reason, |_, line| line.to_owned());
             }
-            What::Subthread(story) => self.subthread(story),
+            TimelineEvent::Subthread(story) => self.subthread(story),
         }
     }
 
@@ -165,14 +169,14 @@ impl<'p> Page<'p> {
         }
     }
 
-    fn subthread(&mut self, story: &Story) {
+    fn subthread(&mut self, story: &ThreadTimeline) {
         self.depth += 1;
         self.title(story);
         self.items(story);
         self.depth -= 1;
     }
 
-    fn message(&mut self, said: &Said, time: &str, thread: Option<&str>) {
+    fn message(&mut self, said: &MessageView, time: &str, thread: Option<&str>) {
         let paper = self.paper;
         let (from, to, name) = (said.from.as_str(), said.to.as_str(), &*said.name.local);
         let mut head = match said.kind {
@@ -203,7 +207,7 @@ impl<'p> Page<'p> {
         self.payload(said);
     }
 
-    fn payload(&mut self, said: &Said) {
+    fn payload(&mut self, said: &MessageView) {
         let limit = if self.paper.full { usize::MAX } else { LINES_MAX };
         let paint = |paper: &Paper, line: &str| match said.kind {
             Kind::Note => paper.dim(line),
@@ -231,7 +235,7 @@ impl<'p> Page<'p> {
         }
     }
 
-    fn refused(&mut self, refused: &Refused, time: &str) {
+    fn refused(&mut self, refused: &RefusalView, time: &str) {
         let head = format!("{}  refused: {}", refused.sender, refused.rule);
         self.head(time, &self.paper.red(&head));
         let place = refused.place.as_ref().map_or_else(String::new, |place| format!(" at {place}"));
@@ -297,16 +301,16 @@ fn offset(since: Duration) -> String {
     }
 }
 
-fn is_core(said: &Said) -> bool {
+fn is_core(said: &MessageView) -> bool {
     &*said.name.namespace == system::NAMESPACE
 }
 
-fn core_gist(said: &Said) -> Option<String> {
+fn core_gist(said: &MessageView) -> Option<String> {
     words::gist(&said.name.local, said.payload.as_deref().filter(|_| is_core(said))?)
 }
 
 /// How a message ended, where that is not the ordinary.
-fn unusual(said: &Said, unknown: bool) -> Option<&'static str> {
+fn unusual(said: &MessageView, unknown: bool) -> Option<&'static str> {
     match said.disposition {
         Some(Disposition::Handled | Disposition::Recorded) => None,
         Some(other) => Some(other.as_str()),
@@ -315,12 +319,12 @@ fn unusual(said: &Said, unknown: bool) -> Option<&'static str> {
     }
 }
 
-pub fn status(paper: &Paper, status: Status) -> String {
+pub fn status(paper: &Paper, status: ThreadPhase) -> String {
     let text = status.as_str();
     match status {
-        Status::Completed => paper.green(text),
-        Status::Failed | Status::Cancelled => paper.red(text),
-        Status::Running | Status::Draining => paper.cyan(text),
-        Status::Idle => paper.dim(text),
+        ThreadPhase::Completed => paper.green(text),
+        ThreadPhase::Failed | ThreadPhase::Cancelled => paper.red(text),
+        ThreadPhase::Running | ThreadPhase::Draining => paper.cyan(text),
+        ThreadPhase::Idle => paper.dim(text),
     }
 }

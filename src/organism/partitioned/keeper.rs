@@ -20,7 +20,7 @@ use crate::mutant::mutant;
 use crate::organism::works::Works;
 use crate::organism::{Error, core};
 use crate::pump::core::Core;
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 
 pub(super) struct Keeper {
     /// Of this partition.
@@ -31,7 +31,7 @@ pub(super) struct Keeper {
     hand_over: mpsc::Receiver<Heir>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
-    tracer: Tracer,
+    tracer: SpanTracer,
 }
 
 /// Why a pump that runs is to run no longer.
@@ -50,7 +50,7 @@ impl Keeper {
         table: Arc<Table>,
         hand_over: mpsc::Receiver<Heir>,
         stop: watch::Receiver<Option<String>>,
-        tracer: Tracer,
+        tracer: SpanTracer,
     ) -> Self {
         Self { config, partition, table, hand_over, stop, tracer }
     }

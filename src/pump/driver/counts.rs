@@ -8,7 +8,9 @@ use crate::contract::{Contracts, Role};
 use crate::envelope::{Disposition, Failure, Kind, Rule};
 use crate::ids::ListenerName;
 use crate::journal::Error;
-use crate::metrics::{Counter, Each, Family, GROUPS, Gauge, Histogram, Page, Unit};
+use crate::metrics::{
+    Counter, GROUPS, Gauge, Histogram, LabelledCounters, MetricFamily, MetricUnit, MetricsPage,
+};
 use crate::system::ErrorCode;
 use crate::thread::{Closing, Map};
 
@@ -17,12 +19,12 @@ use crate::thread::{Closing, Map};
 pub struct Counts {
     life: Life,
     pub(super) records: Counter,
-    pub(super) messages: Each<{ KINDS.len() }>,
-    pub(super) dispositions: Each<{ DISPOSITIONS.len() }>,
-    pub(super) refusals: Each<{ Rule::ALL.len() }>,
-    pub(super) errors: Each<{ ErrorCode::ALL.len() }>,
+    pub(super) messages: LabelledCounters<{ KINDS.len() }>,
+    pub(super) dispositions: LabelledCounters<{ DISPOSITIONS.len() }>,
+    pub(super) refusals: LabelledCounters<{ Rule::ALL.len() }>,
+    pub(super) errors: LabelledCounters<{ ErrorCode::ALL.len() }>,
     pub(super) opened: Counter,
-    pub(super) closed: Each<{ CLOSINGS.len() }>,
+    pub(super) closed: LabelledCounters<{ CLOSINGS.len() }>,
     pub(super) open: Gauge,
     pub(super) in_flight: Gauge,
     pub(super) position: Gauge,
@@ -41,8 +43,8 @@ pub struct Counts {
 /// What is counted of one listener.
 #[derive(Debug)]
 pub(super) struct OfListener {
-    pub ended: Each<{ ENDINGS.len() }>,
-    pub failures: Each<{ FAILURES.len() }>,
+    pub ended: LabelledCounters<{ ENDINGS.len() }>,
+    pub failures: LabelledCounters<{ FAILURES.len() }>,
     pub took: Histogram,
     pub under_way: Gauge,
     pub backlog: Gauge,
@@ -52,8 +54,8 @@ pub(super) struct OfListener {
 impl OfListener {
     fn new() -> Self {
         Self {
-            ended: Each::default(),
-            failures: Each::default(),
+            ended: LabelledCounters::default(),
+            failures: LabelledCounters::default(),
             took: Histogram::of_time(),
             under_way: Gauge::default(),
             backlog: Gauge::default(),
@@ -130,12 +132,12 @@ impl Counts {
         Self {
             life: Life::default(),
             records: Counter::default(),
-            messages: Each::default(),
-            dispositions: Each::default(),
-            refusals: Each::default(),
-            errors: Each::default(),
+            messages: LabelledCounters::default(),
+            dispositions: LabelledCounters::default(),
+            refusals: LabelledCounters::default(),
+            errors: LabelledCounters::default(),
             opened: Counter::default(),
-            closed: Each::default(),
+            closed: LabelledCounters::default(),
             open: Gauge::default(),
             in_flight: Gauge::default(),
             position: Gauge::default(),
@@ -215,13 +217,13 @@ impl Counts {
     }
 
     /// Appends everything to `page`.
-    pub fn write(&self, page: &mut Page, now: Time) {
+    pub fn write(&self, page: &mut MetricsPage, now: Time) {
         self.write_record(page);
         self.write_journal(page, now);
         self.write_listeners(page);
     }
 
-    fn write_record(&self, page: &mut Page) {
+    fn write_record(&self, page: &mut MetricsPage) {
         page.counters("organism_records_total", "Records made durable, a step each.")
             .counter(&[], &self.records);
         let kinds = KINDS.iter().map(|kind| kind.as_str());
@@ -266,7 +268,7 @@ impl Counts {
             .sample(&[], self.in_flight.get());
     }
 
-    fn write_journal(&self, page: &mut Page, now: Time) {
+    fn write_journal(&self, page: &mut MetricsPage, now: Time) {
         page.gauges("organism_journal_position", "The last record's place in the journal.")
             .sample(&[], self.position.get());
         page.gauges("organism_epoch", "This pump's: every start has a higher one.")
@@ -293,17 +295,17 @@ impl Counts {
         page.gauges("organism_pump_running", "0 once the pump has ended.")
             .sample(&[], u64::from(!self.has_ended()));
         page.histograms("organism_step_seconds", "Deciding what one group of events leads to.")
-            .histogram(&[], &self.step, Unit::Seconds);
+            .histogram(&[], &self.step, MetricUnit::Seconds);
         page.histograms("organism_commit_seconds", "Making one group of records durable.")
-            .histogram(&[], &self.commit, Unit::Seconds);
+            .histogram(&[], &self.commit, MetricUnit::Seconds);
         page.histograms("organism_commit_records", "Records made durable together.").histogram(
             &[],
             &self.group,
-            Unit::One,
+            MetricUnit::One,
         );
     }
 
-    fn write_listeners(&self, page: &mut Page) {
+    fn write_listeners(&self, page: &mut MetricsPage) {
         let mut family = page.counters(
             "organism_deliveries_total",
             "Deliveries that ended, by listener and outcome.",
@@ -325,7 +327,7 @@ impl Counts {
         let mut family =
             page.histograms("organism_delivery_seconds", "From hand-over to the end of it.");
         for (name, own) in &self.listeners {
-            family.histogram(&[("listener", name.as_str())], &own.took, Unit::Seconds);
+            family.histogram(&[("listener", name.as_str())], &own.took, MetricUnit::Seconds);
         }
         let mut gauge = |name, help, of: fn(&OfListener) -> u64| {
             let mut family = page.gauges(name, help);
@@ -347,10 +349,10 @@ impl Counts {
 
 /// A sample for each of a closed list.
 fn each<'w, const N: usize>(
-    mut family: Family<'_>,
+    mut family: MetricFamily<'_>,
     label: &'static str,
     words: impl Iterator<Item = &'w str>,
-    counters: &Each<N>,
+    counters: &LabelledCounters<N>,
 ) {
     for (word, counter) in words.zip(counters.all()) {
         family.counter(&[(label, word)], counter);

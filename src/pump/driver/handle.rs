@@ -23,7 +23,7 @@ use crate::pump::core::{
 };
 use crate::pump::gate::Gate;
 use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
-use crate::trace::{SpanId, TraceParent, Tracer};
+use crate::trace::{SpanId, SpanTracer, TraceParent};
 
 /// The completion of a call that a client opened: how it ended, and its result.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ pub struct Handle {
     intake: Intake,
     inbox: InboxBound,
     busy: BusyCounter,
-    tracer: Tracer,
+    tracer: SpanTracer,
 }
 
 /// Why a submission came to nothing.
@@ -138,7 +138,7 @@ impl Handle {
     pub(super) fn new(outbox: Sender<Letter>, gate: Gate, busy: BusyCounter) -> Self {
         let intake = Intake::default();
         let inbox = InboxBound::default();
-        Self { outbox, gate, intake, inbox, busy, tracer: Tracer::default() }
+        Self { outbox, gate, intake, inbox, busy, tracer: SpanTracer::default() }
     }
 
     /// Counts a submission that an entry point refuses as `busy`.
@@ -157,7 +157,7 @@ impl Handle {
         self.inbox.place().await.ok_or(PumpStopped)
     }
 
-    pub(super) fn trace(&mut self, tracer: Tracer) {
+    pub(super) fn trace(&mut self, tracer: SpanTracer) {
         self.tracer = tracer;
     }
 

@@ -13,7 +13,7 @@ use crate::journal::Journal;
 use crate::pump::core::{Core, Effect};
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input, Map, Record, State};
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 
 pub(super) struct Meter {
     counts: Arc<Counts>,
@@ -33,7 +33,7 @@ impl Meter {
     }
 
     /// From here on there are spans, if this tracer takes any.
-    pub fn trace(&mut self, tracer: &Tracer, contracts: &Arc<Contracts>, state: &State) {
+    pub fn trace(&mut self, tracer: &SpanTracer, contracts: &Arc<Contracts>, state: &State) {
         self.spans = tracer
             .is_on()
             .then(|| Box::new(Spans::new(tracer.clone(), Arc::clone(contracts), state)));

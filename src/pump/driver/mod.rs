@@ -45,7 +45,7 @@ use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::thread::Map;
-use crate::trace::Tracer;
+use crate::trace::SpanTracer;
 use alarms::Alarms;
 use arrivals::Arrivals;
 use busy::BusyCounter;
@@ -153,7 +153,7 @@ impl Pump {
 
     /// Hands its spans to this tracer.
     #[must_use]
-    pub fn traced(mut self, tracer: Tracer) -> Self {
+    pub fn traced(mut self, tracer: SpanTracer) -> Self {
         self.meter.trace(&tracer, &self.gate.contracts, self.core.state());
         self.handle.trace(tracer);
         self

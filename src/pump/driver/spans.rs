@@ -17,10 +17,10 @@ use crate::mutant::mutant;
 use crate::pump::core::Effect;
 use crate::system::ErrorCode;
 use crate::thread::{Call, Closing, Fact, Input, Map, Opener, Opening, Record, State};
-use crate::trace::{Kind, Span, SpanId, TraceParent, Tracer, Value};
+use crate::trace::{AttributeValue, Span, SpanId, SpanKind, SpanTracer, TraceParent};
 
 pub(super) struct Spans {
-    tracer: Tracer,
+    tracer: SpanTracer,
     contracts: Arc<Contracts>,
     /// Open calls of traces that are kept.
     calls: Map<CallId, Span>,
@@ -31,7 +31,7 @@ pub(super) struct Spans {
 
 impl Spans {
     /// Goes on with what was open when the last pump ended.
-    pub fn new(tracer: Tracer, contracts: Arc<Contracts>, state: &State) -> Self {
+    pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let (calls, under_way) = (Map::default(), Map::default());
         let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
         let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.calls.values()).collect();
@@ -109,8 +109,8 @@ impl Spans {
         let parent = caller.map_or(given.span(), |caller| caller.at.span());
         let by_agent = self.is_agent(opening.opener.name()) && !self.is_agent(&message.to);
         let (kind, name) = match by_agent {
-            true => (Kind::Internal, format!("execute_tool {}", message.name.local)),
-            false => (Kind::Producer, format!("send {}", message.to)),
+            true => (SpanKind::Internal, format!("execute_tool {}", message.name.local)),
+            false => (SpanKind::Producer, format!("send {}", message.to)),
         };
         let span = Span::new(given.at(own), kind, name, message.time);
         // The first span of a trace that began here is part of nothing.
@@ -157,7 +157,7 @@ impl Spans {
             .map(|call| call.at.span())
             .or_else(|| state.tree(&delivery.thread)?.trace.as_deref().map(TraceParent::span));
         let Delivery { listener, messages, fresh, thread, attempt, .. } = delivery;
-        let span = Span::new(at, Kind::Consumer, format!("process {listener}"), Time::now());
+        let span = Span::new(at, SpanKind::Consumer, format!("process {listener}"), Time::now());
         let span = messaging(span.of(parent), "process", listener);
         let span = match (fresh, messages.last()) {
             (1, Some(message)) => span.with("messaging.message.id", message.id.to_string()),
@@ -193,7 +193,7 @@ impl Drop for Spans {
 /// A submission that came to nothing: what its client can see of it, in the trace that it belongs
 /// to or would have begun.
 pub(super) fn turned_away(
-    tracer: &Tracer,
+    tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),
     client: &ListenerName,
     id: CallId,
@@ -201,7 +201,7 @@ pub(super) fn turned_away(
 ) {
     let Some(at) = given.or(begun).filter(|trace| tracer.keeps(trace)) else { return };
     let span =
-        Span::new(at.at(SpanId::of_call(id)), Kind::Producer, "send".to_owned(), Time::now());
+        Span::new(at.at(SpanId::of_call(id)), SpanKind::Producer, "send".to_owned(), Time::now());
     let mut span = span
         .of(given.map(|given| given.span()))
         .with("messaging.system", "organism")
@@ -230,6 +230,6 @@ fn told(call: CallId, record: &Record) -> Option<&'static str> {
     ErrorCode::ALL.get(code).map(|code| code.code())
 }
 
-fn count(count: usize) -> Value {
-    Value::Number(u64::try_from(count).unwrap_or(u64::MAX))
+fn count(count: usize) -> AttributeValue {
+    AttributeValue::Number(u64::try_from(count).unwrap_or(u64::MAX))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use organism::audit::{Ledger, Tally};
+use organism::audit::{MessageLedger, ThreadCounts};
 use organism::envelope::{Kind, Message};
 use organism::ids::{CallId, MessageId, ThreadId};
 use organism::system::{self, NOTES, Primitive};
@@ -12,8 +12,8 @@ use crate::organism::kill::Tail;
 use crate::organism::{House, until};
 
 /// What is broken, and the counts the ledger came to.
-pub fn defects(records: &[Record]) -> (Vec<String>, Tally) {
-    let (mut wrong, mut ledger) = (Vec::new(), Ledger::default());
+pub fn defects(records: &[Record]) -> (Vec<String>, ThreadCounts) {
+    let (mut wrong, mut ledger) = (Vec::new(), MessageLedger::default());
     for record in records {
         wrong.extend(ledger.take(record).err());
     }
@@ -29,7 +29,7 @@ pub fn defects(records: &[Record]) -> (Vec<String>, Tally) {
 
 /// Everything is settled and every promise is kept.
 #[track_caller]
-pub fn assert_kept(records: &[Record]) -> Tally {
+pub fn assert_kept(records: &[Record]) -> ThreadCounts {
     let (wrong, total) = defects(records);
     assert!(wrong.is_empty(), "{}: {:#?}", wrong.len(), &wrong[..wrong.len().min(10)]);
     total
@@ -37,7 +37,7 @@ pub fn assert_kept(records: &[Record]) -> Tally {
 
 /// As [`assert_kept`], with the chain, of a house whose organism has stopped.
 #[track_caller]
-pub fn assert_house_kept(house: &House) -> Tally {
+pub fn assert_house_kept(house: &House) -> ThreadCounts {
     house.verified();
     assert_kept(&records(house))
 }

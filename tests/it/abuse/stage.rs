@@ -96,7 +96,7 @@ impl Stage {
     }
 
     /// Stops, and holds the record against every promise.
-    pub async fn end(self) -> (House, organism::audit::Tally) {
+    pub async fn end(self) -> (House, organism::audit::ThreadCounts) {
         judge::quiet(&self.house);
         self.organism.stop("the test is over").await.unwrap();
         let tally = judge::assert_house_kept(&self.house);

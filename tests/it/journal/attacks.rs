@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
+use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
 use organism::journal::sqlite::{Acceptance, DATABASE, Journal, Reader};
@@ -92,7 +92,7 @@ impl Scene {
         Self { place, earlier, copy, public, journal }
     }
 
-    fn verify(&self, auditor: Auditor) -> Report {
+    fn verify(&self, auditor: Auditor) -> ProofReport {
         let mut options = VerifyOptions::default();
         let state = Some(self.place.state());
         match auditor {

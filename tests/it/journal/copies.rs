@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
+use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::journal::sqlite::{Acceptance, Journal};
 use organism::journal::{CheckpointCopies, Error, Journal as _};
@@ -52,7 +52,7 @@ impl Copied {
         journal.close(Time(0)).unwrap();
     }
 
-    fn verify(&self, checkpoints: Option<PathBuf>) -> Report {
+    fn verify(&self, checkpoints: Option<PathBuf>) -> ProofReport {
         let state = Some(self.place.state());
         let options = VerifyOptions { state, checkpoints, ..VerifyOptions::default() };
         audit::verify_with(&self.place.data(), &options, &mut |_, _| {}).unwrap()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use organism::audit::{self, Report};
+use organism::audit::{self, ProofReport};
 use organism::clock::Time;
 use organism::ids::{Position, ThreadId};
 use organism::journal::sqlite::{DATABASE, Reader};
@@ -45,7 +45,7 @@ fn sql(place: &Place) -> Connection {
     db
 }
 
-fn verify(place: &Place) -> Result<Report, Error> {
+fn verify(place: &Place) -> Result<ProofReport, Error> {
     audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {})
 }
 

@@ -9,8 +9,8 @@ use organism::config::TelemetryConfig;
 use organism::ids::{CallId, MessageId};
 use organism::limits;
 use organism::model::http::ProviderEndpoint;
-use organism::telemetry::Exporter;
-use organism::trace::{Kind, Span, SpanId};
+use organism::telemetry::SpanExporter;
+use organism::trace::{Span, SpanId, SpanKind};
 
 use super::{Collector, Mood, house, told};
 use crate::organism::{CONFIG, House, said, say, until};
@@ -146,7 +146,7 @@ async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() 
         service: "test".to_owned(),
         sample: 1.0,
     };
-    let exporter = Exporter::start(&telemetry, "talk");
+    let exporter = SpanExporter::start(&telemetry, "talk");
     let (tracer, id) = (exporter.tracer().clone(), MessageId(uuid::Uuid::now_v7()));
     let first = SpanId::of_call(CallId(id));
     let at = tracer.begin(id.0, first).unwrap();
@@ -154,7 +154,7 @@ async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() 
     let began = Instant::now();
     for _ in 0..handed_in {
         let own = at.at(tracer.another(first));
-        tracer.hand_in(Span::new(own, Kind::Internal, "x".to_owned(), Time(0)));
+        tracer.hand_in(Span::new(own, SpanKind::Internal, "x".to_owned(), Time(0)));
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let counts = Arc::clone(tracer.counts().unwrap());

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
+use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
 use organism::journal::jetstream::{Journal, Takeover, compare_with_stream};
@@ -104,11 +104,11 @@ impl Scene {
     }
 
     /// As `organism verify --stream`, where the pump ran, with the copy elsewhere.
-    fn verify(&self) -> Report {
+    fn verify(&self) -> ProofReport {
         self.verify_with(vec![self.copy.clone()])
     }
 
-    fn verify_with(&self, copies: Vec<PathBuf>) -> Report {
+    fn verify_with(&self, copies: Vec<PathBuf>) -> ProofReport {
         let state = Some(self.place.state());
         let options = VerifyOptions { state, copies, ..VerifyOptions::default() };
         let data = self.place.data();

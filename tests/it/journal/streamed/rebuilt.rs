@@ -9,7 +9,7 @@ use organism::limits;
 use super::Place;
 use crate::journal::script::{Script, research};
 
-fn verified(place: &Place) -> audit::Report {
+fn verified(place: &Place) -> audit::ProofReport {
     let report = audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {}).unwrap();
     assert_eq!(report.broken, None);
     report

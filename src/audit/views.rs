@@ -9,7 +9,7 @@ use crate::xml::findings::Place;
 
 /// A message with where it stands and how it ended, as far as was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Said {
+pub struct MessageView {
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(rename = "id")]
@@ -45,7 +45,7 @@ pub struct Said {
     pub disposition: Option<Disposition>,
 }
 
-impl Said {
+impl MessageView {
     pub fn new(position: Position, message: &Message) -> Self {
         let payload = &message.payload;
         Self {
@@ -110,7 +110,7 @@ impl BusyRefusals {
 
 /// What did not become a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusalView {
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(rename = "time")]
@@ -134,7 +134,7 @@ pub struct Refused {
     pub head: String,
 }
 
-impl Refused {
+impl RefusalView {
     pub fn new(
         position: Position,
         time: crate::clock::Time,

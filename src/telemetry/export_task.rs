@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::collector::{Collector, Verdict};
-use super::otlp::{self, Resource};
+use super::collector::{ExportVerdict, SpanCollector};
+use super::otlp::{self, OtlpResource};
 use crate::limits;
-use crate::trace::{Span, SpanCounts, Spans};
+use crate::trace::{Span, SpanCounts, SpanReceiver};
 
-pub(super) struct Sending {
-    collector: Collector,
-    resource: Resource,
-    queue: Spans,
+pub(super) struct ExportTask {
+    collector: SpanCollector,
+    resource: OtlpResource,
+    queue: SpanReceiver,
     counts: Arc<SpanCounts>,
     /// Taken from the queue and not yet by the collector, oldest first.
     batch: Vec<Span>,
@@ -29,11 +29,11 @@ pub(super) struct Sending {
     told_rejected: bool,
 }
 
-impl Sending {
+impl ExportTask {
     pub fn new(
-        collector: Collector,
-        resource: Resource,
-        queue: Spans,
+        collector: SpanCollector,
+        resource: OtlpResource,
+        queue: SpanReceiver,
         counts: Arc<SpanCounts>,
     ) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Sending {
         let sent = self.batch.len().min(self.at_once);
         let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());
         match self.collector.post(body).await {
-            Verdict::Taken { rejected, why } => {
+            ExportVerdict::Taken { rejected, why } => {
                 let rejected = rejected.min(count(sent));
                 self.counts.exported.add(count(sent).saturating_sub(rejected));
                 if rejected > 0 {
@@ -135,16 +135,16 @@ impl Sending {
                 }
                 self.done(sent);
             }
-            Verdict::TooLarge if sent > 1 => self.at_once = sent / 2,
-            Verdict::TooLarge => {
+            ExportVerdict::TooLarge if sent > 1 => self.at_once = sent / 2,
+            ExportVerdict::TooLarge => {
                 self.rejected(1, "it answers HTTP 413");
                 self.done(sent);
             }
-            Verdict::Never { why } => {
+            ExportVerdict::Never { why } => {
                 self.rejected(count(sent), &why);
                 self.done(sent);
             }
-            Verdict::Later { why, after } => return Some(self.delay(&why, after)),
+            ExportVerdict::Later { why, after } => return Some(self.delay(&why, after)),
         }
         None
     }

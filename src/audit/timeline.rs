@@ -13,43 +13,43 @@ use crate::journal::{Error, Sealed};
 use crate::thread::{DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
 use crate::xml::findings::Finding;
 
-use super::said::{BusyRefusals, Refused, Said};
-use super::threads::{Calls, Status};
+use super::threads::{ThreadPhase, TreeCalls};
+use super::views::{BusyRefusals, MessageView, RefusalView};
 
 /// What happened in one thread.
 #[derive(Debug, Clone, Serialize)]
-pub struct Story {
+pub struct ThreadTimeline {
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "opened_by")]
     pub opened_by: ListenerName,
     #[serde(rename = "status")]
-    pub status: Status,
+    pub status: ThreadPhase,
     #[serde(skip)]
     pub opened: Time,
     #[serde(skip)]
     pub updated: Time,
     #[serde(rename = "items")]
-    pub items: Vec<Item>,
+    pub items: Vec<TimelineEntry>,
 }
 
 /// One thing that happened.
 #[derive(Debug, Clone, Serialize)]
-pub struct Item {
+pub struct TimelineEntry {
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(skip)]
     pub at: Time,
     #[serde(flatten)]
-    pub what: What,
+    pub what: TimelineEvent,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub enum What {
+pub enum TimelineEvent {
     #[serde(rename = "message")]
-    Message(Said),
+    Message(MessageView),
     #[serde(rename = "refused")]
-    Refused(Refused),
+    Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
     /// What was wrong in a model's turn, beyond its refused payloads.
@@ -106,7 +106,7 @@ pub enum What {
         reason: String,
     },
     #[serde(rename = "subthread")]
-    Subthread(Story),
+    Subthread(ThreadTimeline),
 }
 
 /// The signature of a decision, as the record alone shows it.
@@ -127,8 +127,8 @@ pub fn story(
     reader: &Reader,
     thread: &ThreadId,
     up_to: Option<Position>,
-) -> Result<Option<Story>, Error> {
-    let mut teller = Teller::default();
+) -> Result<Option<ThreadTimeline>, Error> {
+    let mut teller = TimelineBuilder::default();
     for Sealed { record, .. } in reader.tree(&thread.root(), up_to)? {
         teller.take(&record);
     }
@@ -136,14 +136,14 @@ pub fn story(
 }
 
 #[derive(Default)]
-struct Teller {
-    stories: HashMap<ThreadId, Story>,
+struct TimelineBuilder {
+    stories: HashMap<ThreadId, ThreadTimeline>,
     /// Where each message stands: its thread, and its index there.
     places: HashMap<MessageId, (ThreadId, usize)>,
-    calls: Calls,
+    calls: TreeCalls,
 }
 
-impl Teller {
+impl TimelineBuilder {
     fn take(&mut self, record: &Record) {
         // Calls that this very record closes still say where it happened.
         let scene = self.scene(record);
@@ -160,7 +160,8 @@ impl Teller {
         // After what was said when it was opened.
         for child in opened {
             if let (Some(parent), Some(story)) = (child.parent(), self.stories.get(&child)) {
-                let placeholder = What::Subthread(Story { items: Vec::new(), ..story.clone() });
+                let placeholder =
+                    TimelineEvent::Subthread(ThreadTimeline { items: Vec::new(), ..story.clone() });
                 self.add(&parent, record, placeholder);
             }
         }
@@ -184,18 +185,18 @@ impl Teller {
     fn take_input(&mut self, record: &Record, scene: &ThreadId) {
         if let Some((verb, by, origin)) = decision_of(&record.input) {
             let (by, origin, signed) = (by.clone(), origin.clone(), signed_by(record, origin));
-            self.add(scene, record, What::Decision { verb, by, origin, signed });
+            self.add(scene, record, TimelineEvent::Decision { verb, by, origin, signed });
         }
         if let Some(busy) = BusyRefusals::of(record) {
-            self.add(scene, record, What::Busy(busy));
+            self.add(scene, record, TimelineEvent::Busy(busy));
         }
         match &record.input {
             Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {
                 let findings = turn.findings.clone();
-                self.add(scene, record, What::Findings { by: listener.clone(), findings });
+                self.add(scene, record, TimelineEvent::Findings { by: listener.clone(), findings });
             }
             Input::Cancel { by, reason, .. } if !is_refused(record) => {
-                let what = What::Cancelled { by: by.clone(), reason: reason.clone() };
+                let what = TimelineEvent::Cancelled { by: by.clone(), reason: reason.clone() };
                 self.add(scene, record, what);
             }
             _ => {}
@@ -205,16 +206,16 @@ impl Teller {
     fn take_fact(&mut self, record: &Record, fact: &Fact, scene: &ThreadId) {
         match fact {
             Fact::Accepted { message, .. } => {
-                let said = Said::new(record.position, message);
-                let at = self.add(&message.thread, record, What::Message(said));
+                let said = MessageView::new(record.position, message);
+                let at = self.add(&message.thread, record, TimelineEvent::Message(said));
                 self.places.insert(message.id, (message.thread.clone(), at));
             }
             Fact::Disposed { message, how } => self.dispose(*message, *how),
             Fact::Refused { sender, thread, refusal, .. } => {
                 let thread = thread.as_ref().unwrap_or(&record.tree);
                 let refused =
-                    Refused::new(record.position, record.time, sender, Some(thread), refusal);
-                self.add(thread, record, What::Refused(refused));
+                    RefusalView::new(record.position, record.time, sender, Some(thread), refusal);
+                self.add(thread, record, TimelineEvent::Refused(refused));
             }
             Fact::AttemptFailed { attempt, failure, .. } => {
                 let listener = match &record.input {
@@ -224,24 +225,28 @@ impl Teller {
                     _ => None,
                 };
                 let (attempt, failure) = (*attempt, failure.clone());
-                self.add(scene, record, What::AttemptFailed { listener, attempt, failure });
+                self.add(
+                    scene,
+                    record,
+                    TimelineEvent::AttemptFailed { listener, attempt, failure },
+                );
             }
             Fact::Charged { attempt, agent, spending, .. } => {
                 let (listener, attempt, spending) = (agent.clone(), *attempt, *spending);
-                self.add(scene, record, What::Charged { listener, attempt, spending });
+                self.add(scene, record, TimelineEvent::Charged { listener, attempt, spending });
             }
             Fact::TimerEnded { timer, how } => {
-                self.add(scene, record, What::TimerEnded { timer: *timer, how: *how });
+                self.add(scene, record, TimelineEvent::TimerEnded { timer: *timer, how: *how });
             }
             _ => {}
         }
     }
 
     fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
-        let story = Story {
+        let story = ThreadTimeline {
             thread: thread.clone(),
             opened_by: by.clone(),
-            status: Status::Idle,
+            status: ThreadPhase::Idle,
             opened: at,
             updated: at,
             items: Vec::new(),
@@ -250,27 +255,27 @@ impl Teller {
     }
 
     /// Adds to a thread's items and says where. The reserved thread is never opened by a record.
-    fn add(&mut self, thread: &ThreadId, record: &Record, what: What) -> usize {
+    fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(story) = self.stories.get_mut(thread) else { return 0 };
         story.updated = record.time;
-        story.items.push(Item { position: record.position, at: record.time, what });
+        story.items.push(TimelineEntry { position: record.position, at: record.time, what });
         story.items.len() - 1
     }
 
     fn dispose(&mut self, message: MessageId, how: Disposition) {
         let Some((thread, at)) = self.places.get(&message) else { return };
         let item = self.stories.get_mut(thread).and_then(|story| story.items.get_mut(*at));
-        if let Some(Item { what: What::Message(said), .. }) = item {
+        if let Some(TimelineEntry { what: TimelineEvent::Message(said), .. }) = item {
             said.disposition = Some(how);
         }
     }
 
-    fn tell(&mut self, thread: &ThreadId) -> Option<Story> {
+    fn tell(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         let mut story = self.stories.remove(thread)?;
         story.status = self.calls.status(thread);
         for item in &mut story.items {
-            if let What::Subthread(child) = &mut item.what {
+            if let TimelineEvent::Subthread(child) = &mut item.what {
                 // Depth is bounded by the depth of threads.
                 if let Some(told) = self.tell(&child.thread.clone()) {
                     *child = told;
