@@ -8,8 +8,8 @@ use crate::organism;
 use crate::organism::project::{self, Adopted};
 use crate::organism::repair::Accepted;
 
-use super::Exit;
-use super::opened::ConfigArg;
+use super::CommandExit;
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -38,7 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.new {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
         note!("the journal of {} is {}", config.project.path.display(), config.data.display());
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     let accepted = Accepted { loss: args.accept_loss, key: args.accept_key, redaction: false };
     let here = ConfigEnvironment::of_process().directory;
@@ -77,5 +77,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             note!("it is on record in sess-organism; the journal is {}", config.data.display());
         }
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

@@ -10,9 +10,9 @@ use crate::audit::HeldCall;
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
-use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, DecisionArgs, Reach};
-use super::render::{Paper, held, put, put_visible_json};
+use super::exit::{CommandExit, CommandFailure};
+use super::render::{RenderOutput, held, put, put_visible_json};
+use super::startup::{self, ConfigArg, DecisionArgs, OrganismReach};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -37,49 +37,49 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(message) = &args.message else {
         let data = match &args.decision.data {
             Some(data) => data.clone(),
-            None => opened::directories(args.config.config.as_deref())?.data,
+            None => startup::directories(args.config.config.as_deref())?.data,
         };
-        return list(&opened::waiting_on_record(&data, Hold::Answer)?, args.json);
+        return list(&startup::waiting_on_record(&data, Hold::Answer)?, args.json);
     };
     let reach = args.config.reach(&args.decision)?;
-    let questions = opened::waiting(reach.data(), Hold::Answer)?;
-    let message = opened::message(message)?;
+    let questions = startup::waiting(reach.data(), Hold::Answer)?;
+    let message = startup::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
         let text = format!("{message} is no open question; `organism answer` lists them");
-        return Err(Failed::new(Exit::InvalidData, text).into());
+        return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     };
     let payload = match &args.payload {
-        Some(path) => opened::bytes(path)?,
+        Some(path) => startup::bytes(path)?,
         None if args.form || std::io::stdin().is_terminal() => by_form(&reach, &question)?,
-        None => opened::bytes(Path::new("-"))?,
+        None => startup::bytes(Path::new("-"))?,
     };
     let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
-    opened::decide(reach, message, answer, &args.decision)?;
+    startup::decide(reach, message, answer, &args.decision)?;
     note!("{message}: answered");
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
     if json {
         questions.iter().try_for_each(put_visible_json)?;
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     if questions.is_empty() {
         note!("no question is open");
     }
     for question in questions {
-        let shown = held(&Paper::stdout(true), question);
+        let shown = held(&RenderOutput::stdout(true), question);
         put(&format!("{shown}  organism answer {} [FILE]\n\n", question.message))?;
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
-fn by_form(reach: &Reach, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
-    let Reach::Config(config) = reach else {
+fn by_form(reach: &OrganismReach, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
+    let OrganismReach::Config(config) = reach else {
         let text = "the form needs a config that loads; name a file with the answer instead";
-        return Err(Failed::new(Exit::Config, text).into());
+        return Err(CommandFailure::new(CommandExit::Config, text).into());
     };
-    note_part!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, question));
+    note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, question));
     let contract = config.contracts.get(&question.to);
     let replies = contract.map(|contract| contract.replies.as_slice()).unwrap_or_default();
     let descriptions = replies.iter().map(|name| config.schemas.describe(name)).collect::<Vec<_>>();

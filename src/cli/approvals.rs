@@ -4,25 +4,26 @@ use std::process::ExitCode;
 
 use crate::thread::Hold;
 
-use super::exit::Exit;
-use super::opened;
-use super::place::{self, Place};
-use super::render::{Paper, held, put, put_visible_json};
+use super::exit::CommandExit;
+use super::journal_target::{self, JournalTarget};
+use super::render::{RenderOutput, held, put, put_visible_json};
+use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// A line of JSON per held call.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let waiting = opened::waiting_on_record(&place::data_dir(&args.place)?, Hold::Approval)?;
+    let waiting =
+        startup::waiting_on_record(&journal_target::data_dir(&args.place)?, Hold::Approval)?;
     if args.json {
         waiting.iter().try_for_each(put_visible_json)?;
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     if waiting.is_empty() {
         note!("nothing waits for an approval");
@@ -31,9 +32,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let digest = call.sha256.to_string();
         let short: String = digest.chars().take(HASH_CHARS).collect();
         let approve = format!("organism approve {} --hash {short}", call.message);
-        put(&format!("{}  {approve}\n\n", held(&Paper::stdout(true), call)))?;
+        put(&format!("{}  {approve}\n\n", held(&RenderOutput::stdout(true), call)))?;
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 /// Of the hash in what is offered to be typed: enough that no other payload has them.

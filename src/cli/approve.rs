@@ -7,9 +7,9 @@ use crate::audit::HeldCall;
 use crate::limits;
 use crate::thread::{Decision, Hold};
 
-use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, DecisionArgs};
-use super::render::{Paper, held};
+use super::exit::{CommandExit, CommandFailure};
+use super::render::{RenderOutput, held};
+use super::startup::{self, ConfigArg, DecisionArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -26,23 +26,23 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
-    let message = opened::message(&args.message)?;
-    let waiting = opened::waiting(reach.data(), Hold::Approval)?;
+    let message = startup::message(&args.message)?;
+    let waiting = startup::waiting(reach.data(), Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);
     if let Some(call) = call {
-        note_part!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
+        note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, call));
     }
     let hash = match (args.hash, call) {
         (Some(hash), call) => whole(long_enough(hash.trim().to_lowercase())?, call),
         (None, Some(call)) => asked(call)?,
         (None, None) => {
             let text = format!("{message} waits for no approval; `organism approvals` shows all");
-            return Err(Failed::new(Exit::InvalidData, text).into());
+            return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
         }
     };
-    opened::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
+    startup::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
     note!("{message}: approved");
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 /// Refuses a hash that is too short to name a payload.
@@ -55,7 +55,7 @@ fn long_enough(hash: String) -> anyhow::Result<String> {
         "`{hash}` is too short for --hash: give at least the first {digits} digits of the payload's \
          SHA-256; `organism approvals` shows the payload and the whole command"
     );
-    Err(Failed::new(Exit::Usage, text).into())
+    Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
 /// The whole hash that `hash` begins, where the call is known here: a signature needs it.
@@ -70,7 +70,7 @@ fn whole(hash: String, call: Option<&HeldCall>) -> String {
 fn asked(call: &HeldCall) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     note_part!("approve exactly this? yes or no: ");
     loop {
@@ -81,7 +81,7 @@ fn asked(call: &HeldCall) -> anyhow::Result<String> {
             "yes" => return Ok(call.sha256.to_string()),
             answer if answer == "no" || read == 0 => {
                 let text = "not approved; it waits on";
-                return Err(Failed::new(Exit::ApprovalPending, text).into());
+                return Err(CommandFailure::new(CommandExit::ApprovalPending, text).into());
             }
             _ => note_part!("say yes or no: "),
         }

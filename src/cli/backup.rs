@@ -9,8 +9,8 @@ use crate::journal::sqlite::{BackedUp, DATABASE, back_up};
 use crate::journal::{partition_in, partitions_in};
 use crate::organism::{self, project};
 
-use super::exit::{Exit, Failed};
-use super::place::{self, Place};
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{self, JournalTarget};
 use super::render::{count, put, put_json};
 
 #[derive(Debug, clap::Args)]
@@ -19,17 +19,17 @@ pub struct Args {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// One JSON value a line for each partition.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let from_data = place::data_dir(&args.place)?;
-    let Some(from_state) = place::state_dir(&args.place)? else {
+    let from_data = journal_target::data_dir(&args.place)?;
+    let Some(from_state) = journal_target::state_dir(&args.place)? else {
         let text = "--data alone does not say where the checkpoints outside are: add --state DIR";
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     };
     let (data, state) = (args.directory.join("data"), args.directory.join("state"));
     let copies = partitions_in(&from_data).into_iter().map(|(partition, journal)| {
@@ -39,13 +39,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let copies: Vec<_> = copies.collect();
     refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
     for (partition, journal, to) in copies {
-        let copy = back_up(&journal, &from_state, &to, &state).map_err(place::failed)?;
+        let copy = back_up(&journal, &from_state, &to, &state).map_err(journal_target::failed)?;
         tell(partition, &copy, args.json)?;
     }
     if data.exists() {
         project::copy_stored(&from_data, &data).map_err(organism::Error::from)?;
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 /// Refuses a directory in which a backup would overwrite something.
@@ -63,7 +63,7 @@ fn refuse_taken<'a>(
         "{taken}, and a backup overwrites nothing; nothing was copied. Name a directory that is new \
          or empty, such as one named after the day"
     );
-    Err(Failed::new(Exit::Usage, text).into())
+    Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
 fn tell(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<()> {

@@ -9,9 +9,9 @@ use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
-use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, DecisionArgs};
-use super::place;
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target;
+use super::startup::{self, ConfigArg, DecisionArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,7 +28,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
-    let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
+    let usage = |e: crate::ids::IdError| CommandFailure::new(CommandExit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     if reach.has_one_journal() {
         refuse_unknown(reach.data(), &thread)?;
@@ -41,18 +41,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         origin: Some(args.decision.origin()),
     };
 
-    let cancelled = opened::runtime()?.block_on(async {
+    let cancelled = startup::runtime()?.block_on(async {
         let organism = reach.client().await?;
         let cancelled = organism.cancel(cancel, signer.as_ref()).await;
         organism.close().await?;
         anyhow::Ok(cancelled)
     })?;
     match cancelled {
-        Err(Error::NoThread { thread }) => return Err(place::unknown(&thread).into()),
-        other => opened::ruled(other?)?,
+        Err(Error::NoThread { thread }) => return Err(journal_target::unknown(&thread).into()),
+        other => startup::ruled(other?)?,
     }
     note!("{thread}: whatever was open in it and beneath it is cancelled");
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 /// Where the threads have one journal, it knows all of them. An organism that never ran has none.
@@ -61,7 +61,9 @@ fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let recorded = Reader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));
     match recorded {
         Ok(true) => Ok(()),
-        Ok(false) | Err(journal::Error::Missing { .. }) => Err(place::unknown(thread).into()),
-        Err(error) => Err(place::failed(error)),
+        Ok(false) | Err(journal::Error::Missing { .. }) => {
+            Err(journal_target::unknown(thread).into())
+        }
+        Err(error) => Err(journal_target::failed(error)),
     }
 }

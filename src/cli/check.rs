@@ -9,8 +9,8 @@ use crate::config::{
 use crate::contract::{Approval, Contract, Role};
 use crate::journal::directory_problem;
 
-use super::render::{Paper, put, wrap};
-use super::{Exit, problems};
+use super::render::{RenderOutput, put, wrap};
+use super::{CommandExit, problems};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -26,7 +26,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match load(args.config) {
         Ok(config) if args.json => {
             put_line!("{}", serde_json::to_string_pretty(&summary(&config)?)?);
-            Ok(Exit::Done.into())
+            Ok(CommandExit::Done.into())
         }
         Ok(config) => {
             put(&screen(&config))?;
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             if let Some(problem) = config.checkpoints.as_deref().and_then(directory_problem) {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
             }
-            Ok(Exit::Done.into())
+            Ok(CommandExit::Done.into())
         }
         Err(found) if args.json => problems::report_json(&found),
         Err(found) => Ok(problems::report(&found)),
@@ -148,7 +148,7 @@ fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, St
 /// A name and what is said of it, beside it.
 fn row(out: &mut String, name: &str, text: &str) {
     let left = name.chars().count() + 2;
-    let columns = Paper::stdout(false).columns;
+    let columns = RenderOutput::stdout(false).columns;
     for (index, line) in wrap(text, columns.saturating_sub(left)).iter().enumerate() {
         let before = if index == 0 { name } else { "" };
         out.push_str(&format!("{before:<width$}  {line}\n", width = left - 2));

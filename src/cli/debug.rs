@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::Exit;
+use super::CommandExit;
 use super::output;
 use super::render::put_json;
 use crate::xml::element::{Element, Node};
@@ -23,11 +23,11 @@ use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    part: Part,
+    part: DebugVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Part {
+enum DebugVerb {
     /// Read chunked turns as JSON lines, answer with what the extractor makes of each.
     Extract,
     /// Read files named in JSON lines, answer with what the gate of a config makes of each.
@@ -36,10 +36,10 @@ enum Part {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.part {
-        Part::Extract => extract()?,
-        Part::Gate(args) => gate::run(&args)?,
+        DebugVerb::Extract => extract()?,
+        DebugVerb::Gate(args) => gate::run(&args)?,
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn extract() -> anyhow::Result<()> {
@@ -56,7 +56,7 @@ fn extract() -> anyhow::Result<()> {
 /// One turn: the names known, and the text in chunks. A name's spec is `"text"`, or an object of
 /// children and `@attributes`, with `#` where the element is text-only.
 #[derive(Debug, Deserialize)]
-pub struct Turn {
+pub struct ExtractTurn {
     #[serde(rename = "known_tags")]
     known_tags: Map<String, Json>,
     #[serde(rename = "reasoning")]
@@ -64,14 +64,14 @@ pub struct Turn {
     #[serde(rename = "reserved")]
     reserved: Option<Vec<String>>,
     #[serde(rename = "limits")]
-    limits: Option<Limits>,
+    limits: Option<TurnLimits>,
     /// Each in base64; may end inside a character.
     #[serde(rename = "chunks", default)]
     chunks: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Limits {
+struct TurnLimits {
     #[serde(rename = "max_leaf_bytes")]
     max_leaf_bytes: Option<usize>,
     #[serde(rename = "max_turn_bytes")]
@@ -79,7 +79,7 @@ struct Limits {
 }
 
 fn answer(line: &str) -> anyhow::Result<Json> {
-    let turn: Turn = serde_json::from_str(line)?;
+    let turn: ExtractTurn = serde_json::from_str(line)?;
     let mut extractor = Extractor::new(Arc::new(turn.grammar()));
     for chunk in &turn.chunks {
         extractor.push(&STANDARD.decode(chunk)?);
@@ -87,7 +87,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
     Ok(describe(&extractor.finish()))
 }
 
-impl Turn {
+impl ExtractTurn {
     /// The names known, as a grammar.
     pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = Shapes::default();

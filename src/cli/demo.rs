@@ -17,9 +17,9 @@ use crate::organism::{Organism, OrganismClient};
 use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
 
-use super::exit::Failed;
-use super::render::{Paper, live, payload_lines, put, wrap};
-use super::{Exit, problems};
+use super::exit::CommandFailure;
+use super::render::{RenderOutput, live, payload_lines, put, wrap};
+use super::{CommandExit, problems};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -34,7 +34,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let file = config_file(args.config)?;
     if let Some(missing) = args.directory.as_deref().filter(|directory| !directory.is_dir()) {
         let text = format!("there is no directory {}", missing.display());
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     let place = tempfile_directory()?;
     let config = match load(&file, args.directory.as_deref(), &place)? {
@@ -44,14 +44,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = file.with_extension("").join("question.xml");
     let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
-    let paper = Paper::stdout(false);
+    let paper = RenderOutput::stdout(false);
     put(&opening(&paper, &file, args.directory.as_deref()))?;
     let (data, state) = (config.data.clone(), config.state.clone());
-    let answered = super::opened::runtime()?.block_on(ask(config, payload, &paper))?;
+    let answered = super::startup::runtime()?.block_on(ask(config, payload, &paper))?;
     let again = format!("--config {} {}", file.display(), question.display());
     let copies = place.join("copies");
     put(&closing(&paper, &again, [&data, &state, &copies], answered.as_deref())?)?;
-    Ok(if answered.is_some() { Exit::Done } else { Exit::WorkflowFailed }.into())
+    Ok(if answered.is_some() { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
 }
 
 /// The config named, the one of the project we stand in, or the one this program was built in.
@@ -65,7 +65,7 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let mut places = [Some(PathBuf::from(NAME)), built_in].into_iter().flatten();
     places.find(|path| path.is_file()).ok_or_else(|| {
         let text = format!("there is no ./{NAME}; run this in the project, or say --config FILE");
-        Failed::new(Exit::Usage, text).into()
+        CommandFailure::new(CommandExit::Usage, text).into()
     })
 }
 
@@ -100,7 +100,11 @@ fn load(
 }
 
 /// Asks the question and shows the record as it grows. The answer, if there was one.
-async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<Option<String>> {
+async fn ask(
+    config: Config,
+    payload: Vec<u8>,
+    paper: &RenderOutput,
+) -> anyhow::Result<Option<String>> {
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
     let organism = OrganismClient::from(Organism::start(config).await?);
@@ -115,7 +119,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
         secret: None,
     };
     let mut answer = None;
-    let mut view = live::View::new(*paper);
+    let mut view = live::LiveView::new(*paper);
     let mut seen = Position(0);
     {
         let sending = organism.submit(question, |sent| match sent {
@@ -144,7 +148,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
     Ok(answer)
 }
 
-fn show_since(data: &Path, seen: Position, view: &mut live::View) -> anyhow::Result<Position> {
+fn show_since(data: &Path, seen: Position, view: &mut live::LiveView) -> anyhow::Result<Position> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
     for sealed in reader.records(Position(seen.0 + 1), last)? {
@@ -153,7 +157,7 @@ fn show_since(data: &Path, seen: Position, view: &mut live::View) -> anyhow::Res
     Ok(last)
 }
 
-fn opening(paper: &Paper, file: &Path, directory: Option<&Path>) -> String {
+fn opening(paper: &RenderOutput, file: &Path, directory: Option<&Path>) -> String {
     let of = directory.map_or("this source tree".to_owned(), |path| path.display().to_string());
     let title = paper.bold(&format!("A research desk answers a question about {of}."));
     let lines = [
@@ -169,7 +173,7 @@ fn opening(paper: &Paper, file: &Path, directory: Option<&Path>) -> String {
 
 /// The answer, the proof, and what to try next; `again` are the arguments that ask once more.
 fn closing(
-    paper: &Paper,
+    paper: &RenderOutput,
     again: &str,
     [data, state, copies]: [&Path; 3],
     answer: Option<&str>,

@@ -8,7 +8,7 @@ use crate::{journal, organism, service};
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub enum CommandExit {
     Done = 0,
     WorkflowFailed = 1,
     Usage = 2,
@@ -23,8 +23,8 @@ pub enum Exit {
     Config = 78,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CommandExit> for ExitCode {
+    fn from(exit: CommandExit) -> Self {
         Self::from(exit as u8)
     }
 }
@@ -32,18 +32,18 @@ impl From<Exit> for ExitCode {
 /// An error that knows its exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Failed {
-    pub exit: Exit,
+pub struct CommandFailure {
+    pub exit: CommandExit,
     pub message: String,
 }
 
-impl Failed {
-    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+impl CommandFailure {
+    pub fn new(exit: CommandExit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
 
     /// Everything was said already.
-    pub fn silent(exit: Exit) -> Self {
+    pub fn silent(exit: CommandExit) -> Self {
         Self { exit, message: String::new() }
     }
 }
@@ -72,8 +72,8 @@ fn told(error: &anyhow::Error) -> String {
     })
 }
 
-fn code(error: &anyhow::Error) -> Exit {
-    if let Some(failed) = error.downcast_ref::<Failed>() {
+fn code(error: &anyhow::Error) -> CommandExit {
+    if let Some(failed) = error.downcast_ref::<CommandFailure>() {
         return failed.exit;
     }
     if let Some(error) = error.downcast_ref::<journal::Error>() {
@@ -83,74 +83,74 @@ fn code(error: &anyhow::Error) -> Exit {
     } else if let Some(error) = error.downcast_ref::<organism::Error>() {
         of_organism(error)
     } else {
-        Exit::Bug
+        CommandExit::Bug
     }
 }
 
-fn of_organism(error: &organism::Error) -> Exit {
+fn of_organism(error: &organism::Error) -> CommandExit {
     use organism::Error;
     match error {
         Error::Journal(error) => of_journal(error),
         Error::Service(error) => of_service(error),
-        Error::Keys(_) | Error::Project(_) => Exit::Config,
+        Error::Keys(_) | Error::Project(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
-        Error::NotUp { .. } => Exit::TryAgain,
+        Error::NotUp { .. } => CommandExit::TryAgain,
         Error::Preview { .. }
         | Error::Divided { .. }
         | Error::NotEmbedded
         | Error::OneHost
-        | Error::NotOnJetStream => Exit::Usage,
+        | Error::NotOnJetStream => CommandExit::Usage,
         // As the control socket refuses it.
-        Error::HostedProcess { .. } => Exit::InvalidData,
-        Error::Builtin { .. } => Exit::Bug,
-        _ => Exit::Unavailable,
+        Error::HostedProcess { .. } => CommandExit::InvalidData,
+        Error::Builtin { .. } => CommandExit::Bug,
+        _ => CommandExit::Unavailable,
     }
 }
 
-fn of_service(error: &service::Error) -> Exit {
+fn of_service(error: &service::Error) -> CommandExit {
     use service::Error;
     match error {
         Error::Journal(error) => of_journal(error),
-        Error::OtherProject(_) => Exit::Config,
+        Error::OtherProject(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
-        Error::Lost | Error::NoPump { .. } | Error::ConfigChanged { .. } => Exit::TryAgain,
-        Error::NoThread { .. } => Exit::Usage,
-        _ => Exit::Unavailable,
+        Error::Lost | Error::NoPump { .. } | Error::ConfigChanged { .. } => CommandExit::TryAgain,
+        Error::NoThread { .. } => CommandExit::Usage,
+        _ => CommandExit::Unavailable,
     }
 }
 
-fn of_io(error: &std::io::Error) -> Exit {
+fn of_io(error: &std::io::Error) -> CommandExit {
     match error.kind() {
-        std::io::ErrorKind::StorageFull => Exit::TryAgain,
-        _ => Exit::Unavailable,
+        std::io::ErrorKind::StorageFull => CommandExit::TryAgain,
+        _ => CommandExit::Unavailable,
     }
 }
 
 /// How a command ends that a journal let down.
-pub fn of_journal(error: &journal::Error) -> Exit {
+pub fn of_journal(error: &journal::Error) -> CommandExit {
     use journal::Error;
     match error {
         Error::Broken { .. }
         | Error::Damaged { .. }
         | Error::Uncovered { .. }
         | Error::StreamShorter { .. }
-        | Error::StreamForked { .. } => Exit::ChainBroken,
-        Error::OtherKey { .. } => Exit::NotProved,
-        Error::WithoutMac { .. } => Exit::Config,
+        | Error::StreamForked { .. } => CommandExit::ChainBroken,
+        Error::OtherKey { .. } => CommandExit::NotProved,
+        Error::WithoutMac { .. } => CommandExit::Config,
         Error::Format { .. } | Error::Unreadable { .. } | Error::Strange { .. } => {
-            Exit::InvalidData
+            CommandExit::InvalidData
         }
-        Error::Held { .. } | Error::Full { .. } | Error::Away { .. } => Exit::TryAgain,
+        Error::Held { .. } | Error::Full { .. } | Error::Away { .. } => CommandExit::TryAgain,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-            Exit::TryAgain
+            CommandExit::TryAgain
         }
         Error::Sqlite { source, .. }
             if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
         {
-            Exit::TryAgain
+            CommandExit::TryAgain
         }
-        Error::Partitions { .. } | Error::OtherJournal { .. } => Exit::Config,
-        Error::Misplaced { .. } => Exit::Bug,
-        _ => Exit::Unavailable,
+        Error::Partitions { .. } | Error::OtherJournal { .. } => CommandExit::Config,
+        Error::Misplaced { .. } => CommandExit::Bug,
+        _ => CommandExit::Unavailable,
     }
 }

@@ -11,26 +11,26 @@ use crate::audit;
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
 
-use super::exit::{Exit, Failed};
-use super::output::Stdout;
-use super::place::{self, Place, known, unknown};
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{self, JournalTarget, known, unknown};
+use super::output::StdoutWriter;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// Only the tree of this thread.
     #[arg(value_name = "ID")]
     thread: Option<String>,
-    #[arg(long, value_enum, default_value_t = Format::Xml)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Xml)]
+    format: OutputFormat,
     /// Where to write; stdout without it.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Format {
+enum OutputFormat {
     /// Every record with its envelopes, dispositions and refusals.
     Xml,
     /// A line per message or refusal.
@@ -40,12 +40,13 @@ enum Format {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let tree = args.thread.as_deref().map(known).transpose()?.map(|thread| thread.root());
     let readers = match &tree {
-        Some(root) => place::readers_of(&args.place, root)?,
-        None => place::readers(&args.place)?,
+        Some(root) => journal_target::readers_of(&args.place, root)?,
+        None => journal_target::readers(&args.place)?,
     };
     if let Some(root) = &tree {
-        let head_in =
-            |reader: &Reader| reader.head(root).map_err(|error| place::failed_in(reader, error));
+        let head_in = |reader: &Reader| {
+            reader.head(root).map_err(|error| journal_target::failed_in(reader, error))
+        };
         let heads = readers.iter().map(head_in).collect::<Result<Vec<_>, _>>()?;
         if heads.iter().all(Option::is_none) {
             return Err(unknown(root).into());
@@ -53,21 +54,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let out: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(File::create(path).map_err(|error| {
-            Failed::new(Exit::Unavailable, format!("cannot write {}: {error}", path.display()))
+            CommandFailure::new(
+                CommandExit::Unavailable,
+                format!("cannot write {}: {error}", path.display()),
+            )
         })?),
-        None => Box::new(Stdout),
+        None => Box::new(StdoutWriter),
     };
     let mut out = BufWriter::new(out);
     let format = match args.format {
-        Format::Xml => audit::ExportFormat::Xml,
-        Format::Jsonl => audit::ExportFormat::Jsonl,
+        OutputFormat::Xml => audit::ExportFormat::Xml,
+        OutputFormat::Jsonl => audit::ExportFormat::Jsonl,
     };
     // The output is all there is to do: it ends where its reader does.
     match audit::export(&readers, tree.as_ref(), format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
         exported => exported.map_err(|error| match readers.as_slice() {
-            [reader] => place::failed_in(reader, error),
-            _ => place::failed(error),
+            [reader] => journal_target::failed_in(reader, error),
+            _ => journal_target::failed(error),
         })?,
     }
     match out.flush() {
@@ -76,5 +80,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         _ => {}
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

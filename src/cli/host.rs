@@ -11,8 +11,8 @@ use crate::config::{self, Config};
 use crate::organism::{Hosting, NotHosted, chosen};
 use crate::web;
 
-use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg};
+use super::exit::{CommandExit, CommandFailure};
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let names: Vec<_> = agents.iter().map(|agent| agent.name.to_string()).collect();
     let (name, names) = (config.name.clone(), names.join(", "));
     let http = args.http.as_deref().map(address).transpose()?;
-    opened::runtime()?.block_on(async {
+    startup::runtime()?.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let web = listen(http).await?;
@@ -53,13 +53,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 _ = terminate.recv() => break "SIGTERM",
                 _ = look.tick() => if hosting.has_ended() {
                     let text = "the connection to NATS ended; the log says why";
-                    return Err(Failed::new(Exit::Unavailable, text).into());
+                    return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
                 },
             }
         };
         note!("stopping on {told}: turns that were begun end, others go elsewhere");
         hosting.stop().await;
-        Ok(Exit::Done.into())
+        Ok(CommandExit::Done.into())
     })
 }
 
@@ -68,14 +68,14 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
         let text = format!(
             "`--http {text}` is no address and port of this machine: write 127.0.0.1:9465, say"
         );
-        Failed::new(Exit::Usage, text).into()
+        CommandFailure::new(CommandExit::Usage, text).into()
     })
 }
 
 async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServer>> {
     let Some(address) = http else { return Ok(None) };
     let server = web::WebServer::listen(address).await.map_err(|error| {
-        Failed::new(Exit::Unavailable, format!("listening on {address}: {error}"))
+        CommandFailure::new(CommandExit::Unavailable, format!("listening on {address}: {error}"))
     })?;
     Ok(Some(server))
 }
@@ -90,19 +90,24 @@ fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
                 Some(_) => String::new(),
                 None => " and a section [nats] with url = \"nats://127.0.0.1:4222\"".to_owned(),
             };
-            (Exit::Config, format!(": write nats = true under [agents.{first}]{nats}"))
+            (CommandExit::Config, format!(": write nats = true under [agents.{first}]{nats}"))
         }
-        NotHosted::Near { name } => {
-            (Exit::Config, format!(": write nats = true under [agents.{name}] to host it here"))
-        }
-        NotHosted::NoAgent { .. } => {
-            (Exit::Usage, "; a listener on NATS is started by itself (docs/PROTOCOL.md)".to_owned())
-        }
+        NotHosted::Near { name } => (
+            CommandExit::Config,
+            format!(": write nats = true under [agents.{name}] to host it here"),
+        ),
+        NotHosted::NoAgent { .. } => (
+            CommandExit::Usage,
+            "; a listener on NATS is started by itself (docs/PROTOCOL.md)".to_owned(),
+        ),
         NotHosted::Unknown { name, .. } => {
             let known = config.far_agents().map(|agent| agent.name.as_str());
             let near = config::nearest(name, known);
-            (Exit::Usage, near.map_or(String::new(), |near| format!("; did you mean `{near}`?")))
+            (
+                CommandExit::Usage,
+                near.map_or(String::new(), |near| format!("; did you mean `{near}`?")),
+            )
         }
     };
-    Failed::new(exit, format!("{error}{help}")).into()
+    CommandFailure::new(exit, format!("{error}{help}")).into()
 }

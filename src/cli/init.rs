@@ -11,8 +11,8 @@ use crate::config::{self, ConfigEnvironment, ProjectFolders};
 use crate::ids::ListenerName;
 use crate::organism::project;
 
-use super::Exit;
-use super::exit::Failed;
+use super::CommandExit;
+use super::exit::CommandFailure;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,18 +22,18 @@ pub struct Args {
 }
 
 /// One file of the small organism.
-struct Seed {
+struct SeedFile {
     path: &'static str,
     text: &'static str,
     mode: u32,
 }
 
-const SEEDS: [Seed; 5] = [
-    Seed { path: "organism.toml", text: include_str!("init/organism.toml"), mode: 0o644 },
-    Seed { path: "greeter.py", text: include_str!("init/greeter.py"), mode: 0o755 },
-    Seed { path: "schema/greeter.xsd", text: include_str!("init/greeter.xsd"), mode: 0o644 },
-    Seed { path: "hello.xml", text: include_str!("init/hello.xml"), mode: 0o644 },
-    Seed { path: "README.md", text: include_str!("init/README.md"), mode: 0o644 },
+const SEEDS: [SeedFile; 5] = [
+    SeedFile { path: "organism.toml", text: include_str!("init/organism.toml"), mode: 0o644 },
+    SeedFile { path: "greeter.py", text: include_str!("init/greeter.py"), mode: 0o755 },
+    SeedFile { path: "schema/greeter.xsd", text: include_str!("init/greeter.xsd"), mode: 0o644 },
+    SeedFile { path: "hello.xml", text: include_str!("init/hello.xml"), mode: 0o644 },
+    SeedFile { path: "README.md", text: include_str!("init/README.md"), mode: 0o644 },
 ];
 
 /// The directory that the small organism copies its checkpoints to.
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             directory.display(),
             names.join(", "),
         );
-        return Err(Failed::new(Exit::Usage, message).into());
+        return Err(CommandFailure::new(CommandExit::Usage, message).into());
     }
     let name = organism_name(directory);
     for seed in &SEEDS {
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => "",
     };
     note!("\nnext:\n{go}  organism check\n{begin}  organism send hello.xml");
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 /// Whether another project of this name has a journal, so that a start here asks for one of its own.

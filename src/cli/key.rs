@@ -8,19 +8,19 @@ use crate::config::is_public_key;
 use crate::journal::{KeyId, host_key};
 use crate::organism::repair::trust_key;
 
-use super::exit::{Exit, Failed};
-use super::opened::ConfigArg;
-use super::place;
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target;
 use super::render::{put, put_json};
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: KeyVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum KeyVerb {
     /// Print the public key of this host; makes the key where there is none yet.
     Show {
         #[command(flatten)]
@@ -45,10 +45,10 @@ enum Verb {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
-        Verb::Show { config, json } => show(&config, json)?,
-        Verb::Trust { config, key, note } => trust(&config, &key, &note)?,
+        KeyVerb::Show { config, json } => show(&config, json)?,
+        KeyVerb::Trust { config, key, note } => trust(&config, &key, &note)?,
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
@@ -57,7 +57,7 @@ fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
             "`{key}` is no public key of a host: 64 hexadecimal digits, as `organism key show` \
              prints them there"
         );
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     trust_key(&config.load_without_keys()?, key, note)?;
     note!("the key {} is trusted; it is on record in sess-organism, and signed", KeyId::of(key));
@@ -66,7 +66,7 @@ fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
 
 fn show(config: &ConfigArg, json: bool) -> anyhow::Result<()> {
     let state = config.load_without_keys()?.state;
-    let key = host_key(&state).map_err(place::failed)?;
+    let key = host_key(&state).map_err(journal_target::failed)?;
     match json {
         true => put_json(&json!({ "key": key.public, "id": key.id, "file": key.file }))?,
         false => {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use super::Exit;
-use super::exit::Failed;
+use super::CommandExit;
+use super::exit::CommandFailure;
 use crate::bus::process::become_listener;
 
 #[derive(Debug, clap::Args)]
@@ -20,8 +20,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { parent, program, arguments } = args;
     let failed = |error| {
         let program = program.display();
-        Failed::new(Exit::Unavailable, format!("cannot start `{program}`: {error}"))
+        CommandFailure::new(CommandExit::Unavailable, format!("cannot start `{program}`: {error}"))
     };
     become_listener(parent, &program, &arguments).map_err(failed)?;
-    Ok(Exit::Unavailable.into())
+    Ok(CommandExit::Unavailable.into())
 }

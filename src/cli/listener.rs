@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::exit::{Exit, Failed};
+use super::exit::{CommandExit, CommandFailure};
 use crate::envelope;
 use crate::ids::PayloadName;
 use crate::listener::conformance::{self, Check, Request, Way};
@@ -17,18 +17,18 @@ use crate::xml::scan::scan;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ListenerVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ListenerVerb {
     /// Go through the listener protocol with a program.
-    Test(Test),
+    Test(TestArgs),
 }
 
 /// Starts the program as an organism would and checks that it keeps to docs/PROTOCOL.md.
 #[derive(Debug, clap::Args)]
-struct Test {
+struct TestArgs {
     /// A payload to send, in a file. May be given several times.
     #[arg(long, value_name = "FILE")]
     payload: Vec<PathBuf>,
@@ -59,14 +59,15 @@ struct Test {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
-        Verb::Test(test) => test.run(),
+        ListenerVerb::Test(test) => test.run(),
     }
 }
 
-impl Test {
+impl TestArgs {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let patience = Duration::try_from_secs_f64(self.timeout)
-            .map_err(|e| Failed::new(Exit::Usage, format!("--timeout {}: {e}", self.timeout)))?;
+        let patience = Duration::try_from_secs_f64(self.timeout).map_err(|e| {
+            CommandFailure::new(CommandExit::Usage, format!("--timeout {}: {e}", self.timeout))
+        })?;
         let schemas = self.schemas()?;
         let requests = self.requests(&schemas)?;
         let replies = names(&self.replies, &schemas)?;
@@ -84,7 +85,7 @@ impl Test {
         if !self.json {
             note!("{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md");
         }
-        Ok(if passed { Exit::Done } else { Exit::WorkflowFailed }.into())
+        Ok(if passed { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
     }
 
     fn way(&self) -> Way {
@@ -114,7 +115,7 @@ impl Test {
         for path in &self.schema {
             schemas.add_file(path).map_err(|problems| {
                 let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-                Failed::new(Exit::Config, lines.join("\n"))
+                CommandFailure::new(CommandExit::Config, lines.join("\n"))
             })?;
         }
         Ok(schemas)
@@ -125,10 +126,13 @@ impl Test {
         let mut requests = Vec::new();
         for path in &self.payload {
             let text = std::fs::read(path).map_err(|e| {
-                Failed::new(Exit::Usage, format!("cannot read {}: {e}", path.display()))
+                CommandFailure::new(
+                    CommandExit::Usage,
+                    format!("cannot read {}: {e}", path.display()),
+                )
             })?;
             let request = request(&text, schemas).map_err(|why| {
-                Failed::new(Exit::InvalidData, format!("{}: {why}", path.display()))
+                CommandFailure::new(CommandExit::InvalidData, format!("{}: {why}", path.display()))
             })?;
             requests.push(request);
         }
@@ -139,7 +143,7 @@ impl Test {
         if requests.is_empty() {
             let message =
                 "nothing to send: give --payload FILE, or --schema XSD and --accepts NAME";
-            return Err(Failed::new(Exit::Usage, message).into());
+            return Err(CommandFailure::new(CommandExit::Usage, message).into());
         }
         Ok(requests)
     }
@@ -152,10 +156,10 @@ fn request(text: &[u8], schemas: &Schemas) -> Result<Request, String> {
     Ok(Request { name: scanned.name, payload: String::from_utf8_lossy(root).into_owned() })
 }
 
-fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, Failed> {
+fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailure> {
     schemas.example(name).ok_or_else(|| {
         let message = format!("no example of {name} can be made up; give one with --payload FILE");
-        Failed::new(Exit::Usage, message)
+        CommandFailure::new(CommandExit::Usage, message)
     })
 }
 
@@ -183,23 +187,24 @@ fn valid(name: &PayloadName, text: &[u8], schemas: &Schemas) -> Result<(), Strin
     })
 }
 
-fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Failed> {
+fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, CommandFailure> {
     written.iter().map(|text| named(text, schemas)).collect()
 }
 
 /// A payload name in full, or a local name that the schemas define once.
-fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, Failed> {
-    let name = PayloadName::parse(text).map_err(|e| Failed::new(Exit::Usage, e.to_string()))?;
+fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
+    let name = PayloadName::parse(text)
+        .map_err(|e| CommandFailure::new(CommandExit::Usage, e.to_string()))?;
     if schemas.names().next().is_none() || schemas.contains(&name) {
         return Ok(name);
     }
     let mut same = schemas.names().filter(|known| known.local == name.local);
     match (name.namespace.is_empty(), same.next(), same.next()) {
         (true, Some(only), None) => Ok(only.clone()),
-        (true, Some(one), Some(two)) => Err(Failed::new(
-            Exit::Usage,
+        (true, Some(one), Some(two)) => Err(CommandFailure::new(
+            CommandExit::Usage,
             format!("`{text}` may be {one} or {two}; write it in full"),
         )),
-        _ => Err(Failed::new(Exit::Usage, format!("no schema defines {name}"))),
+        _ => Err(CommandFailure::new(CommandExit::Usage, format!("no schema defines {name}"))),
     }
 }

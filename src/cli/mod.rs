@@ -31,16 +31,15 @@ mod exit;
 mod export;
 mod host;
 mod init;
+mod journal_target;
 mod key;
 mod launch;
 mod listener;
 mod models;
 mod nats_config;
-mod opened;
 mod operator;
 mod output;
 mod passphrase;
-mod place;
 mod problems;
 mod promote;
 mod prompt;
@@ -53,6 +52,7 @@ mod schema;
 mod search;
 mod secret;
 mod send;
+mod startup;
 mod tail;
 mod thread;
 mod threads;
@@ -63,18 +63,18 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bus::process::{LAUNCH_VERB, use_this_program};
-pub use exit::Exit;
+pub use exit::CommandExit;
 
 /// An XML message bus for multi-agent workflows.
 #[derive(Debug, Parser)]
 #[command(name = "organism", version, about, max_term_width = 100)]
-pub struct Cli {
+pub struct CommandLine {
     #[command(subcommand)]
-    verb: Verb,
+    verb: CommandVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CommandVerb {
     /// Write a small organism to start from.
     Init(init::Args),
     /// Run the research desk on a directory, with recorded model turns.
@@ -145,13 +145,13 @@ enum Verb {
 pub fn main() -> ExitCode {
     log();
     use_this_program();
-    output::finish(match Cli::parse().verb.run() {
+    output::finish(match CommandLine::parse().verb.run() {
         Ok(code) => code,
         Err(error) => exit::report(&error),
     })
 }
 
-impl Verb {
+impl CommandVerb {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Init(args) => init::run(args),

@@ -10,9 +10,9 @@ use serde_json::{Value as Json, json};
 use crate::config::{self, ConfigEnvironment, ModelSpec, ProviderConfig};
 use crate::organism::Models;
 
-use super::exit::{Exit, Failed};
-use super::render::{Paper, put, put_json, table};
-use super::{opened, problems};
+use super::exit::{CommandExit, CommandFailure};
+use super::render::{RenderOutput, put, put_json, table};
+use super::{problems, startup};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let models = chosen(&config.models, &args.names)?;
     let tried = match args.tries {
-        true => opened::runtime()?.block_on(tried(&models)),
+        true => startup::runtime()?.block_on(tried(&models)),
         false => models.iter().map(|_| None).collect(),
     };
     if args.json {
@@ -48,7 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         print(&models, &tried, args.tries)?;
     }
     let failed = tried.iter().flatten().any(|tried| tried.is_err());
-    Ok(if failed { Exit::Unavailable } else { Exit::Done }.into())
+    Ok(if failed { CommandExit::Unavailable } else { CommandExit::Done }.into())
 }
 
 fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&'a ModelSpec>> {
@@ -60,17 +60,17 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
         found.ok_or_else(|| {
             let known: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
             let text = format!("there is no model `{name}`; the models are {}", known.join(", "));
-            Failed::new(Exit::Usage, text).into()
+            CommandFailure::new(CommandExit::Usage, text).into()
         })
     });
     found.collect()
 }
 
 /// What came of asking a model; nothing where there is nobody to ask.
-type Tried = Option<Result<String, String>>;
+type ProbeResult = Option<Result<String, String>>;
 
 /// One after the other, so that each is tried by itself.
-async fn tried(models: &[&ModelSpec]) -> Vec<Tried> {
+async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
     let mut all = Vec::new();
     for spec in models {
         let began = Instant::now();
@@ -98,14 +98,14 @@ fn missing_key(spec: &ModelSpec) -> Option<String> {
     })
 }
 
-fn print(models: &[&ModelSpec], tried: &[Tried], has_tried: bool) -> anyhow::Result<()> {
+fn print(models: &[&ModelSpec], tried: &[ProbeResult], has_tried: bool) -> anyhow::Result<()> {
     if models.is_empty() {
         note!("this config has no models");
         return Ok(());
     }
     let headers = ["model", "provider", "asks for", "key", "limits"];
     let rows: Vec<_> = models.iter().map(|spec| row(spec)).collect();
-    put(&table(&Paper::stdout(false), &headers, &rows))?;
+    put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
     if has_tried {
         let lines = models.iter().zip(tried).filter_map(|(spec, tried)| {
             Some(match tried.as_ref()? {
@@ -145,7 +145,7 @@ fn row(spec: &ModelSpec) -> Vec<String> {
     }
 }
 
-fn line(spec: &ModelSpec, tried: &Tried) -> Json {
+fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
     let mut line = config::shown_model(spec);
     let key = match &spec.provider {
         ProviderConfig::Remote { options, .. } => {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use crate::organism::nats_config::{self, Error, Node, Options, Rotation, Tls};
 
-use super::exit::{Exit, Failed};
-use super::opened::ConfigArg;
+use super::exit::{CommandExit, CommandFailure};
 use super::render::put;
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -96,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             asks.unwrap_or_default()
         );
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn node(text: &str) -> anyhow::Result<Node> {
@@ -110,7 +110,7 @@ fn node(text: &str) -> anyhow::Result<Node> {
         }
         _ => {
             let message = format!("`{text}` is no server; write --node a=10.0.0.1, say");
-            Err(Failed::new(Exit::Usage, message).into())
+            Err(CommandFailure::new(CommandExit::Usage, message).into())
         }
     }
 }
@@ -123,13 +123,13 @@ fn is_host(host: &str) -> bool {
 
 fn explained(error: Error) -> anyhow::Error {
     let (exit, help) = match &error {
-        Error::Open { .. } => (Exit::Usage, "; add --tls-cert and --tls-key"),
-        Error::NoUser { .. } | Error::NodeTwice { .. } => (Exit::Usage, ""),
+        Error::Open { .. } => (CommandExit::Usage, "; add --tls-cert and --tls-key"),
+        Error::NoUser { .. } | Error::NodeTwice { .. } => (CommandExit::Usage, ""),
         Error::NothingOnNats => (
-            Exit::Config,
+            CommandExit::Config,
             "; give a listener or an agent nats = true, or write [journal] store = \"jetstream\"",
         ),
-        Error::Io { .. } | Error::Key(_) => (Exit::Unavailable, ""),
+        Error::Io { .. } | Error::Key(_) => (CommandExit::Unavailable, ""),
     };
-    Failed::new(exit, format!("{error}{help}")).into()
+    CommandFailure::new(exit, format!("{error}{help}")).into()
 }

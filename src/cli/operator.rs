@@ -9,18 +9,18 @@ use crate::ids::ListenerName;
 use crate::organism::operator::this_user;
 use crate::service::signing::OperatorSigner;
 
-use super::exit::{Exit, Failed};
+use super::exit::{CommandExit, CommandFailure};
 use super::passphrase;
 use super::render::put;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: OperatorCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum OperatorCommand {
     /// Make an Ed25519 key, encrypted with a passphrase, and print its line for the config.
     Key {
         /// Where to write it; otherwise organism/operator.key beneath XDG_CONFIG_HOME.
@@ -31,26 +31,30 @@ enum Verb {
 const OWNER_ALONE: u32 = 0o700;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Verb::Key { file } = args.verb;
+    let OperatorCommand::Key { file } = args.verb;
     let path = file.unwrap_or_else(|| ConfigEnvironment::of_process().operator_key());
     // Before anybody thinks of a passphrase.
     if path.exists() {
         let text = format!("{} exists, and a key is never overwritten", path.display());
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     let passphrase = passphrase::of_new_key(&path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         let made = std::fs::DirBuilder::new().recursive(true).mode(OWNER_ALONE).create(parent);
         made.map_err(|error| {
-            Failed::new(Exit::Usage, format!("cannot make {}: {error}", parent.display()))
+            CommandFailure::new(
+                CommandExit::Usage,
+                format!("cannot make {}: {error}", parent.display()),
+            )
         })?;
     }
     let signer = OperatorSigner::create(&path, &passphrase);
-    let signer = signer.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
+    let signer =
+        signer.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
 
     let login = this_user().login.filter(|login| ListenerName::parse(login).is_ok());
     let name = login.as_deref().unwrap_or("NAME");
     put(&format!("[operators.{name}]\nkey = \"{}\"\n", signer.public()))?;
     note!("{}: an operator's key, for --sign; keep its passphrase elsewhere", path.display());
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Exit;
+use super::CommandExit;
 use crate::mutant::mutant;
 
 /// The reader of standard output has gone.
@@ -43,14 +43,14 @@ pub fn is_closed() -> bool {
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output does not hold everything: {failure}\n"));
-    if code == ExitCode::SUCCESS { Exit::Unavailable.into() } else { code }
+    if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 
 /// Standard output for a command whose whole work is its output: it may end at a closed pipe, which
 /// is an error of this writer.
-pub struct Stdout;
+pub struct StdoutWriter;
 
-impl Write for Stdout {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         std::io::stdout().lock().write(bytes)
     }
@@ -64,7 +64,7 @@ fn write(text: &str) -> std::io::Result<()> {
     if is_closed() {
         return Ok(());
     }
-    match Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush()) {
+    match StdoutWriter.write_all(text.as_bytes()).and_then(|()| StdoutWriter.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {
             if mutant("end-with-the-reader") {
                 std::process::exit(0);

@@ -11,7 +11,7 @@ use crate::config::PASSPHRASE_FILE;
 use crate::limits;
 use crate::service::signing::read_private;
 
-use super::exit::{Exit, Failed};
+use super::exit::{CommandExit, CommandFailure};
 
 /// The passphrase of the key in `path`.
 pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
@@ -92,5 +92,5 @@ impl Drop for HiddenInput {
 }
 
 fn usage(text: String) -> anyhow::Error {
-    Failed::new(Exit::Usage, text).into()
+    CommandFailure::new(CommandExit::Usage, text).into()
 }

@@ -12,7 +12,7 @@ use miette::{
 
 use crate::config::{ConfigProblem, ConfigProblems};
 
-use super::Exit;
+use super::CommandExit;
 
 /// Width of a drawing, in columns, wherever it goes.
 const COLUMNS: usize = 80;
@@ -26,7 +26,7 @@ pub fn report(problems: &ConfigProblems) -> ExitCode {
         (false, _) => ascii(),
     };
     note_part!("{}", draw(problems, theme));
-    Exit::Config.into()
+    CommandExit::Config.into()
 }
 
 /// As [`report`], on stdout, for a program to read.
@@ -34,22 +34,22 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });
     put_line!("{}", serde_json::to_string_pretty(&json)?);
-    Ok(Exit::Config.into())
+    Ok(CommandExit::Config.into())
 }
 
 /// A problem beneath its own headline: the place and code stand there already.
 #[derive(Debug)]
-struct Drawn<'a>(&'a ConfigProblem);
+struct DrawnProblem<'a>(&'a ConfigProblem);
 
-impl fmt::Display for Drawn<'_> {
+impl fmt::Display for DrawnProblem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-impl std::error::Error for Drawn<'_> {}
+impl std::error::Error for DrawnProblem<'_> {}
 
-impl Diagnostic for Drawn<'_> {
+impl Diagnostic for DrawnProblem<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
@@ -65,7 +65,7 @@ impl Diagnostic for Drawn<'_> {
 }
 
 /// The problem's source, but for columns: they count characters here, not bytes.
-impl SourceCode for Drawn<'_> {
+impl SourceCode for DrawnProblem<'_> {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
@@ -104,7 +104,7 @@ fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
         let (line, column) = problem.place.line_and_column();
         let name = problem.place.source.name();
         out.push_str(&format!("{name}:{line}:{column}: {}\n", problem.code));
-        if handler.render_report(&mut out, &Drawn(problem)).is_err() {
+        if handler.render_report(&mut out, &DrawnProblem(problem)).is_err() {
             out.push_str(&format!("{}\n", problem.message));
         }
         out.push('\n');

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::organism::promote::{Outcome, Phase, Promoted, promote};
 
-use super::exit::{Exit, Failed};
-use super::opened::ConfigArg;
+use super::exit::{CommandExit, CommandFailure};
 use super::render::{count, put, put_json};
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -39,13 +39,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     bar.finish_and_clear();
     match outcome? {
-        Outcome::NowhereToGo => return Err(Failed::new(Exit::Config, WRITE).into()),
+        Outcome::NowhereToGo => return Err(CommandFailure::new(CommandExit::Config, WRITE).into()),
         Outcome::NothingToDo if args.json => put_json(&json!({ "promoted": null }))?,
         Outcome::NothingToDo => put("the journal is on JetStream already\n")?,
         Outcome::Moved(promoted) if args.json => put_json(&json!({ "promoted": promoted }))?,
         Outcome::Moved(promoted) => put(&summary(&promoted))?,
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn progress_bar(json: bool) -> ProgressBar {

@@ -9,10 +9,10 @@ use crate::model::tokens::RequestSize;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{Moment, Preview, preview};
 
-use super::exit::{Exit, Failed};
-use super::opened::ConfigArg;
-use super::place::known;
-use super::render::{Paper, put, put_json};
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::known;
+use super::render::{RenderOutput, put, put_json};
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,7 +36,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let agent = ListenerName::parse(&args.agent);
-    let agent = agent.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
+    let agent =
+        agent.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
     let thread = args.thread.as_deref().map(known).transpose()?;
     let moment = moment(thread, args.turn);
     let shown = preview(args.config.load_to_read()?, &agent, &moment)?;
@@ -45,9 +46,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else if args.json {
         put_json(&value(&shown))?;
     } else {
-        put(&text(&Paper::stdout(true), &shown))?;
+        put(&text(&RenderOutput::stdout(true), &shown))?;
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> Moment {
@@ -115,7 +116,7 @@ fn block(block: &ChatBlock) -> Json {
     }
 }
 
-fn text(paper: &Paper, shown: &Preview) -> String {
+fn text(paper: &RenderOutput, shown: &Preview) -> String {
     let request = &shown.request;
     let mut out = format!("{}\n{}\n", paper.bold("system"), request.system);
     for said in &request.messages {

@@ -16,10 +16,10 @@ use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 
-use super::Exit;
-use super::exit::Failed;
-use super::opened::{self, ConfigArg};
+use super::CommandExit;
+use super::exit::CommandFailure;
 use super::problems;
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.recorder = Some(Arc::clone(&recorder));
     let submission = match &args.payload {
         Some(path) => Some(SubmitRequest {
-            client: opened::client(&config, args.client.as_deref())?,
+            client: startup::client(&config, args.client.as_deref())?,
             thread: None,
             suggested: None,
             key: None,
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }),
         None => None,
     };
-    let exit = opened::runtime()?.block_on(async {
+    let exit = startup::runtime()?.block_on(async {
         refuse_changed(&config).await?;
         match submission {
             Some(submission) => {
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let so_far = recorder.so_far();
     if let Some(failure) = so_far.failure {
         let text = format!("{} does not hold everything: {failure}", args.out.display());
-        return Err(Failed::new(Exit::Unavailable, text).into());
+        return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     }
     note!("{} turns in {}", so_far.turns, args.out.display());
     if so_far.skipped > 0 {
@@ -102,32 +102,32 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
     let path = &args.out;
     if path.exists() && !args.force {
         let text = format!("{} is there already; --force writes over it", path.display());
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     let now = Time::now().to_string();
     let day = now.get(..10).unwrap_or(&now);
     let recorded = format!("by organism record, {day}, of {organism} with live models");
     TurnRecorder::create(path, &recorded).map_err(|error| {
         let text = format!("{} cannot be written: {error}", path.display());
-        Failed::new(Exit::Unavailable, text).into()
+        CommandFailure::new(CommandExit::Unavailable, text).into()
     })
 }
 
-async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Result<Exit> {
-    let mut exit = Exit::Done;
+async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Result<CommandExit> {
+    let mut exit = CommandExit::Done;
     let sent = organism
         .submit(submission, |sent| match sent {
             SubmitUpdate::Accepted { thread, .. } => note!("thread {thread}"),
             SubmitUpdate::Refused { refusal, .. } => {
                 note!("refused: {refusal}");
-                exit = Exit::InvalidData;
+                exit = CommandExit::InvalidData;
             }
             SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
             SubmitUpdate::Waits(wait) => note!("{wait}"),
             SubmitUpdate::Result { how, replies, .. } => {
                 replies.iter().for_each(|reply| put_line!("{}", reply.payload));
                 if how != Closing::Completed {
-                    exit = Exit::WorkflowFailed;
+                    exit = CommandExit::WorkflowFailed;
                 }
             }
         })
@@ -139,7 +139,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
 }
 
 /// Runs until a signal, or until the pump ends by itself.
-async fn until_told(organism: Organism) -> anyhow::Result<Exit> {
+async fn until_told(organism: Organism) -> anyhow::Result<CommandExit> {
     note!("recording; stop with Ctrl-C");
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -150,17 +150,20 @@ async fn until_told(organism: Organism) -> anyhow::Result<Exit> {
             _ = terminate.recv() => break,
             _ = look.tick() => if organism.has_ended() {
                 organism.join().await?;
-                return Ok(Exit::Done);
+                return Ok(CommandExit::Done);
             },
         }
     }
     organism.stop("the recording is done").await?;
-    Ok(Exit::Done)
+    Ok(CommandExit::Done)
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |error: String| {
-        Failed::new(Exit::Usage, format!("{} cannot be read: {error}", path.display()))
+        CommandFailure::new(
+            CommandExit::Usage,
+            format!("{} cannot be read: {error}", path.display()),
+        )
     };
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
     match bytes.len() > limits::SUBMISSION_BYTES_MAX {

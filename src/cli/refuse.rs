@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use crate::thread::Decision;
 
-use super::exit::Exit;
-use super::opened::{self, ConfigArg, DecisionArgs};
+use super::exit::CommandExit;
+use super::startup::{self, ConfigArg, DecisionArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,8 +22,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
-    let message = opened::message(&args.message)?;
-    opened::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
+    let message = startup::message(&args.message)?;
+    startup::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
     note!("{message}: refused");
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::journal::sqlite::Found;
 use crate::organism::repair::{Accepted, AcceptedKind, Repaired, repair};
 
-use super::exit::Exit;
-use super::opened::ConfigArg;
+use super::exit::CommandExit;
 use super::render::{count, put, put_json};
+use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("accepted").multiple(true)))]
@@ -30,7 +30,7 @@ pub struct Args {
     /// On JetStream, the side that is kept: what the projection of this host has is published again,
     /// or the stream goes on without it. Where neither is a part of the other, it must be named.
     #[arg(long, value_enum, conflicts_with = "accepted")]
-    from: Option<stream::From>,
+    from: Option<stream::RepairSide>,
     /// Why; it goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
@@ -65,7 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }))?,
         Some(repaired) => put(&summary(accepted, repaired))?,
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn summary(accepted: Accepted, repaired: &Repaired) -> String {

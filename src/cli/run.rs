@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::organism::{self, Organism, Partitioned, Standing, Watcher, project};
 use crate::web;
 
-use super::Exit;
-use super::exit::Failed;
-use super::opened::{self, ConfigArg};
+use super::CommandExit;
+use super::exit::CommandFailure;
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,7 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.new {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
     }
-    opened::runtime()?.block_on(async {
+    startup::runtime()?.block_on(async {
         let web = web::WebServer::open(&config).await?;
         match config.partitions() {
             1 => whole(config, web.as_ref()).await,
@@ -49,7 +49,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
     };
     let organism = Organism::start_announced(config, on_wait).await?;
     ask(web, organism.watcher());
-    let mut watch = Watch::start()?;
+    let mut watch = SignalWatch::start()?;
     note!("{name} is ready; journal {}", data.display());
     let told = loop {
         match watch.next().await {
@@ -65,7 +65,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
             organism.stop(reason).await?;
         }
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 async fn divided(
@@ -76,7 +76,7 @@ async fn divided(
     let (name, data) = (config.name.clone(), config.data.clone());
     let organism = Partitioned::start(config, partitions).await?;
     ask(web, organism.watcher());
-    let mut watch = Watch::start()?;
+    let mut watch = SignalWatch::start()?;
     let mut told_of: Vec<Standing> = Vec::new();
     let told = loop {
         let now = organism.standings();
@@ -105,7 +105,7 @@ async fn divided(
             organism.stop(reason).await?;
         }
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 /// From here on the server tells of this organism.
@@ -121,7 +121,7 @@ fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> 
     let all = config.partitions();
     if let Some(beyond) = asked.iter().find(|asked| **asked >= all) {
         let text = format!("there is no partition {beyond}: the config has {all}, from 0");
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     if asked.is_empty() {
         asked = (0..all).collect();
@@ -167,13 +167,13 @@ fn say_stopping(reason: &str) {
 }
 
 /// Waits for signals, and for time to pass.
-struct Watch {
+struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,
     look: Interval,
 }
 
-impl Watch {
+impl SignalWatch {
     fn start() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

@@ -10,8 +10,8 @@ use anyhow::Context;
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
-use super::exit::{Exit, Failed};
-use super::output::{self, Stdout, put};
+use super::exit::{CommandExit, CommandFailure};
+use super::output::{self, StdoutWriter, put};
 use super::render::put_json;
 use crate::ids::PayloadName;
 use crate::schema::{Compiler, SchemaFile, SchemaProblem, Verdict, serve_compiler};
@@ -20,26 +20,26 @@ use crate::xml::findings::Finding;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SchemaVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum SchemaVerb {
     /// Check a schema, and texts against it.
-    Validate(Validate),
+    Validate(ValidateArgs),
     /// Show what each payload looks like, as an agent is told.
-    Describe(One),
+    Describe(SchemaArgs),
     /// Write an instance that is valid.
-    Example(One),
+    Example(SchemaArgs),
     /// Write the JSON Schema for native tool calls.
-    Json(One),
+    Json(SchemaArgs),
     /// Compile schemas for another process.
     #[command(hide = true)]
     Compile,
 }
 
 #[derive(Debug, clap::Args)]
-struct Validate {
+struct ValidateArgs {
     /// The schema file.
     #[arg(required_unless_present = "batch")]
     schema: Option<PathBuf>,
@@ -54,7 +54,7 @@ struct Validate {
 }
 
 #[derive(Debug, clap::Args)]
-struct One {
+struct SchemaArgs {
     /// The schema file.
     schema: PathBuf,
     /// One payload, by local name or `{namespace}local`; all when left out.
@@ -66,14 +66,14 @@ struct One {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
-        Verb::Validate(args) if args.batch => batch(),
-        Verb::Validate(args) => validate(&args),
-        Verb::Describe(args) => describe(&args),
-        Verb::Example(args) => example(&args),
-        Verb::Json(args) => json(&args),
-        Verb::Compile => {
-            serve_compiler(std::io::stdin().lock(), Stdout)?;
-            Ok(Exit::Done.into())
+        SchemaVerb::Validate(args) if args.batch => batch(),
+        SchemaVerb::Validate(args) => validate(&args),
+        SchemaVerb::Describe(args) => describe(&args),
+        SchemaVerb::Example(args) => example(&args),
+        SchemaVerb::Json(args) => json(&args),
+        SchemaVerb::Compile => {
+            serve_compiler(std::io::stdin().lock(), StdoutWriter)?;
+            Ok(CommandExit::Done.into())
         }
     }
 }
@@ -82,7 +82,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn open(path: &Path) -> anyhow::Result<SchemaFile> {
     let file = SchemaFile::open(&mut Compiler::default(), path).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        Failed::new(Exit::Config, format!("the schema is refused\n{}", lines.join("\n")))
+        CommandFailure::new(
+            CommandExit::Config,
+            format!("the schema is refused\n{}", lines.join("\n")),
+        )
     })?;
     for warning in file.warnings() {
         note!("warning: {warning}");
@@ -92,7 +95,7 @@ fn open(path: &Path) -> anyhow::Result<SchemaFile> {
 
 /// One line of a batch's answer, and of `--json`.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct SchemaAnswer {
     #[serde(rename = "id")]
     id: serde_json::Value,
     #[serde(rename = "verdict")]
@@ -107,7 +110,7 @@ struct Answer {
     message: Option<String>,
 }
 
-impl Answer {
+impl SchemaAnswer {
     fn new(id: serde_json::Value, verdict: &'static str) -> Self {
         Self { id, verdict, code: None, path: None, line: None, message: None }
     }
@@ -150,7 +153,7 @@ impl Answer {
     }
 }
 
-fn validate(args: &Validate) -> anyhow::Result<ExitCode> {
+fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let schema = args.schema.as_deref().context("no schema named")?;
     let file = open(schema)?;
     if args.texts.is_empty() {
@@ -158,22 +161,23 @@ fn validate(args: &Validate) -> anyhow::Result<ExitCode> {
             put_line!("{name}");
         }
         note!("{}: the schema is good; {} payload names", file.label(), file.names().len());
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
-    let mut exit = Exit::Done;
+    let mut exit = CommandExit::Done;
     for text in &args.texts {
         let shown = text.display().to_string();
-        let bytes = std::fs::read(text)
-            .map_err(|e| Failed::new(Exit::InvalidData, format!("cannot read {shown}: {e}")))?;
+        let bytes = std::fs::read(text).map_err(|e| {
+            CommandFailure::new(CommandExit::InvalidData, format!("cannot read {shown}: {e}"))
+        })?;
         let verdict = file.validate(None, &bytes);
         if args.json {
-            let answer = Answer::of_verdict(serde_json::Value::String(shown), &verdict);
+            let answer = SchemaAnswer::of_verdict(serde_json::Value::String(shown), &verdict);
             put_line!("{}", serde_json::to_string(&answer)?);
         } else {
             print_verdict(&shown, &verdict);
         }
         if verdict != Verdict::Valid {
-            exit = Exit::InvalidData;
+            exit = CommandExit::InvalidData;
         }
     }
     Ok(exit.into())
@@ -192,7 +196,7 @@ fn print_verdict(text: &str, verdict: &Verdict) {
 }
 
 #[derive(Debug, Deserialize)]
-struct Question {
+struct SchemaQuestion {
     #[serde(rename = "id", default)]
     id: serde_json::Value,
     #[serde(rename = "schema")]
@@ -202,24 +206,24 @@ struct Question {
     instance: Option<PathBuf>,
 }
 
-type Opened = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
+type OpenedSchema = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
 
 /// Answers every line, whatever is wrong with it.
 fn batch() -> anyhow::Result<ExitCode> {
     let mut compiler = Compiler::default();
-    let mut opened: HashMap<PathBuf, Opened> = HashMap::new();
+    let mut opened: HashMap<PathBuf, OpenedSchema> = HashMap::new();
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let answer = match serde_json::from_slice::<Question>(&line) {
+        let answer = match serde_json::from_slice::<SchemaQuestion>(&line) {
             Ok(question) => answer(&mut compiler, &mut opened, question),
             Err(error) => {
                 let id = serde_json::from_slice(&line)
                     .ok()
                     .and_then(|mut v: serde_json::Value| v.get_mut("id").map(std::mem::take));
-                Answer::bad(id.unwrap_or_default(), "bad-line", error.to_string())
+                SchemaAnswer::bad(id.unwrap_or_default(), "bad-line", error.to_string())
             }
         };
         put_json(&answer)?;
@@ -228,14 +232,14 @@ fn batch() -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn answer(
     compiler: &mut Compiler,
-    opened: &mut HashMap<PathBuf, Opened>,
-    question: Question,
-) -> Answer {
+    opened: &mut HashMap<PathBuf, OpenedSchema>,
+    question: SchemaQuestion,
+) -> SchemaAnswer {
     // Many schemas stay open only as long as they are of use.
     if opened.len() >= crate::limits::GRAMMARS_MAX {
         opened.clear();
@@ -245,12 +249,12 @@ fn answer(
     });
     let file = match file {
         Ok(file) => file.clone(),
-        Err(problem) => return Answer::refused(question.id, problem.as_ref()),
+        Err(problem) => return SchemaAnswer::refused(question.id, problem.as_ref()),
     };
-    let Some(instance) = question.instance else { return Answer::new(question.id, "valid") };
+    let Some(instance) = question.instance else { return SchemaAnswer::new(question.id, "valid") };
     match std::fs::read(&instance) {
-        Ok(text) => Answer::of_verdict(question.id, &file.validate(None, &text)),
-        Err(error) => Answer::bad(question.id, "unreadable", error.to_string()),
+        Ok(text) => SchemaAnswer::of_verdict(question.id, &file.validate(None, &text)),
+        Err(error) => SchemaAnswer::bad(question.id, "unreadable", error.to_string()),
     }
 }
 
@@ -263,12 +267,12 @@ fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<Payload
         let names: Vec<&str> = file.names().iter().map(|name| &*name.local).collect();
         let message =
             format!("{} has no payload `{wanted}`; it has {}", file.label(), names.join(", "));
-        return Err(Failed::new(Exit::Usage, message).into());
+        return Err(CommandFailure::new(CommandExit::Usage, message).into());
     }
     Ok(found)
 }
 
-fn describe(args: &One) -> anyhow::Result<ExitCode> {
+fn describe(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let file = open(&args.schema)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
     let all: Vec<_> = chosen.iter().map(|name| file.describe(name)).collect();
@@ -278,12 +282,12 @@ fn describe(args: &One) -> anyhow::Result<ExitCode> {
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         put(&texts.join("\n"))?;
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
-fn example(args: &One) -> anyhow::Result<ExitCode> {
+fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let file = open(&args.schema)?;
-    let mut exit = Exit::Done;
+    let mut exit = CommandExit::Done;
     for name in chosen(&file, args.payload.as_deref())? {
         match file.example(&name) {
             Some(example) if args.json => {
@@ -296,22 +300,22 @@ fn example(args: &One) -> anyhow::Result<ExitCode> {
                     "{}: no example of `{name}` could be made up; give one in <xs:appinfo><example>",
                     file.label()
                 );
-                exit = Exit::InvalidData;
+                exit = CommandExit::InvalidData;
             }
         }
     }
     Ok(exit.into())
 }
 
-fn json(args: &One) -> anyhow::Result<ExitCode> {
+fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let file = open(&args.schema)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
     if let ([name], true) = (chosen.as_slice(), args.payload.is_some()) {
         put_line!("{}", serde_json::to_string_pretty(&file.json(name))?);
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     let all: serde_json::Map<String, serde_json::Value> =
         chosen.iter().map(|name| (name.to_string(), file.json(name))).collect();
     put_line!("{}", serde_json::to_string_pretty(&all)?);
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

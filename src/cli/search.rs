@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use crate::audit;
 
-use super::exit::Exit;
-use super::place::{self, Place, known};
-use super::render::{self, Paper, put, put_json};
+use super::exit::CommandExit;
+use super::journal_target::{self, JournalTarget, known};
+use super::render::{self, RenderOutput, put, put_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// Looked for in payloads, names and threads, upper and lower case alike.
     #[arg(value_name = "TEXT")]
     text: String,
@@ -32,23 +32,23 @@ pub struct Args {
 /// Like `grep`: 1 where nothing was found.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
-    let readers = place::readers(&args.place)?;
+    let readers = journal_target::readers(&args.place)?;
     let mut found = Vec::new();
     for reader in &readers {
         let here = audit::search(reader, &args.text, within.as_ref(), args.limit);
-        found.extend(here.map_err(|error| place::failed_in(reader, error))?);
+        found.extend(here.map_err(|error| journal_target::failed_in(reader, error))?);
     }
     if readers.len() > 1 {
         found.sort_by_key(|said| said.at);
         found.drain(..found.len().saturating_sub(args.limit));
     }
-    let paper = Paper::stdout(args.full);
+    let paper = RenderOutput::stdout(args.full);
     for said in &found {
         if args.json { put_json(said)? } else { put(&render::said(&paper, said))? }
     }
     if found.is_empty() {
         note!("no message mentions `{}`", args.text);
-        return Ok(Exit::WorkflowFailed.into());
+        return Ok(CommandExit::WorkflowFailed.into());
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

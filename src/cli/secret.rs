@@ -9,17 +9,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand_core::RngCore as _;
 
-use super::exit::{Exit, Failed};
+use super::exit::{CommandExit, CommandFailure};
 use super::render::put;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SecretVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum SecretVerb {
     /// Make a secret of 256 bits.
     New {
         /// Write it to this file, which only its owner can read; otherwise to stdout.
@@ -32,20 +32,20 @@ const SECRET_BYTES: usize = 32;
 const OWNER_ALONE: u32 = 0o600;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Verb::New { out } = args.verb;
+    let SecretVerb::New { out } = args.verb;
     let mut bytes = [0; SECRET_BYTES];
     rand_core::OsRng.fill_bytes(&mut bytes);
     let secret = format!("{}\n", URL_SAFE_NO_PAD.encode(bytes));
 
     let Some(path) = out else {
         put(&secret)?;
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     };
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(OWNER_ALONE).open(&path);
     file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| {
-        Failed::new(Exit::Usage, format!("cannot write {}: {error}", path.display()))
+        CommandFailure::new(CommandExit::Usage, format!("cannot write {}: {error}", path.display()))
     })?;
     note!("{}: a secret, for secret_file of a client", path.display());
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }

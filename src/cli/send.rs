@@ -14,9 +14,9 @@ use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 use crate::trace::TraceParent;
 
-use super::Exit;
-use super::exit::Failed;
-use super::opened::{self, ConfigArg};
+use super::CommandExit;
+use super::exit::CommandFailure;
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,7 +53,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
-    let client = opened::client(&config, args.client.as_deref())?;
+    let client = startup::client(&config, args.client.as_deref())?;
     let trace = args.traceparent.or_else(surrounding_trace);
     let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
     let submission = |payload: Vec<u8>, key: Option<String>| SubmitRequest {
@@ -66,22 +66,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         trace,
         secret: secret.clone(),
     };
-    let runtime = opened::runtime()?;
+    let runtime = startup::runtime()?;
     match (&args.each, &args.payload) {
         (Some(directory), _) => {
             let files = files_of(directory)?;
             let make = |path: &Path| {
-                let payload = opened::bytes(path)?;
+                let payload = startup::bytes(path)?;
                 let key = key_of(path, &payload);
                 Ok(submission(payload, Some(key)))
             };
             runtime.block_on(send_each(config, &files, make, !args.no_wait, args.json))
         }
         (None, Some(path)) => {
-            let submission = submission(opened::bytes(path)?, args.key.clone());
+            let submission = submission(startup::bytes(path)?, args.key.clone());
             runtime.block_on(send_one(config, submission, args.json))
         }
-        (None, None) => Err(Failed::new(Exit::Usage, "nothing to send: name a file").into()),
+        (None, None) => {
+            Err(CommandFailure::new(CommandExit::Usage, "nothing to send: name a file").into())
+        }
     }
 }
 
@@ -97,7 +99,7 @@ async fn send_one(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let organism = OrganismClient::open(config).await?;
-    let mut exit = Exit::Done;
+    let mut exit = CommandExit::Done;
     let mut opened = None;
     let wait = submission.wait;
     let thread = submission.thread.clone();
@@ -117,7 +119,7 @@ async fn send_one(
     let closed = organism.close().await;
     sent?;
     closed?;
-    if let (Exit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
+    if let (CommandExit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
         note!("failed; `organism thread {thread}` shows how");
     }
     Ok(exit.into())
@@ -132,7 +134,7 @@ async fn send_each(
 ) -> anyhow::Result<ExitCode> {
     let organism = OrganismClient::open(config).await?;
     let bar = progress(files.len());
-    let mut tally = Tally { wait, ..Tally::default() };
+    let mut tally = SendTally { wait, ..SendTally::default() };
     for chunk in files.chunks(IN_PARALLEL) {
         let submissions = chunk.iter().filter_map(|path| match make(path) {
             Ok(submission) => Some((path, submission)),
@@ -172,7 +174,7 @@ const IN_PARALLEL: usize = 64;
 
 /// How the files of a directory fared.
 #[derive(Default)]
-struct Tally {
+struct SendTally {
     done: usize,
     held: usize,
     refused: usize,
@@ -180,13 +182,13 @@ struct Tally {
     wait: bool,
 }
 
-impl Tally {
+impl SendTally {
     fn count(&mut self, path: &Path, all: &[SubmitUpdate], json: bool) {
         let exit = all.iter().map(|sent| exit_of(sent, self.wait));
-        match exit.fold(Exit::Done, worse) {
-            Exit::Done => self.done += 1,
-            Exit::ApprovalPending => self.held += 1,
-            Exit::InvalidData => self.refused += 1,
+        match exit.fold(CommandExit::Done, worse) {
+            CommandExit::Done => self.done += 1,
+            CommandExit::ApprovalPending => self.held += 1,
+            CommandExit::InvalidData => self.refused += 1,
             _ => self.failed += 1,
         }
         let file = path.file_name().unwrap_or_default().display().to_string();
@@ -204,30 +206,30 @@ impl Tally {
         note!("organism: {error:#}");
     }
 
-    fn exit(&self) -> Exit {
+    fn exit(&self) -> CommandExit {
         match (self.failed, self.refused, self.held) {
-            (0, 0, 0) => Exit::Done,
-            (0, 0, _) => Exit::ApprovalPending,
-            (0, ..) => Exit::InvalidData,
-            _ => Exit::WorkflowFailed,
+            (0, 0, 0) => CommandExit::Done,
+            (0, 0, _) => CommandExit::ApprovalPending,
+            (0, ..) => CommandExit::InvalidData,
+            _ => CommandExit::WorkflowFailed,
         }
     }
 }
 
 /// `wait`: a result is waited for, whatever it has to wait for itself.
-fn exit_of(sent: &SubmitUpdate, wait: bool) -> Exit {
+fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
-        SubmitUpdate::Accepted { held: true, .. } if !wait => Exit::ApprovalPending,
-        SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => Exit::Done,
-        SubmitUpdate::Refused { refusal, .. } => opened::exit_of_refusal(refusal),
-        SubmitUpdate::NoThread { .. } => Exit::InvalidData,
-        SubmitUpdate::Result { how: Closing::Completed, .. } => Exit::Done,
-        SubmitUpdate::Result { .. } => Exit::WorkflowFailed,
+        SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
+        SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => CommandExit::Done,
+        SubmitUpdate::Refused { refusal, .. } => startup::exit_of_refusal(refusal),
+        SubmitUpdate::NoThread { .. } => CommandExit::InvalidData,
+        SubmitUpdate::Result { how: Closing::Completed, .. } => CommandExit::Done,
+        SubmitUpdate::Result { .. } => CommandExit::WorkflowFailed,
     }
 }
 
-fn worse(a: Exit, b: Exit) -> Exit {
-    if a == Exit::Done { b } else { a }
+fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
+    if a == CommandExit::Done { b } else { a }
 }
 
 /// Prints what a person can do about a thread that its client does not have. The payload on record
@@ -300,7 +302,10 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
 /// The regular files of a directory, by name.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
-        Failed::new(Exit::Usage, format!("{} cannot be read: {e}", directory.display()))
+        CommandFailure::new(
+            CommandExit::Usage,
+            format!("{} cannot be read: {e}", directory.display()),
+        )
     };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {

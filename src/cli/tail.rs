@@ -9,15 +9,15 @@ use crate::journal::sqlite::Reader;
 use crate::limits;
 use crate::thread::Fact;
 
-use super::exit::Exit;
+use super::exit::CommandExit;
+use super::journal_target::{self, JournalTarget, known};
 use super::output;
-use super::place::{self, Place, known};
-use super::render::{self, Paper, put, put_json};
+use super::render::{self, RenderOutput, put, put_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// Only this thread and what is beneath it.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
@@ -37,14 +37,14 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
-    let paper = Paper::stdout(args.full);
+    let paper = RenderOutput::stdout(args.full);
     // Of each journal, how far it was shown.
     let mut seen: Vec<Position> = Vec::new();
     loop {
         // Opened anew each time: a reader that lingers would hold back the pump's housekeeping.
-        let readers = place::readers(&args.place)?;
+        let readers = journal_target::readers(&args.place)?;
         for reader in readers.iter().skip(seen.len()) {
-            let last = reader.last().map_err(|error| place::failed_in(reader, error))?;
+            let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
             seen.push(Position(last.0.saturating_sub(args.lines)));
         }
         loop {
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
         if args.no_follow || output::is_closed() {
-            return Ok(Exit::Done.into());
+            return Ok(CommandExit::Done.into());
         }
         drop(readers);
         std::thread::sleep(limits::TAIL_INTERVAL);
@@ -72,13 +72,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// What follows in a journal, up to so much that it is worth a look at the others.
 fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
-    let last = reader.last().map_err(|error| place::failed_in(reader, error))?;
+    let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
     if *seen >= last {
         return Ok(Vec::new());
     }
     let to = Position(last.0.min(seen.0 + limits::SCAN_RECORDS));
     let records = reader.records(Position(seen.0 + 1), to);
-    let records = records.map_err(|error| place::failed_in(reader, error))?;
+    let records = records.map_err(|error| journal_target::failed_in(reader, error))?;
     *seen = to;
     Ok(records)
 }
@@ -86,7 +86,7 @@ fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
 fn show(
     Sealed { record, .. }: &Sealed,
     within: Option<&ThreadId>,
-    paper: &Paper,
+    paper: &RenderOutput,
     json: bool,
 ) -> anyhow::Result<()> {
     let inside = |thread: &ThreadId| within.is_none_or(|of| thread == of || thread.is_beneath(of));

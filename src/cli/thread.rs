@@ -8,14 +8,14 @@ use crate::audit;
 use crate::ids::ThreadId;
 use crate::journal::sqlite::Reader;
 
-use super::exit::Exit;
-use super::place::{self, Place, known, unknown};
-use super::render::{Paper, put, put_json, story};
+use super::exit::CommandExit;
+use super::journal_target::{self, JournalTarget, known, unknown};
+use super::render::{RenderOutput, put, put_json, story};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// Which one; the newest without it.
     #[arg(value_name = "ID")]
     thread: Option<String>,
@@ -30,28 +30,28 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let thread = match &args.thread {
         Some(text) => known(text)?,
-        None => newest(&place::readers(&args.place)?)?
+        None => newest(&journal_target::readers(&args.place)?)?
             .context("no threads yet; `organism send` starts one")?,
     };
     let mut found = false;
-    for reader in place::readers_of(&args.place, &thread)? {
+    for reader in journal_target::readers_of(&args.place, &thread)? {
         let told = audit::story(&reader, &thread, None);
-        let told = told.map_err(|error| place::failed_in(&reader, error))?;
+        let told = told.map_err(|error| journal_target::failed_in(&reader, error))?;
         let Some(told) = told else { continue };
         found = true;
         if args.json {
             put_json(&told)?;
         } else {
-            put(&story(&Paper::stdout(args.full), &told))?;
+            put(&story(&RenderOutput::stdout(args.full), &told))?;
         }
     }
-    if found { Ok(Exit::Done.into()) } else { Err(unknown(&thread).into()) }
+    if found { Ok(CommandExit::Done.into()) } else { Err(unknown(&thread).into()) }
 }
 
 fn newest(readers: &[Reader]) -> anyhow::Result<Option<ThreadId>> {
     let mut trees = Vec::new();
     for reader in readers {
-        let here = reader.trees().map_err(|error| place::failed_in(reader, error))?;
+        let here = reader.trees().map_err(|error| journal_target::failed_in(reader, error))?;
         trees.extend(here);
     }
     trees.retain(|tree| tree.root != ThreadId::organism());

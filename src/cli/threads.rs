@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use crate::audit::{self, TreeSummary};
 use crate::ids::ThreadId;
 
-use super::exit::Exit;
-use super::place::{self, Place};
-use super::render::{Paper, duration, put, put_json, table};
+use super::exit::CommandExit;
+use super::journal_target::{self, JournalTarget};
+use super::render::{RenderOutput, duration, put, put_json, table};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// How many of the newest to list.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
@@ -25,13 +25,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let readers = place::readers(&args.place)?;
+    let readers = journal_target::readers(&args.place)?;
     // One more, as the organism's own thread is left out below.
     let newest = (!args.all).then_some(args.limit.saturating_add(1));
     let mut threads = Vec::new();
     for reader in &readers {
         let here = audit::summaries(reader, newest);
-        threads.extend(here.map_err(|error| place::failed_in(reader, error))?);
+        threads.extend(here.map_err(|error| journal_target::failed_in(reader, error))?);
     }
     if readers.len() > 1 {
         threads.sort_by_key(|summary| summary.updated);
@@ -42,16 +42,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         threads.iter().try_for_each(put_json)?;
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     if threads.is_empty() {
         note!("no threads yet; `organism send` starts one");
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     let headers = ["thread", "status", "opened", ">took", ">messages", "asked"];
     let rows: Vec<_> = threads.iter().map(row).collect();
-    put(&table(&Paper::stdout(false), &headers, &rows))?;
-    Ok(Exit::Done.into())
+    put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
+    Ok(CommandExit::Done.into())
 }
 
 fn row(summary: &TreeSummary) -> Vec<String> {

@@ -13,11 +13,11 @@ use crate::ids::Position;
 use crate::journal::{Error, KeyId, jetstream, partitions_in};
 use crate::nats;
 
-use super::exit::{Exit, Failed};
-use super::opened;
-use super::place::{self, Place};
+use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::{self, JournalTarget};
 use super::problems;
-use super::render::{Paper, clean, count, put, put_json};
+use super::render::{RenderOutput, clean, count, put, put_json};
+use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(value_name = "DIR", conflicts_with_all = ["data", "state", "stream"])]
     directory: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    place: JournalTarget,
     /// A file of checkpoints that is kept elsewhere; may be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
@@ -47,14 +47,14 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = match &args.directory {
         Some(directory) => directory.join("data"),
-        None => place::data_dir(&args.place)?,
+        None => journal_target::data_dir(&args.place)?,
     };
     // A copy may be proved where there is no config at all.
     let around = ConfigEnvironment::of_process();
     let is_found = config::locate(args.place.config.as_deref(), &around).is_ok();
     let key_state = match args.directory.is_some() && !is_found {
         true => None,
-        false => place::state_dir(&args.place)?,
+        false => journal_target::state_dir(&args.place)?,
     };
     let settings = proof_settings(&args.place)?;
     if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {
@@ -62,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "`{key}` is no public key: --key takes 64 hexadecimal digits, as `organism key show` \
              prints them"
         );
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     let options = VerifyOptions {
         state: args.directory.as_ref().map(|copy| copy.join("state")).or(key_state.clone()),
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         distrust_state: args.distrust_state,
     };
     let streams = match args.stream {
-        true => Some(Streams::of(&args.place)?),
+        true => Some(ComparedStreams::of(&args.place)?),
         false => None,
     };
     let journals = partitions_in(&data);
@@ -103,15 +103,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("broken: partition {} of the {} here", broken.join(", "), journals.len());
     }
     Ok(match verdict {
-        ProofVerdict::Proved => Exit::Done,
-        ProofVerdict::NotProved => Exit::NotProved,
-        ProofVerdict::Broken => Exit::ChainBroken,
+        ProofVerdict::Proved => CommandExit::Done,
+        ProofVerdict::NotProved => CommandExit::NotProved,
+        ProofVerdict::Broken => CommandExit::ChainBroken,
     }
     .into())
 }
 
 /// What the config says of proofs; nothing where the journal is named by its directories.
-fn proof_settings(place: &Place) -> anyhow::Result<ProofSettings> {
+fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
         return Ok(ProofSettings::default());
@@ -121,26 +121,26 @@ fn proof_settings(place: &Place) -> anyhow::Result<ProofSettings> {
     };
     config::proof_settings(&path, &around).map_err(|problems| {
         problems::report(&problems);
-        Failed::silent(Exit::Config).into()
+        CommandFailure::silent(CommandExit::Config).into()
     })
 }
 
 /// The streams that projections are compared with.
-struct Streams {
+struct ComparedStreams {
     servers: nats::Options,
     journal: jetstream::Options,
 }
 
-impl Streams {
-    fn of(place: &Place) -> anyhow::Result<Self> {
-        match opened::storage(place.config.as_deref())? {
+impl ComparedStreams {
+    fn of(place: &JournalTarget) -> anyhow::Result<Self> {
+        match startup::storage(place.config.as_deref())? {
             StorageConfig::JetStream { servers, journal } => {
                 Ok(Self { servers: *servers, journal })
             }
             StorageConfig::Embedded => {
                 let text = "--stream is for a journal on JetStream, and this config keeps it in a \
                             file";
-                Err(Failed::new(Exit::Usage, text).into())
+                Err(CommandFailure::new(CommandExit::Usage, text).into())
             }
         }
     }
@@ -150,7 +150,7 @@ impl Streams {
         match jetstream::compare_with_stream(&self.servers, &journal, data) {
             Ok(agreement) => report.stream_agrees(agreement.ahead),
             Err(Error::Broken { position, detail }) => report.stream_differs(position, detail),
-            Err(error) => return Err(place::failed(error)),
+            Err(error) => return Err(journal_target::failed(error)),
         }
         Ok(())
     }
@@ -163,11 +163,11 @@ fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<Pro
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    report.map_err(place::failed)
+    report.map_err(journal_target::failed)
 }
 
 fn tell(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Result<()> {
-    let paper = Paper::stdout(false);
+    let paper = RenderOutput::stdout(false);
     match partition {
         None if json => put_json(report),
         None => put(&summary(&paper, report)),
@@ -196,7 +196,7 @@ fn progress_bar(json: bool) -> ProgressBar {
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn summary(paper: &Paper, report: &ProofReport) -> String {
+fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
     let tally = report.messages;
     let mut lines = vec![
         format!("journal      {}, epoch {}", report.journal, report.epoch),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use organism::cli::debug::Turn;
+use organism::cli::debug::ExtractTurn;
 use organism::xml::extract::ActionGrammar;
 use serde_json::Value as Json;
 
@@ -91,7 +91,7 @@ fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
     });
     let turns = good.map(|case| {
         let text = case["text"].as_str().unwrap().to_owned() + "\n\n";
-        let turn: Turn = serde_json::from_value(case).unwrap();
+        let turn: ExtractTurn = serde_json::from_value(case).unwrap();
         (Arc::new(turn.grammar()), text.repeat(TURN_BYTES / 10 / text.len()))
     });
     turns.collect()
@@ -122,7 +122,7 @@ fn in_tokens(text: &str) -> Vec<String> {
 }
 
 fn tools() -> Arc<ActionGrammar> {
-    let tools: Turn = serde_json::from_str(TOOLS).unwrap();
+    let tools: ExtractTurn = serde_json::from_str(TOOLS).unwrap();
     Arc::new(tools.grammar())
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use organism::audit;
-use organism::cli::debug::Turn;
+use organism::cli::debug::ExtractTurn;
 use organism::config::{ConfigEnvironment, load};
 use organism::ids::{Digest, Position};
 use organism::journal::sqlite::{DATABASE, Reader};
@@ -59,7 +59,7 @@ pub fn grammar() -> Arc<ActionGrammar> {
         "reasoning": ["thinking", "think"],
         "reserved": ["system"]
     }"#;
-    let turn: Turn = serde_json::from_str(turn).unwrap();
+    let turn: ExtractTurn = serde_json::from_str(turn).unwrap();
     Arc::new(turn.grammar())
 }
 

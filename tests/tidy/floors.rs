@@ -79,7 +79,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 
 /// What the verbs of the command line share; no verb knows another.
 const SHARED_BY_VERBS: &[&str] =
-    &["exit", "opened", "output", "passphrase", "place", "problems", "render"];
+    &["exit", "startup", "output", "passphrase", "journal_target", "problems", "render"];
 
 fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|(_, modules, _)| modules.contains(&module))

@@ -2,14 +2,18 @@
 
 use std::io::{BufRead as _, Write as _};
 
-use crate::cli::exit::{Exit, Failed};
+use crate::cli::exit::{CommandExit, CommandFailure};
 use crate::schema::{Content, Description, Question, fill as fill_in};
 use crate::xml::visible::visible;
 
 /// Asks for one of these payloads, shows what was made of the answers, and asks whether to send it.
 pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
     let reply = match replies {
-        [] => return Err(Failed::new(Exit::InvalidData, "nobody may answer this").into()),
+        [] => {
+            return Err(
+                CommandFailure::new(CommandExit::InvalidData, "nobody may answer this").into()
+            );
+        }
         [only] => only,
         several => which(several)?,
     };
@@ -21,7 +25,10 @@ pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
     note!("\n{}", visible(&text));
     match choose("send it", &["yes", "no"])?.as_str() {
         "yes" => Ok(text.into_bytes()),
-        _ => Err(Failed::new(Exit::Usage, "not sent; the question is still open").into()),
+        _ => {
+            Err(CommandFailure::new(CommandExit::Usage, "not sent; the question is still open")
+                .into())
+        }
     }
 }
 
@@ -29,7 +36,9 @@ fn which(replies: &[Description]) -> anyhow::Result<&Description> {
     let names: Vec<&str> = replies.iter().map(|reply| &*reply.name.local).collect();
     let chosen = choose("answer with", &names)?;
     let found = replies.iter().find(|reply| *reply.name.local == *chosen);
-    found.ok_or_else(|| Failed::new(Exit::Bug, "a choice that was not offered").into())
+    found.ok_or_else(|| {
+        CommandFailure::new(CommandExit::Bug, "a choice that was not offered").into()
+    })
 }
 
 fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
@@ -63,7 +72,7 @@ fn ask(question: Question<'_>) -> anyhow::Result<String> {
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         let text = "the input ended before everything was answered; nothing was sent";
-        return Err(Failed::new(Exit::Usage, text).into());
+        return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }

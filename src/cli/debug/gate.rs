@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::cli::exit::{Exit, Failed};
-use crate::cli::opened;
+use crate::cli::exit::{CommandExit, CommandFailure};
 use crate::cli::output;
 use crate::cli::render::put_json;
+use crate::cli::startup;
 use crate::envelope::Rule;
 use crate::ids::ListenerName;
 use crate::organism;
@@ -19,7 +19,7 @@ use crate::xml::findings::Place;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    config: opened::ConfigArg,
+    config: startup::ConfigArg,
     /// Whose payloads they are taken to be.
     #[arg(long, value_name = "NAME")]
     from: String,
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Deserialize)]
-struct Question {
+struct GateQuestion {
     #[serde(rename = "id", default)]
     id: Json,
     #[serde(rename = "file")]
@@ -37,7 +37,7 @@ struct Question {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct GateAnswer {
     #[serde(rename = "id")]
     id: Json,
     /// `accepted`, `refused`, or `error` where there was nothing to judge.
@@ -54,7 +54,8 @@ struct Answer {
 /// Answers every line, whatever is wrong with it.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let sender = ListenerName::parse(&args.from);
-    let sender = sender.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
+    let sender =
+        sender.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
     let gate = organism::gate(args.config.load()?)?;
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
@@ -68,15 +69,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answer(gate: &Gate, sender: &ListenerName, line: &[u8]) -> Answer {
-    let error = |id: Json, message: String| Answer {
+fn answer(gate: &Gate, sender: &ListenerName, line: &[u8]) -> GateAnswer {
+    let error = |id: Json, message: String| GateAnswer {
         id,
         verdict: "error",
         rule: None,
         place: None,
         message: Some(message),
     };
-    let question = match serde_json::from_slice::<Question>(line) {
+    let question = match serde_json::from_slice::<GateQuestion>(line) {
         Ok(question) => question,
         Err(wrong) => {
             let id = serde_json::from_slice::<Json>(line).ok();
@@ -90,8 +91,8 @@ fn answer(gate: &Gate, sender: &ListenerName, line: &[u8]) -> Answer {
     };
     let id = question.id;
     match gate.check(sender, &text) {
-        Ok(_) => Answer { id, verdict: "accepted", rule: None, place: None, message: None },
-        Err(refusal) => Answer {
+        Ok(_) => GateAnswer { id, verdict: "accepted", rule: None, place: None, message: None },
+        Err(refusal) => GateAnswer {
             id,
             verdict: "refused",
             rule: Some(refusal.rule),

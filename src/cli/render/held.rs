@@ -3,10 +3,10 @@
 use crate::audit::HeldCall;
 use crate::xml::visible::{hidden, visible};
 
-use super::{Paper, count};
+use super::{RenderOutput, count};
 
 /// Nothing in a payload can pass for a line of ours: each of its lines has a bar before it.
-pub fn held(paper: &Paper, call: &HeldCall) -> String {
+pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
     let title = format!("{}  {}", call.message, call.name.local);
     let mut out = format!("{}\n", paper.bold(&title));
     let mut line = |name: &str, text: &str| out.push_str(&format!("  {name:<8} {text}\n"));

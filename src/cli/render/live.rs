@@ -9,16 +9,16 @@ use crate::system;
 use crate::thread::{Fact, Record};
 
 use super::table::cut;
-use super::{Paper, payload, words};
+use super::{RenderOutput, payload, words};
 
-pub struct View {
-    paper: Paper,
+pub struct LiveView {
+    paper: RenderOutput,
     began: Option<Time>,
     explained: HashSet<&'static str>,
 }
 
-impl View {
-    pub fn new(paper: Paper) -> Self {
+impl LiveView {
+    pub fn new(paper: RenderOutput) -> Self {
         Self { paper, began: None, explained: HashSet::new() }
     }
 

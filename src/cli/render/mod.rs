@@ -4,8 +4,8 @@
 mod held;
 pub mod live;
 mod payload;
-mod story;
 mod table;
+mod timeline;
 mod words;
 mod wrap;
 
@@ -15,8 +15,8 @@ use std::time::Duration;
 pub use super::output::put;
 pub use held::held;
 pub use payload::lines as payload_lines;
-pub use story::{busy, refused, said, story};
 pub use table::table;
+pub use timeline::{busy, refused, said, story};
 pub use wrap::{clean, columns, wrap};
 
 use crate::xml::visible::visible_json;
@@ -26,14 +26,14 @@ const COLUMNS_MIN: usize = 40;
 
 /// What is written on.
 #[derive(Debug, Clone, Copy)]
-pub struct Paper {
+pub struct RenderOutput {
     pub colour: bool,
     pub columns: usize,
     /// Whole payloads instead of their first lines.
     pub full: bool,
 }
 
-impl Paper {
+impl RenderOutput {
     pub fn stdout(full: bool) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());

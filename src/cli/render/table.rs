@@ -1,9 +1,9 @@
 //! A plain table: columns as wide as they must be, the last one cut to what is left.
 
-use super::{Paper, columns};
+use super::{RenderOutput, columns};
 
 /// The header in bold, then the rows. A first character of `>` in a header right-aligns.
-pub fn table(paper: &Paper, headers: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<String> =
         headers.iter().map(|header| header.trim_start_matches('>').to_owned()).collect();
     let width = |at: usize| {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::cli::exit::Exit;
+use crate::cli::exit::CommandExit;
 use crate::cli::render::{put, put_json};
 use crate::config::Config;
 use crate::journal::jetstream::RepairSource;
@@ -12,7 +12,7 @@ use crate::organism::repair_stream::{PartitionRepair, repair_stream};
 
 /// The side that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum From {
+pub enum RepairSide {
     /// Publish again what the projection of this host has and the stream does not.
     Projection,
     /// Go on with the stream, and set the projection of this host aside.
@@ -21,19 +21,19 @@ pub enum From {
 
 pub fn run(
     config: &Config,
-    from: Option<From>,
+    from: Option<RepairSide>,
     note: &str,
     is_json: bool,
 ) -> anyhow::Result<ExitCode> {
     let from = from.map(|from| match from {
-        From::Projection => RepairSource::Projection,
-        From::Stream => RepairSource::Stream,
+        RepairSide::Projection => RepairSource::Projection,
+        RepairSide::Stream => RepairSource::Stream,
     });
     let repairs = repair_stream(config, from, note)?;
     if is_json {
         let one = |PartitionRepair { stream, repair }: &PartitionRepair| json!({ "stream": stream, "repair": repair });
         put_json(&json!({ "repaired": repairs.iter().map(one).collect::<Vec<_>>() }))?;
-        return Ok(Exit::Done.into());
+        return Ok(CommandExit::Done.into());
     }
     if repairs.is_empty() {
         put("the stream has every record of this host; nothing was done, and nothing recorded\n")?;
@@ -41,7 +41,7 @@ pub fn run(
     for PartitionRepair { stream, repair } in &repairs {
         put(&summary(stream, repair))?;
     }
-    Ok(Exit::Done.into())
+    Ok(CommandExit::Done.into())
 }
 
 fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> String {

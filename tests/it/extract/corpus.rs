@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use organism::cli::debug::{Turn, describe};
+use organism::cli::debug::{ExtractTurn, describe};
 use serde_json::Value as Json;
 
 use super::chunks::{extract, plans};
@@ -58,7 +58,7 @@ fn judge(expect: &Json, got: &Json) -> Option<String> {
 
 /// Runs one case; the first thing that is wrong with it.
 fn run(case: &Json) -> Option<String> {
-    let turn: Turn = serde_json::from_value(case.clone()).unwrap();
+    let turn: ExtractTurn = serde_json::from_value(case.clone()).unwrap();
     let grammar = Arc::new(turn.grammar());
     let text = match &case["text"] {
         Json::String(text) => text.clone(),
@@ -99,7 +99,7 @@ fn text_around_actions_is_kept_byte_for_byte() {
         else {
             continue;
         };
-        let turn: Turn = serde_json::from_value(case.clone()).unwrap();
+        let turn: ExtractTurn = serde_json::from_value(case.clone()).unwrap();
         let extraction = extract(&Arc::new(turn.grammar()), text.as_bytes(), &[]);
         assert_eq!(extraction.text(), want, "{} {}", case["id"], case["title"]);
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use organism::cli::debug::Turn;
+use organism::cli::debug::ExtractTurn;
 use organism::xml::element::{Element, Node};
 use organism::xml::extract::{ActionGrammar, Extraction};
 use serde_json::Value as Json;
@@ -52,7 +52,7 @@ fn originals() -> Vec<Original> {
     let original = |line: &str| {
         let case: Json = serde_json::from_str(line).unwrap();
         let text = case["text"].as_str()?.to_owned();
-        let turn: Turn = serde_json::from_value(case.clone()).unwrap();
+        let turn: ExtractTurn = serde_json::from_value(case.clone()).unwrap();
         let grammar = Arc::new(turn.grammar());
         let extraction = extract(&grammar, text.as_bytes(), &[]);
         let actions = extraction.actions().map(|action| text[action.source.clone()].to_owned());

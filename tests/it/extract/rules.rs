@@ -27,7 +27,7 @@ const KNOWN: &str = r##"{
 }"##;
 
 fn known() -> Arc<ActionGrammar> {
-    let turn: organism::cli::debug::Turn = serde_json::from_str(KNOWN).unwrap();
+    let turn: organism::cli::debug::ExtractTurn = serde_json::from_str(KNOWN).unwrap();
     Arc::new(turn.grammar())
 }
 

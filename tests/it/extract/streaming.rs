@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::cli::debug::Turn;
+use organism::cli::debug::ExtractTurn;
 use organism::xml::extract::{ActionGrammar, ExtractedItem, Extractor};
 
 use super::chunks::extract;
 use crate::processor::ProcessorTime;
 
 fn known() -> Arc<ActionGrammar> {
-    let turn: Turn = serde_json::from_str(
+    let turn: ExtractTurn = serde_json::from_str(
         r#"{"known_tags": {"search": {"query": "text"}, "code": "text"},
             "reasoning": ["thinking"], "reserved": ["tool_result"]}"#,
     )

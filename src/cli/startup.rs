@@ -25,8 +25,8 @@ use crate::service::{
 };
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
-use super::exit::Failed;
-use super::{Exit, passphrase, place, problems};
+use super::exit::CommandFailure;
+use super::{CommandExit, journal_target, passphrase, problems};
 
 /// Loads the config a verb was given, or says everything that is wrong with it and exits 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
@@ -40,9 +40,9 @@ pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
 }
 
 /// How a config is read.
-type Load<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
+type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
-fn loaded<T>(given: Option<&Path>, load: Load<T>) -> anyhow::Result<T> {
+fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     let around = ConfigEnvironment::of_process();
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| load(&path, &around));
@@ -50,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: Load<T>) -> anyhow::Result<T> {
     adopt_orphans();
     loaded.map_err(|found| {
         problems::report(&found);
-        Failed::silent(Exit::Config).into()
+        CommandFailure::silent(CommandExit::Config).into()
     })
 }
 
@@ -85,7 +85,7 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     let found = find_directories(given).map_err(|problems| {
         problems::report(&problems);
         note!("a journal can be named without its config, with --data DIR");
-        Failed::silent(Exit::Config)
+        CommandFailure::silent(CommandExit::Config)
     })?;
     belongs(&found)?;
     note_change(given, &found);
@@ -163,29 +163,29 @@ fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
 }
 
 /// The organism that runs on the journal in `data`, whatever its config is.
-fn running_on(data: &Path) -> anyhow::Result<Reach> {
+fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
     let find = SocketTransport::find(data, handshake.clone());
     if runtime()?.block_on(find).is_ok_and(|found| found.is_some()) {
-        return Ok(Reach::Running { data: data.to_owned(), handshake });
+        return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
     }
     let text = format!(
         "no organism runs on {}: start it, or name its config instead of --data, and one is started \
          for the decision",
         data.display()
     );
-    Err(Failed::new(Exit::Unavailable, text).into())
+    Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
 /// How a verb that decides reaches the organism.
-pub(super) enum Reach {
+pub(super) enum OrganismReach {
     /// Through its config: the organism runs, or is started for the occasion.
     Config(Box<Config>),
     /// Through its socket alone, as its config no longer loads or was not named.
     Running { data: PathBuf, handshake: Handshake },
 }
 
-impl Reach {
+impl OrganismReach {
     pub fn data(&self) -> &Path {
         match self {
             Self::Config(config) => &config.data,
@@ -228,14 +228,14 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
             let found = clients.iter().find(|client| client.as_str() == name);
             found.cloned().ok_or_else(|| {
                 let text = format!("`{name}` is no client of this config; it has: {}", names());
-                Failed::new(Exit::Usage, text).into()
+                CommandFailure::new(CommandExit::Usage, text).into()
             })
         }
         None => match clients.as_slice() {
             [only] => Ok(only.clone()),
             _ => {
                 let text = format!("say which client sends, with --as: {}", names());
-                Err(Failed::new(Exit::Usage, text).into())
+                Err(CommandFailure::new(CommandExit::Usage, text).into())
             }
         },
     }
@@ -262,7 +262,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
             // A journal that does not exist holds nothing.
             Err(Error::Missing { .. }) => {}
             held => {
-                all.extend(held.map_err(place::failed)?);
+                all.extend(held.map_err(journal_target::failed)?);
                 is_read = true;
             }
         }
@@ -283,7 +283,7 @@ pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<H
     let mut journals = partitions_in(data).into_iter();
     if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
         let path = data.display().to_string();
-        return Err(place::failed(Error::Missing { path }));
+        return Err(journal_target::failed(Error::Missing { path }));
     }
     waiting(data, hold)
 }
@@ -291,12 +291,14 @@ pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<H
 /// A message id as it was typed.
 pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     let parsed = text.parse();
-    parsed.map_err(|e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string()).into())
+    parsed.map_err(|e: crate::ids::IdError| {
+        CommandFailure::new(CommandExit::Usage, e.to_string()).into()
+    })
 }
 
 /// Has something decided by the organism, started for it where none runs.
 pub(super) fn decide(
-    reach: Reach,
+    reach: OrganismReach,
     message: MessageId,
     what: Decision<SubmittedAnswer>,
     args: &DecisionArgs,
@@ -321,14 +323,14 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
         note!("expected, for example:");
         expected.lines().for_each(|line| note!("  {line}"));
     }
-    Err(Failed::new(exit_of_refusal(&refusal), refusal.to_string()).into())
+    Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
 }
 
 /// A refusal for lack of room passes by itself.
-pub(super) fn exit_of_refusal(refusal: &Refusal) -> Exit {
+pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
-        Rule::Busy | Rule::Draining | Rule::StorageFull => Exit::TryAgain,
-        _ => Exit::InvalidData,
+        Rule::Busy | Rule::Draining | Rule::StorageFull => CommandExit::TryAgain,
+        _ => CommandExit::InvalidData,
     }
 }
 
@@ -336,7 +338,7 @@ pub(super) fn exit_of_refusal(refusal: &Refusal) -> Exit {
 /// refused by the gate, on the record.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
-        Failed::new(Exit::Usage, format!("{} cannot be read: {e}", path.display()))
+        CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))
     };
     let source: Box<dyn std::io::Read> = match path.as_os_str() == "-" {
         true => Box::new(std::io::stdin()),
@@ -347,7 +349,7 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > most {
         let text = format!("{} has more than {most} bytes; nothing was sent", path.display());
-        return Err(Failed::new(Exit::InvalidData, text).into());
+        return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     }
     Ok(bytes)
 }
@@ -383,7 +385,7 @@ impl DecisionArgs {
         hide_memory();
         OperatorSigner::load(path, || passphrase::of_key(path)).map(Some).map_err(|error| {
             match error.downcast::<signing::Error>() {
-                Ok(error) => Failed::new(Exit::Usage, error.to_string()).into(),
+                Ok(error) => CommandFailure::new(CommandExit::Usage, error.to_string()).into(),
                 Err(error) => error,
             }
         })
@@ -438,7 +440,7 @@ impl ConfigArg {
 
     /// For verbs that decide: with a config that no longer loads they still reach the organism that
     /// runs.
-    pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<Reach> {
+    pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<OrganismReach> {
         if let Some(data) = &args.data {
             return running_on(data);
         }
@@ -447,17 +449,17 @@ impl ConfigArg {
         let found = find_directories(given).ok();
         let running = found.and_then(|found| running_config(&found).map(|config| (found, config)));
         let Some((directories, config)) = running else {
-            return Ok(Reach::Config(Box::new(self.load_without_keys()?)));
+            return Ok(OrganismReach::Config(Box::new(self.load_without_keys()?)));
         };
 
         belongs(&directories)?;
         note_change_to(given, || config);
         let path = config::locate(given, &around);
         match path.and_then(|path| config::load_without_keys(&path, &around)) {
-            Ok(_) => Ok(Reach::Config(Box::new(self.load_without_keys()?))),
+            Ok(_) => Ok(OrganismReach::Config(Box::new(self.load_without_keys()?))),
             Err(_) => {
                 let handshake = Handshake::of_project(&directories);
-                Ok(Reach::Running { data: directories.data, handshake })
+                Ok(OrganismReach::Running { data: directories.data, handshake })
             }
         }
     }

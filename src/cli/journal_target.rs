@@ -6,11 +6,11 @@ use crate::ids::ThreadId;
 use crate::journal::sqlite::{Reader, unreadable};
 use crate::journal::{Error, partitions_in};
 
-use super::exit::{self, Exit, Failed};
-use super::opened;
+use super::exit::{self, CommandExit, CommandFailure};
+use super::startup;
 
 #[derive(Debug, clap::Args)]
-pub struct Place {
+pub struct JournalTarget {
     /// The organism's config, which says where its journal is.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -23,24 +23,24 @@ pub struct Place {
 }
 
 /// Where the journal of these arguments is.
-pub fn data_dir(place: &Place) -> anyhow::Result<PathBuf> {
+pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     match &place.data {
         Some(data) => Ok(data.clone()),
-        None => Ok(opened::directories(place.config.as_deref())?.data),
+        None => Ok(startup::directories(place.config.as_deref())?.data),
     }
 }
 
 /// Where the checkpoints of these arguments are kept outside the journal.
-pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
+pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
         (None, Some(_)) => Ok(None),
-        (None, None) => Ok(Some(opened::directories(place.config.as_deref())?.state)),
+        (None, None) => Ok(Some(startup::directories(place.config.as_deref())?.state)),
     }
 }
 
 /// Every journal of these arguments: one, or one for each partition that is here.
-pub fn readers(place: &Place) -> anyhow::Result<Vec<Reader>> {
+pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<Reader>> {
     let data = data_dir(place)?;
     let open = |journal: &Path| {
         let opened = Reader::open(journal);
@@ -51,7 +51,7 @@ pub fn readers(place: &Place) -> anyhow::Result<Vec<Reader>> {
 
 /// Why the journal in `data` cannot be opened. One that is gone and that the state directory knows
 /// of is lost.
-fn lost(place: &Place, data: &Path, error: Error) -> anyhow::Error {
+fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
         Some(state) => unreadable(data, &state, error),
@@ -61,7 +61,7 @@ fn lost(place: &Place, data: &Path, error: Error) -> anyhow::Error {
 }
 
 /// Those of them that a thread is in, or could be: each partition has what belongs to no tree.
-pub fn readers_of(place: &Place, thread: &ThreadId) -> anyhow::Result<Vec<Reader>> {
+pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<Reader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
         let mut with = Vec::new();
@@ -78,13 +78,14 @@ pub fn readers_of(place: &Place, thread: &ThreadId) -> anyhow::Result<Vec<Reader
 
 /// A thread id as it was typed.
 pub fn known(text: &str) -> anyhow::Result<ThreadId> {
-    ThreadId::parse(text).map_err(|error| Failed::new(Exit::Usage, error.to_string()).into())
+    ThreadId::parse(text)
+        .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
 /// A well-formed id that names nothing.
-pub fn unknown(thread: &ThreadId) -> Failed {
+pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
-    Failed::new(Exit::Usage, message)
+    CommandFailure::new(CommandExit::Usage, message)
 }
 
 /// As [`failed`], where a journal is read.
@@ -100,5 +101,5 @@ pub fn failed(error: Error) -> anyhow::Error {
         Error::Held { .. } => "; stop that process, or read the journal without it",
         _ => "",
     };
-    Failed::new(exit::of_journal(&error), format!("{error}{advice}")).into()
+    CommandFailure::new(exit::of_journal(&error), format!("{error}{advice}")).into()
 }

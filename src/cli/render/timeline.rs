@@ -12,7 +12,7 @@ use crate::system;
 use crate::thread::TimerEnd;
 
 use super::table::cut;
-use super::{Paper, clean, columns, count, duration, payload, words, wrap};
+use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap};
 
 /// Lines of a payload that are shown unless all of it is asked for.
 const LINES_MAX: usize = 8;
@@ -20,30 +20,30 @@ const LINES_MAX: usize = 8;
 const INDENTED_MAX: usize = 8;
 
 /// The whole story, subthreads beneath where they were spawned.
-pub fn story(paper: &Paper, story: &ThreadTimeline) -> String {
-    let mut page = Page::new(paper, "+99.999s ".len(), story.opened);
+pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
+    let mut page = TimelinePage::new(paper, "+99.999s ".len(), story.opened);
     page.title(story);
     page.items(story);
     page.text
 }
 
 /// One message by itself, as `tail` and `search` show it.
-pub fn said(paper: &Paper, said: &MessageView) -> String {
-    let mut page = Page::new(paper, "10:00:00".len(), said.at);
+pub fn said(paper: &RenderOutput, said: &MessageView) -> String {
+    let mut page = TimelinePage::new(paper, "10:00:00".len(), said.at);
     page.message(said, &clock(&said.time), Some(said.thread.as_str()));
     page.text
 }
 
 /// One refusal by itself.
-pub fn refused(paper: &Paper, refused: &RefusalView) -> String {
-    let mut page = Page::new(paper, "10:00:00".len(), Time(0));
+pub fn refused(paper: &RenderOutput, refused: &RefusalView) -> String {
+    let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
     page.text
 }
 
 /// A count of `busy` refusals by itself.
-pub fn busy(paper: &Paper, busy: &BusyRefusals) -> String {
-    let mut page = Page::new(paper, "10:00:00".len(), Time(0));
+pub fn busy(paper: &RenderOutput, busy: &BusyRefusals) -> String {
+    let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
     page.busy(busy, &clock(&busy.time));
     page.text
 }
@@ -53,8 +53,8 @@ fn clock(time: &str) -> String {
     time.get(11..19).unwrap_or(time).to_owned()
 }
 
-struct Page<'p> {
-    paper: &'p Paper,
+struct TimelinePage<'p> {
+    paper: &'p RenderOutput,
     /// Columns for the time, before everything else.
     time_columns: usize,
     began: Time,
@@ -62,8 +62,8 @@ struct Page<'p> {
     text: String,
 }
 
-impl<'p> Page<'p> {
-    fn new(paper: &'p Paper, time_columns: usize, began: Time) -> Self {
+impl<'p> TimelinePage<'p> {
+    fn new(paper: &'p RenderOutput, time_columns: usize, began: Time) -> Self {
         Self { paper, time_columns, began, depth: 0, text: String::new() }
     }
 
@@ -209,7 +209,7 @@ impl<'p> Page<'p> {
 
     fn payload(&mut self, said: &MessageView) {
         let limit = if self.paper.full { usize::MAX } else { LINES_MAX };
-        let paint = |paper: &Paper, line: &str| match said.kind {
+        let paint = |paper: &RenderOutput, line: &str| match said.kind {
             Kind::Note => paper.dim(line),
             _ => line.to_owned(),
         };
@@ -261,7 +261,7 @@ impl<'p> Page<'p> {
         self.room().saturating_sub(self.time_columns + 2)
     }
 
-    fn body(&mut self, text: &str, paint: impl Fn(&Paper, &str) -> String) {
+    fn body(&mut self, text: &str, paint: impl Fn(&RenderOutput, &str) -> String) {
         for line in wrap(text, self.body_room()) {
             self.body_line(&paint(self.paper, &line));
         }
@@ -319,7 +319,7 @@ fn unusual(said: &MessageView, unknown: bool) -> Option<&'static str> {
     }
 }
 
-pub fn status(paper: &Paper, status: ThreadPhase) -> String {
+pub fn status(paper: &RenderOutput, status: ThreadPhase) -> String {
     let text = status.as_str();
     match status {
         ThreadPhase::Completed => paper.green(text),
