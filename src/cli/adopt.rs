@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigEnvironment, path_of};
 use crate::organism;
-use crate::organism::project::{self, Adopted};
-use crate::organism::repair::Accepted;
+use crate::organism::project::{self, AdoptedProject};
+use crate::organism::repair::AcceptedDamage;
 
 use super::CommandExit;
 use super::startup::ConfigArg;
@@ -40,7 +40,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("the journal of {} is {}", config.project.path.display(), config.data.display());
         return Ok(CommandExit::Done.into());
     }
-    let accepted = Accepted { loss: args.accept_loss, key: args.accept_key, redaction: false };
+    let accepted =
+        AcceptedDamage { loss: args.accept_loss, key: args.accept_key, redaction: false };
     let here = ConfigEnvironment::of_process().directory;
     let from = args.from.map(|from| path_of(&from, &here));
     let adopted = project::adopt(&config, from.as_deref(), accepted, &args.note);
@@ -56,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     match adopted? {
         None => note!("there is nothing to adopt for {}", config.project.path.display()),
-        Some(Adopted { before, renamed, copied, stream }) => {
+        Some(AdoptedProject { before, renamed, copied, stream }) => {
             let ours = config.project.path.display();
             match (stream, before) {
                 (Some(stream), _) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{self, Config};
-use crate::organism::{Hosting, NotHosted, chosen};
+use crate::organism::{HostedAgents, NotHosted, chosen};
 use crate::web;
 
 use super::exit::{CommandExit, CommandFailure};
@@ -40,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let web = listen(http).await?;
-        let hosting = Hosting::start(config, &agents, args.keys.as_deref()).await?;
+        let hosting = HostedAgents::start(config, &agents, args.keys.as_deref()).await?;
         if let Some(web) = &web {
             web.asks(hosting.watcher());
             note!("health and metrics on http://{}", web.address());

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value as Json, json};
 
 use crate::config::{self, ConfigEnvironment, ModelSpec, ProviderConfig};
-use crate::organism::Models;
+use crate::organism::ConfiguredModels;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::{RenderOutput, put, put_json, table};
@@ -76,7 +76,7 @@ async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
         let began = Instant::now();
         let tried = match missing_key(spec) {
             Some(missing) => Some(Err(missing)),
-            None => Models::probe(spec).await.map(|answer| match answer {
+            None => ConfiguredModels::probe(spec).await.map(|answer| match answer {
                 Ok(end) => {
                     let took = began.elapsed().as_millis();
                     let (read, wrote) = (end.usage.tokens_in, end.usage.tokens_out);

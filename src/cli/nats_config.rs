@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::organism::nats_config::{self, Error, Node, Options, Rotation, Tls};
+use crate::organism::nats_config::{self, Error, KeyRotation, Options, ServerNode, ServerTls};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::put;
@@ -54,16 +54,16 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_for_servers()?;
     let nodes = args.nodes.iter().map(|text| node(text)).collect::<anyhow::Result<_>>()?;
-    let changes = |users: &[String], rotation: Rotation| {
+    let changes = |users: &[String], rotation: KeyRotation| {
         users.iter().map(move |user| (user.clone(), rotation)).collect::<Vec<_>>()
     };
     let rotate = [
-        changes(&args.renew, Rotation::Renew),
-        changes(&args.retire, Rotation::Retire),
-        changes(&args.revoke, Rotation::Revoke),
+        changes(&args.renew, KeyRotation::Renew),
+        changes(&args.retire, KeyRotation::Retire),
+        changes(&args.revoke, KeyRotation::Revoke),
     ];
     let tls = match (args.tls_cert, args.tls_key) {
-        (Some(certificate), Some(key)) => Some(Tls { certificate, key, ca: args.tls_ca }),
+        (Some(certificate), Some(key)) => Some(ServerTls { certificate, key, ca: args.tls_ca }),
         _ => None,
     };
     let options = Options {
@@ -99,14 +99,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-fn node(text: &str) -> anyhow::Result<Node> {
+fn node(text: &str) -> anyhow::Result<ServerNode> {
     let token = |name: &str| {
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         !name.is_empty() && name.chars().all(good)
     };
     match text.split_once('=') {
         Some((name, host)) if token(name) && is_host(host) => {
-            Ok(Node { name: name.to_owned(), host: host.to_owned() })
+            Ok(ServerNode { name: name.to_owned(), host: host.to_owned() })
         }
         _ => {
             let message = format!("`{text}` is no server; write --node a=10.0.0.1, say");

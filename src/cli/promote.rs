@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::organism::promote::{Outcome, Phase, Promoted, promote};
+use crate::organism::promote::{Phase, Promoted, PromotionResult, promote};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::{count, put, put_json};
@@ -39,11 +39,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     bar.finish_and_clear();
     match outcome? {
-        Outcome::NowhereToGo => return Err(CommandFailure::new(CommandExit::Config, WRITE).into()),
-        Outcome::NothingToDo if args.json => put_json(&json!({ "promoted": null }))?,
-        Outcome::NothingToDo => put("the journal is on JetStream already\n")?,
-        Outcome::Moved(promoted) if args.json => put_json(&json!({ "promoted": promoted }))?,
-        Outcome::Moved(promoted) => put(&summary(&promoted))?,
+        PromotionResult::NowhereToGo => {
+            return Err(CommandFailure::new(CommandExit::Config, WRITE).into());
+        }
+        PromotionResult::NothingToDo if args.json => put_json(&json!({ "promoted": null }))?,
+        PromotionResult::NothingToDo => put("the journal is on JetStream already\n")?,
+        PromotionResult::Moved(promoted) if args.json => {
+            put_json(&json!({ "promoted": promoted }))?
+        }
+        PromotionResult::Moved(promoted) => put(&summary(&promoted))?,
     }
     Ok(CommandExit::Done.into())
 }

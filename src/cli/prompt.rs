@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use crate::ids::{ListenerName, ThreadId};
 use crate::model::tokens::RequestSize;
 use crate::model::{ChatBlock, ModelRequest};
-use crate::organism::{Moment, Preview, preview};
+use crate::organism::{PromptPreview, TurnSelector, preview};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::known;
@@ -51,15 +51,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> Moment {
+fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> TurnSelector {
     match (thread, turn) {
-        (None, _) => Moment::Example,
-        (Some(thread), None) => Moment::Next(thread),
-        (Some(thread), Some(turn)) => Moment::Taken(thread, turn),
+        (None, _) => TurnSelector::Example,
+        (Some(thread), None) => TurnSelector::Next(thread),
+        (Some(thread), Some(turn)) => TurnSelector::Taken(thread, turn),
     }
 }
 
-fn value(shown: &Preview) -> Json {
+fn value(shown: &PromptPreview) -> Json {
     let ModelRequest { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
         &shown.request;
     let messages = messages.iter().map(|said| {
@@ -116,7 +116,7 @@ fn block(block: &ChatBlock) -> Json {
     }
 }
 
-fn text(paper: &RenderOutput, shown: &Preview) -> String {
+fn text(paper: &RenderOutput, shown: &PromptPreview) -> String {
     let request = &shown.request;
     let mut out = format!("{}\n{}\n", paper.bold("system"), request.system);
     for said in &request.messages {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::journal::sqlite::Found;
-use crate::organism::repair::{Accepted, AcceptedKind, Repaired, repair};
+use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 
 use super::exit::CommandExit;
 use super::render::{count, put, put_json};
@@ -45,8 +45,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !accepts {
         return stream::run(&config, args.from, &args.note, args.json);
     }
-    let accepted =
-        Accepted { loss: args.accept_loss, redaction: args.accept_redaction, key: args.accept_key };
+    let accepted = AcceptedDamage {
+        loss: args.accept_loss,
+        redaction: args.accept_redaction,
+        key: args.accept_key,
+    };
     let repaired = repair(&config, accepted, &args.note)?;
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,
@@ -68,7 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-fn summary(accepted: Accepted, repaired: &Repaired) -> String {
+fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
     let found = &repaired.found;
     let mut lines = Vec::new();
     for kind in repaired.kinds(accepted) {

@@ -7,7 +7,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, interval};
 
 use crate::config::Config;
-use crate::organism::{self, Organism, Partitioned, Standing, Watcher, project};
+use crate::organism::{
+    self, HealthMonitor, Organism, PartitionStatus, PartitionedOrganism, project,
+};
 use crate::web;
 
 use super::CommandExit;
@@ -74,13 +76,13 @@ async fn divided(
     web: Option<&web::WebServer>,
 ) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
-    let organism = Partitioned::start(config, partitions).await?;
+    let organism = PartitionedOrganism::start(config, partitions).await?;
     ask(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
-    let mut told_of: Vec<Standing> = Vec::new();
+    let mut told_of: Vec<PartitionStatus> = Vec::new();
     let told = loop {
         let now = organism.standings();
-        let settled = !now.contains(&Standing::Starting) && !organism.has_ended();
+        let settled = !now.contains(&PartitionStatus::Starting) && !organism.has_ended();
         if told_of.is_empty() && settled {
             note!("{name} is ready; {}; journals {}", overview(&now), data.display());
             told_of = now;
@@ -109,7 +111,7 @@ async fn divided(
 }
 
 /// From here on the server tells of this organism.
-fn ask(web: Option<&web::WebServer>, watcher: Watcher) {
+fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     if let Some(web) = web {
         web.asks(watcher);
         note!("health and metrics on http://{}", web.address());
@@ -132,13 +134,13 @@ fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> 
 }
 
 /// Which partitions are where.
-fn overview(standings: &[Standing]) -> String {
-    let list = |of: fn(&Standing) -> bool| {
+fn overview(standings: &[PartitionStatus]) -> String {
+    let list = |of: fn(&PartitionStatus) -> bool| {
         let all = standings.iter().enumerate().filter(|(_, standing)| of(standing));
         all.map(|(partition, _)| partition.to_string()).collect::<Vec<_>>().join(", ")
     };
-    let here = list(|standing| *standing == Standing::Here);
-    let elsewhere = list(|standing| matches!(standing, Standing::Elsewhere(_)));
+    let here = list(|standing| *standing == PartitionStatus::Here);
+    let elsewhere = list(|standing| matches!(standing, PartitionStatus::Elsewhere(_)));
     let all = standings.len();
     let here = match here.as_str() {
         "" => format!("pumps none of {all} partitions"),
@@ -150,12 +152,12 @@ fn overview(standings: &[Standing]) -> String {
     }
 }
 
-fn say_change(partition: usize, was: &Standing, is: &Standing) {
+fn say_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) {
     match (was, is) {
-        (was, Standing::Here) if *was != Standing::Here => {
+        (was, PartitionStatus::Here) if *was != PartitionStatus::Here => {
             note!("partition {partition}: pumped here now");
         }
-        (Standing::Here | Standing::Leaving, Standing::Elsewhere(holder)) => {
+        (PartitionStatus::Here | PartitionStatus::Leaving, PartitionStatus::Elsewhere(holder)) => {
             note!("partition {partition}: pumped by {holder} now; standing by");
         }
         _ => {}

@@ -17,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::access::{AccessRules, Caller, Denied};
-use super::partitioned::Table;
+use super::access::{AccessRules, DeniedCaller, SocketCaller};
+use super::partitioned::PartitionMap;
 use crate::children;
 use crate::config::Config;
 use crate::envelope::{Refusal, Rule};
@@ -51,7 +51,7 @@ pub struct ControlContext {
 enum PumpBackend {
     One(Arc<PumpService>),
     /// Each by its partition, wherever that is pumped.
-    Several(Arc<Table>),
+    Several(Arc<PartitionMap>),
 }
 
 impl ControlContext {
@@ -66,7 +66,7 @@ impl ControlContext {
         Self::serving(PumpBackend::One(Arc::new(service)), rules, config)
     }
 
-    pub(super) fn of_several(table: Arc<Table>, config: &Config) -> Self {
+    pub(super) fn of_several(table: Arc<PartitionMap>, config: &Config) -> Self {
         let rules = Arc::clone(&table.rules);
         Self::serving(PumpBackend::Several(table), rules, config)
     }
@@ -84,7 +84,7 @@ impl ControlContext {
     }
 
     /// Records a refusal, where a pump is here to record it.
-    async fn record_denied(&self, denied: &Denied) {
+    async fn record_denied(&self, denied: &DeniedCaller) {
         match &self.pumps {
             PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
             PumpBackend::Several(table) => table.record_denied(denied).await,
@@ -126,14 +126,14 @@ impl ControlContext {
     }
 }
 
-pub struct Server {
+pub struct ControlServer {
     path: PathBuf,
     closing: oneshot::Sender<()>,
     reaping: Option<JoinHandle<()>>,
     served: mpsc::Receiver<()>,
 }
 
-impl Server {
+impl ControlServer {
     /// A socket left by a pump that died is replaced: the journal's lock, held by now, says that
     /// nobody else is there.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
@@ -277,7 +277,7 @@ async fn respond(
     read: OwnedReadHalf,
     writer: &mut ResponseWriter,
     context: &ControlContext,
-    caller: &Caller,
+    caller: &SocketCaller,
 ) -> io::Result<()> {
     let mut line = Vec::new();
     let mut read =

@@ -3,25 +3,25 @@
 //! Must not know terminals or browsers.
 
 mod access;
+mod agent_hosting;
+mod agent_spans;
 mod client;
 pub mod control;
-mod guests;
-mod hosting;
-mod metered;
+mod health;
+mod local_agents;
+mod model_metrics;
 mod models;
 pub mod nats_config;
 pub mod operator;
 mod partitioned;
-mod preview;
 pub mod project;
 pub mod promote;
+mod prompt_preview;
 mod pump_rpc;
+mod pump_runtime;
 mod remotes;
 pub mod repair;
 pub mod repair_stream;
-mod traced;
-mod watcher;
-mod works;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -46,14 +46,14 @@ use crate::service::{self, socket_path};
 use crate::telemetry::SpanExporter;
 use crate::trace::SpanTracer;
 use pump_rpc::PumpRpc;
-use works::Works;
+use pump_runtime::PumpRuntime;
 
+pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;
-pub use hosting::{Hosting, NotHosted, chosen};
-pub use models::Models;
-pub use partitioned::{Partitioned, Standing};
-pub use preview::{Due, Moment, Preview, due, preview};
-pub use watcher::{Lack, Watcher};
+pub use health::{HealthMonitor, ReadinessProblem};
+pub use models::ConfiguredModels;
+pub use partitioned::{PartitionStatus, PartitionedOrganism};
+pub use prompt_preview::{PreviewInput, PromptPreview, TurnSelector, due, preview};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
@@ -149,17 +149,18 @@ impl Error {
 const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 
 /// Makes the host of a native listener, which reports to the given sink.
-pub type Native = Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
+pub type NativeHostBuilder =
+    Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
 
 /// A listener's name and what runs it.
-type Hosted = (ListenerName, Arc<dyn Host>);
+type HostedListener = (ListenerName, Arc<dyn Host>);
 
 /// A running organism whose threads have one pump.
 pub struct Organism {
     config: Arc<Config>,
-    works: Works,
-    control: Option<control::Server>,
-    watcher: Watcher,
+    works: PumpRuntime,
+    control: Option<control::ControlServer>,
+    watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
     /// Tells other hosts how far the projection here goes.
     _responder: Option<AbortOnDrop>,
@@ -211,14 +212,14 @@ impl Organism {
     /// As [`Organism::start`], with handlers of the embedding program in place of processes.
     pub async fn start_with(
         config: Config,
-        natives: HashMap<ListenerName, Native>,
+        natives: HashMap<ListenerName, NativeHostBuilder>,
     ) -> Result<Self, Error> {
         Self::start_as(config, natives, false).await
     }
 
     async fn start_as(
         config: Config,
-        natives: HashMap<ListenerName, Native>,
+        natives: HashMap<ListenerName, NativeHostBuilder>,
         for_command: bool,
     ) -> Result<Self, Error> {
         if config.partitions() > 1 {
@@ -237,8 +238,8 @@ impl Organism {
         let _responder = responder(&config);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let works = Works::start(&config, core, journal, natives, &tracer).await?;
-        let watcher = Watcher::of_one(&config.name, works.watched(), &tracer);
+        let works = PumpRuntime::start(&config, core, journal, natives, &tracer).await?;
+        let watcher = HealthMonitor::of_one(&config.name, works.watched(), &tracer);
         let mut organism = Self {
             config,
             works,
@@ -268,7 +269,7 @@ impl Organism {
     }
 
     /// What tells how it is, for as long as anybody asks.
-    pub fn watcher(&self) -> Watcher {
+    pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
 
@@ -371,10 +372,10 @@ fn refuse_without_keys(config: &Config) -> Result<(), Error> {
 fn open_control_socket(
     config: &Config,
     context: control::ControlContext,
-) -> Result<control::Server, Error> {
+) -> Result<control::ControlServer, Error> {
     let path = socket_path(&config.data);
     let failed = Error::io(format!("opening the control socket {}", path.display()));
-    control::Server::open(&path, context).map_err(failed)
+    control::ControlServer::open(&path, context).map_err(failed)
 }
 
 /// What decides, before it has heard of anything.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Error;
-use super::metered::ModelCounts;
-use super::traced::TracedModel;
+use super::agent_spans::TracedModel;
+use super::model_metrics::ModelCounts;
 use crate::config::{Config, ModelSpec, ProviderConfig};
 use crate::ids::{ListenerName, ThreadId};
 use crate::model::http::HttpClient;
@@ -18,21 +18,21 @@ use crate::trace::SpanTracer;
 
 /// Every model of a config, by name.
 #[derive(Debug, Default)]
-pub struct Models(HashMap<String, Made>);
+pub struct ConfiguredModels(HashMap<String, ConfiguredModel>);
 
 /// A model, and on what terms it is called.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct ConfiguredModel {
     pub model: SharedModel,
     pub terms: ModelTerms,
 }
 
-impl Models {
+impl ConfiguredModels {
     pub fn of(config: &Config) -> Result<Self, Error> {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// As [`Models::of`], with every call counted, and a span where its trace is kept.
+    /// As [`ConfiguredModels::of`], with every call counted, and a span where its trace is kept.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
@@ -90,7 +90,7 @@ impl Models {
                 Some(recorder) => recorder.around(model),
                 None => model,
             };
-            Ok((spec.name.clone(), Made { model, terms: ModelTerms::new(terms) }))
+            Ok((spec.name.clone(), ConfiguredModel { model, terms: ModelTerms::new(terms) }))
         });
         made.collect::<Result<_, Error>>().map(Self)
     }
@@ -114,7 +114,7 @@ impl Models {
         Some(remote.call(&request, &mut |_| {}).await)
     }
 
-    pub fn named(&self, name: &str) -> Result<Made, Error> {
+    pub fn named(&self, name: &str) -> Result<ConfiguredModel, Error> {
         self.0.get(name).cloned().ok_or_else(|| Error::Model {
             model: name.to_owned(),
             detail: "not in the config".to_owned(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use super::repair::{Accepted, Repaired};
+use super::repair::{AcceptedDamage, RepairedJournal};
 use super::{Error, core, open_journal_as};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
@@ -60,14 +60,14 @@ pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
     mut action: OperatorAction,
-    accepted: Accepted,
+    accepted: AcceptedDamage,
 ) -> Result<(), Error> {
     let mut core = core(config);
     let mut actions = Vec::new();
     let mut journal: Box<dyn Journal> = match (&config.storage, action.verb) {
         (StorageConfig::Embedded, OperatorVerb::Adopt) => {
             let journal = adopted(config, &mut core, &mut action, accepted)?;
-            let repaired = Repaired { found: journal.found().clone(), redacted: Vec::new() };
+            let repaired = RepairedJournal { found: journal.found().clone(), redacted: Vec::new() };
             actions = repaired.actions(accepted, &action.note, journal.public_key())?;
             Box::new(journal)
         }
@@ -83,7 +83,7 @@ fn adopted(
     config: &Config,
     core: &mut Core,
     action: &mut OperatorAction,
-    accepted: Accepted,
+    accepted: AcceptedDamage,
 ) -> Result<sqlite::Journal, Error> {
     let accept = Acceptance { without_mac: true, ..accepted.acceptance() };
     let journal = open_accepting(config, core, accept)?;

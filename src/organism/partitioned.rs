@@ -1,10 +1,10 @@
 //! An organism whose threads several pumps share, as far as this process runs it: a keeper for
 //! each partition, which pumps it or stands by, and one control socket for all.
 
-mod balance;
-mod keeper;
-mod roll;
-mod table;
+mod membership;
+mod partition_map;
+mod rebalance;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::access::{self, AccessRules};
 use super::control;
+use super::health::HealthMonitor;
 use super::project;
 use super::pump_rpc::{KnownMembers, ProjectionResponder, PumpRpc};
-use super::watcher::Watcher;
 use super::{
     Error, exporter, farewell, open_control_socket, refuse_without_keys, tracer, with_core_words,
 };
@@ -24,15 +24,15 @@ use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
 use crate::telemetry::SpanExporter;
-use keeper::Keeper;
-use roll::Roll;
-use table::Place;
+use membership::GroupMembership;
+use partition_map::PartitionLocation;
+use worker::PartitionWorker;
 
-pub use table::Table;
+pub use partition_map::PartitionMap;
 
 /// How a partition stands in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum PartitionStatus {
     /// It is none of this process's.
     Foreign,
     /// It was not looked at yet.
@@ -47,12 +47,12 @@ pub enum Standing {
 }
 
 /// A running part of an organism.
-pub struct Partitioned {
+pub struct PartitionedOrganism {
     name: Arc<str>,
-    table: Arc<Table>,
+    table: Arc<PartitionMap>,
     keepers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
-    control: Option<control::Server>,
+    control: Option<control::ControlServer>,
     exporter: Option<SpanExporter>,
     /// Tells other processes how far the projections here go, also of partitions that are broken.
     _responder: Option<ProjectionResponder>,
@@ -60,7 +60,7 @@ pub struct Partitioned {
     _lock: Lock,
 }
 
-impl Partitioned {
+impl PartitionedOrganism {
     /// Starts in this order: the directory is locked, the servers are connected, each of these
     /// partitions gets a keeper (its journal is proved and followed; once its lease is free its
     /// hosts are made, its pump runs, its subject is listened to), and last the control socket is opened.
@@ -75,7 +75,7 @@ impl Partitioned {
         };
         let rpc = PumpRpc::connect(servers, &config.name).await?;
         let rules = Arc::new(AccessRules::of(&config));
-        let table = Arc::new(Table::new(config.partitions(), partitions, rpc, rules));
+        let table = Arc::new(PartitionMap::new(config.partitions(), partitions, rpc, rules));
         let known = Arc::clone(&table);
         let members: KnownMembers = Arc::new(move || known.members());
         let _responder = table.rpc.answer_for_projections(&config, members).await?;
@@ -88,10 +88,10 @@ impl Partitioned {
             hands.insert(partition, hand);
             let (config, table) = (Arc::new(config.of_partition(partition)), Arc::clone(&table));
             let (stop, tracer) = (stopped.clone(), tracer.clone());
-            let keeper = Keeper::new(config, partition, table, hand_over, stop, tracer);
+            let keeper = PartitionWorker::new(config, partition, table, hand_over, stop, tracer);
             keepers.push(tokio::spawn(keeper.keep()));
         }
-        let roll = Roll::new(Arc::clone(&table), config.digest, hands);
+        let roll = GroupMembership::new(Arc::clone(&table), config.digest, hands);
         drop(tokio::spawn(async move {
             if let Err(error) = roll.call(stopped).await {
                 tracing::error!("nothing is handed over to other processes any more: {error}");
@@ -112,13 +112,17 @@ impl Partitioned {
     }
 
     /// Every partition there is, in order.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<PartitionStatus> {
         self.table.standings()
     }
 
     /// What tells how it is, for as long as anybody asks.
-    pub fn watcher(&self) -> Watcher {
-        Watcher::of_several(&self.name, Arc::clone(&self.table), &tracer(self.exporter.as_ref()))
+    pub fn watcher(&self) -> HealthMonitor {
+        HealthMonitor::of_several(
+            &self.name,
+            Arc::clone(&self.table),
+            &tracer(self.exporter.as_ref()),
+        )
     }
 
     /// Whether no partition is kept any more, each of them being broken.

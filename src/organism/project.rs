@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::access::refuse_hosted_start;
 use super::operator;
-use super::repair::Accepted;
+use super::repair::AcceptedDamage;
 use crate::config::{
     Config, ConfigEnvironment, ProjectFolders, ProjectPaths, StorageConfig, directory_name,
     is_directory_of, path_of,
@@ -228,7 +228,7 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
 
 /// What was adopted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Adopted {
+pub struct AdoptedProject {
     /// The project it belonged to before; none where it named none.
     pub before: Option<PathBuf>,
     /// Directories that were renamed, with their new names.
@@ -249,9 +249,9 @@ pub struct Adopted {
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
-    accepted: Accepted,
+    accepted: AcceptedDamage,
     note: &str,
-) -> Result<Option<Adopted>, super::Error> {
+) -> Result<Option<AdoptedProject>, super::Error> {
     refuse_hosted_start(config)?;
     let directories = config.directories();
     let ProjectFolders { project, data, state } = &directories;
@@ -282,7 +282,7 @@ pub fn adopt(
     }
 
     make_directory(&source)?;
-    let mut adopted = Adopted { before, renamed: Vec::new(), copied: None, stream: None };
+    let mut adopted = AdoptedProject { before, renamed: Vec::new(), copied: None, stream: None };
     {
         // Whoever holds the journal is named, and goes on with it.
         let _lock = Lock::take(&source)?;
@@ -317,7 +317,7 @@ fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     Ok(identity::foreign(servers, journal, &member)?)
 }
 
-fn details(project: &ProjectPaths, adopted: &Adopted) -> Vec<ActionDetail> {
+fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail> {
     let mut details = Vec::new();
     if let Some(before) = &adopted.before {
         details.push(ActionDetail::new("from", before.display()));
@@ -340,7 +340,11 @@ fn details(project: &ProjectPaths, adopted: &Adopted) -> Vec<ActionDetail> {
 /// Takes over the default directory of state that the project had before. One that is named after
 /// a path is that project's alone and is renamed. One that is named after the organism alone, as in
 /// earlier versions, may hold the keys of other projects: it is copied and stays.
-fn take_state(project: &ProjectPaths, state: &Path, adopted: &mut Adopted) -> Result<(), Error> {
+fn take_state(
+    project: &ProjectPaths,
+    state: &Path,
+    adopted: &mut AdoptedProject,
+) -> Result<(), Error> {
     let Some(parent) = &project.state_parent else { return Ok(()) };
     let from = match &adopted.before {
         Some(path) => parent.join(directory_name(&project.name, path)),

@@ -10,7 +10,7 @@ pub use crate::journal::jetstream::{Phase, Promoted};
 
 /// What became of it.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum PromotionResult {
     Moved(Promoted),
     /// The journal follows a stream already.
     NothingToDo,
@@ -22,11 +22,11 @@ pub enum Outcome {
 pub fn promote(
     config: &Config,
     progress: &mut dyn FnMut(Phase, u64, u64),
-) -> Result<Outcome, Error> {
+) -> Result<PromotionResult, Error> {
     refuse_hosted_start(config)?;
     let StorageConfig::JetStream { servers, journal } = &config.storage else {
-        return Ok(Outcome::NowhereToGo);
+        return Ok(PromotionResult::NowhereToGo);
     };
     let moved = jetstream::promote(servers, journal, &config.data, &config.state, progress)?;
-    Ok(moved.map_or(Outcome::NothingToDo, Outcome::Moved))
+    Ok(moved.map_or(PromotionResult::NothingToDo, PromotionResult::Moved))
 }

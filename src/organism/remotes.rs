@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
-use super::guests::{self, Recounted};
-use super::{Error, Hosted};
+use super::local_agents::{self, RemoteMemorySource};
+use super::{Error, HostedListener};
 use crate::bus::Sink;
 use crate::bus::nats::{NatsConnection, NatsHost, Options, RemoteAgentOptions, fits};
 use crate::config::Config;
@@ -17,9 +17,9 @@ pub(super) async fn remotes(
     config: &Config,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
-) -> Result<Vec<Hosted>, Error> {
+) -> Result<Vec<HostedListener>, Error> {
     let far = far_agents(config);
-    let mut hosts: Vec<Hosted> = Vec::new();
+    let mut hosts: Vec<HostedListener> = Vec::new();
     let Some(servers) =
         config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !far.is_empty())
     else {
@@ -51,9 +51,9 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
 
 /// Agents that run elsewhere, each with what their hosts are told.
 fn far_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
-    let history = guests::history(config);
+    let history = local_agents::history(config);
     let far = |name: ListenerName| {
-        let memory = Recounted { agent: name.clone(), history: Arc::clone(&history) };
+        let memory = RemoteMemorySource { agent: name.clone(), history: Arc::clone(&history) };
         (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: config.digest }))
     };
     config.far_agents().map(|spec| far(spec.name.clone())).collect()

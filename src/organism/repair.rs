@@ -17,7 +17,7 @@ use super::{Error, core, operator, project};
 
 /// What the operator accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedDamage {
     /// Records that are gone, or that no MAC covers.
     pub loss: bool,
     /// Payloads that were blanked.
@@ -34,7 +34,7 @@ pub enum AcceptedKind {
     Key,
 }
 
-impl Accepted {
+impl AcceptedDamage {
     pub(super) fn acceptance(self) -> Acceptance {
         let Self { loss, redaction, key } = self;
         Acceptance { loss, redaction, key, ..Acceptance::default() }
@@ -52,7 +52,7 @@ impl Accepted {
 
 /// How a journal was found, and what was taken out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairedJournal {
     pub found: Found,
     /// Records whose blanked payloads were accepted, at most [`limits::ACTION_DETAILS_MAX`] at once.
     pub redacted: Vec<Position>,
@@ -61,7 +61,11 @@ pub struct Repaired {
 /// Accepts what a start of `config` refuses, each kind as a recorded action, in one commit that a
 /// checkpoint follows. None where there is nothing of these kinds to accept; nothing is recorded or
 /// made then. What is accepted takes effect with the commit.
-pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
+pub fn repair(
+    config: &Config,
+    accepted: AcceptedDamage,
+    note: &str,
+) -> Result<Option<RepairedJournal>, Error> {
     refuse_hosted_start(config)?;
     let StorageConfig::Embedded = config.storage else { return Err(Error::NotEmbedded) };
     let Config { data, state, .. } = config;
@@ -75,7 +79,7 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
     let redacted = if accepted.redaction { blanked(data)? } else { Vec::new() };
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accepted.acceptance())?;
-    let repaired = Repaired { found: journal.found().clone(), redacted };
+    let repaired = RepairedJournal { found: journal.found().clone(), redacted };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
         // A repair that was killed may have left them.
@@ -101,7 +105,7 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
         let details = vec![ActionDetail::new(OperatorAction::TRUSTED_KEY, key)];
         let action = operator::action(OperatorVerb::TrustKey, note, details)?;
         let config = config.of_partition(partition);
-        operator::record_offline(&config, None, action, Accepted::default())?;
+        operator::record_offline(&config, None, action, AcceptedDamage::default())?;
     }
     Ok(())
 }
@@ -118,11 +122,11 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     Ok(redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect())
 }
 
-impl Repaired {
+impl RepairedJournal {
     /// An action for each kind of which there is something to accept.
     pub(super) fn actions(
         &self,
-        accepted: Accepted,
+        accepted: AcceptedDamage,
         note: &str,
         key: &str,
     ) -> Result<Vec<OperatorAction>, Error> {
@@ -132,7 +136,7 @@ impl Repaired {
     }
 
     /// Those of which there is something to accept.
-    pub fn kinds(&self, accepted: Accepted) -> impl Iterator<Item = AcceptedKind> {
+    pub fn kinds(&self, accepted: AcceptedDamage) -> impl Iterator<Item = AcceptedKind> {
         accepted.kinds().filter(|kind| !self.is_nothing(*kind))
     }
 

@@ -6,7 +6,7 @@ use crate::journal::jetstream::{self, RepairSource, StreamRepair};
 use crate::thread::{ActionDetail, OperatorVerb};
 
 use super::access::refuse_hosted_start;
-use super::repair::Accepted;
+use super::repair::AcceptedDamage;
 use super::{Error, operator};
 
 /// What was done to the stream of one partition.
@@ -33,7 +33,7 @@ pub fn repair_stream(
         let repair = jetstream::repair(servers, journal, &config.data, &config.state, from)?;
         let Some(repair) = repair else { continue };
         let action = operator::action(OperatorVerb::Repair, note, details(&repair))?;
-        operator::record_offline(&config, None, action, Accepted::default())?;
+        operator::record_offline(&config, None, action, AcceptedDamage::default())?;
         jetstream::recorded(journal, &config.state)?;
         repairs.push(PartitionRepair { stream: journal.stream(), repair });
     }

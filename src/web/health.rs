@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::HealthSource;
 use crate::metrics::MetricsPage;
-use crate::organism::Lack;
+use crate::organism::ReadinessProblem;
 
 #[derive(Serialize)]
 struct HealthResponse {
@@ -33,7 +33,7 @@ struct HealthReason {
 pub(super) async fn alive(State(asked): State<HealthSource>) -> Response {
     let ended = asked.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log says why".to_owned();
-    let dead = ended.then(|| Lack { what: "pump", why: why(), partition: None });
+    let dead = ended.then(|| ReadinessProblem { what: "pump", why: why(), partition: None });
     told(dead.into_iter().collect())
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn ready(State(asked): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     told(match asked.get() {
         Some(watcher) => watcher.lacks(),
-        None => vec![Lack { what: "journal", why: why(), partition: None }],
+        None => vec![ReadinessProblem { what: "journal", why: why(), partition: None }],
     })
 }
 
@@ -51,10 +51,10 @@ pub(super) async fn metrics(State(asked): State<HealthSource>) -> Response {
     ([(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)], page).into_response()
 }
 
-fn told(lacks: Vec<Lack>) -> Response {
+fn told(lacks: Vec<ReadinessProblem>) -> Response {
     let ok = lacks.is_empty();
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let reason = |Lack { what, why, partition }| HealthReason { what, why, partition };
+    let reason = |ReadinessProblem { what, why, partition }| HealthReason { what, why, partition };
     let told = HealthResponse { ok, not_ready: lacks.into_iter().map(reason).collect() };
     // Plain data: it is always JSON.
     let body = serde_json::to_string(&told).unwrap_or_default() + "\n";

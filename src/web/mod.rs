@@ -22,10 +22,10 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::journal;
-use crate::organism::{Error, Watcher};
+use crate::organism::{Error, HealthMonitor};
 
 /// Who is asked; nobody while the organism starts.
-type HealthSource = Arc<OnceLock<Watcher>>;
+type HealthSource = Arc<OnceLock<HealthMonitor>>;
 
 /// A server that answers until it is dropped.
 pub struct WebServer {
@@ -64,7 +64,7 @@ impl WebServer {
     }
 
     /// From here on this organism is asked.
-    pub fn asks(&self, watcher: Watcher) {
+    pub fn asks(&self, watcher: HealthMonitor) {
         // The first one is the one that runs.
         self.asked.set(watcher).ok();
     }

@@ -10,7 +10,7 @@ use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::ListenerName;
-use organism::organism::{Native, Organism};
+use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::pump::driver::Handle;
 
@@ -83,7 +83,7 @@ async fn exchange(handle: &Handle, client: &str, thread: Option<String>) -> Stri
     thread.to_string()
 }
 
-fn done(name: &str) -> Native {
+fn done(name: &str) -> NativeHostBuilder {
     let listener = listener(name);
     Box::new(move |sink, runtime| -> Arc<dyn Host> {
         let answer = |_: &_| Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None });

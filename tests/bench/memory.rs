@@ -11,7 +11,7 @@ use std::sync::Arc;
 use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::Failure;
-use organism::organism::{Native, Organism};
+use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 
 use super::figures::Bench;
@@ -165,7 +165,7 @@ pub fn rest() {
         Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None })
     };
     let ping = start::name("ping");
-    let native: Native = Box::new(move |sink, runtime| -> Arc<dyn Host> {
+    let native: NativeHostBuilder = Box::new(move |sink, runtime| -> Arc<dyn Host> {
         Arc::new(NativeHost::new(start::name("ping"), from_fn(answer), sink, runtime.clone()))
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use organism::config::{self, Config, ConfigEnvironment};
-use organism::organism::{OrganismClient, Partitioned};
+use organism::organism::{OrganismClient, PartitionedOrganism};
 use organism::service::{SubmitRequest, SubmitUpdate};
 
 use super::bare::Program;
@@ -76,7 +76,7 @@ pub fn pump() {
     let config = config::load(&place.join("relay.toml"), &ConfigEnvironment::of_process());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let organism = Partitioned::start(config.unwrap(), &partitions).await.unwrap();
+        let organism = PartitionedOrganism::start(config.unwrap(), &partitions).await.unwrap();
         organism.join().await.unwrap();
     });
 }

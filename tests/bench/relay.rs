@@ -12,7 +12,7 @@ use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;
 use organism::ids::ListenerName;
-use organism::organism::{Native, Organism};
+use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::pump::driver::Handle;
 
@@ -92,7 +92,7 @@ pub fn listener(name: &str) -> ListenerName {
 }
 
 /// `ping` sends the task again and again, `pong` sends it back.
-fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> Native {
+fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder {
     let (listener, pings) = (listener(name), name == "ping");
     let answer = move |delivery: &Delivery| -> Result<Outcome, Failure> {
         hops.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ fn run(
     threads: usize,
     span: Duration,
     hops: Arc<AtomicU64>,
-    natives: HashMap<ListenerName, Native>,
+    natives: HashMap<ListenerName, NativeHostBuilder>,
     command: &[String],
 ) -> Relay {
     let counts_itself = !natives.is_empty();
@@ -153,7 +153,7 @@ impl Played {
 
 pub fn play(
     config: Config,
-    natives: HashMap<ListenerName, Native>,
+    natives: HashMap<ListenerName, NativeHostBuilder>,
     threads: usize,
     span: Duration,
 ) -> Played {

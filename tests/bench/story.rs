@@ -11,7 +11,7 @@ use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;
 use organism::ids::ThreadId;
 use organism::journal::sqlite::Reader;
-use organism::organism::{Due, Native, Organism, due};
+use organism::organism::{NativeHostBuilder, Organism, PreviewInput, due};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::Fact;
 use serde_json::json;
@@ -73,7 +73,7 @@ impl Story {
     }
 
     /// The agent, and the turn it would take if it were woken now.
-    pub fn due(&self, model: &str) -> Due {
+    pub fn due(&self, model: &str) -> PreviewInput {
         let thread = ThreadId::parse(THREAD).unwrap();
         due(self.config(model), &listener("writer"), &thread).unwrap()
     }
@@ -144,7 +144,7 @@ async fn tell(config: Config, questions: usize) {
 }
 
 /// Finds 1 KB, whatever is looked for.
-fn code() -> Native {
+fn code() -> NativeHostBuilder {
     let found = format!("<found xmlns=\"{NAMESPACE}\">{}</found>", LINE.repeat(13)).into_bytes();
     let answer = move |_: &Delivery| -> Result<Outcome, Failure> {
         Ok(Outcome { payloads: vec![found.clone()], turn: None })

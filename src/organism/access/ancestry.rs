@@ -19,7 +19,7 @@ const LOOKS_MAX: usize = 8;
 
 /// What is known of where a process comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ancestry {
+pub enum ProcessAncestry {
     /// Something else started it.
     Foreign,
     /// This program started it, however indirectly: for this listener, where that is certain.
@@ -30,7 +30,7 @@ pub enum Ancestry {
 
 /// How a walk up the parents ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+enum WalkEnd {
     /// At this program; the last before it was this one.
     Here(u32),
     /// At the first process, or outside of the namespace.
@@ -42,10 +42,10 @@ enum End {
 
 /// `pid`: as the socket knows its peer; 0 is a process of a namespace that is not seen from here.
 /// `is_own`: whether this organism keeps the journal of that id.
-pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Ancestry {
-    let Some(pid) = pid.filter(|pid| *pid > 0) else { return Ancestry::Unknown };
+pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
+    let Some(pid) = pid.filter(|pid| *pid > 0) else { return ProcessAncestry::Unknown };
     if !processes_are_ours() || mutant("hide-the-caller") {
-        return Ancestry::Unknown;
+        return ProcessAncestry::Unknown;
     }
     let own = std::process::id();
     let mut seen = walk(pid, own);
@@ -53,20 +53,20 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Ancestry {
         let again = walk(pid, own);
         if again == seen {
             return match seen.1 {
-                End::Here(child) => Ancestry::Hosted(children::listener_of(child)),
-                End::Gone => Ancestry::Hosted(None),
-                End::Hidden => Ancestry::Unknown,
+                WalkEnd::Here(child) => ProcessAncestry::Hosted(children::listener_of(child)),
+                WalkEnd::Gone => ProcessAncestry::Hosted(None),
+                WalkEnd::Hidden => ProcessAncestry::Unknown,
                 // A command hides its own environment, and what started it may show one.
-                End::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
-                    Ancestry::Hosted(None)
+                WalkEnd::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
+                    ProcessAncestry::Hosted(None)
                 }
-                End::Elsewhere => Ancestry::Foreign,
+                WalkEnd::Elsewhere => ProcessAncestry::Foreign,
             };
         }
         // A parent ended meanwhile, and its number may be somebody else's by now.
         seen = again;
     }
-    Ancestry::Hosted(None)
+    ProcessAncestry::Hosted(None)
 }
 
 /// Whether what the system shows of processes is numbered as in the namespace of this one.
@@ -80,31 +80,31 @@ fn processes_are_ours() -> bool {
 }
 
 /// The parents of a process with the time each one started, and where they end.
-fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, End) {
+fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);
     for _ in 0..GENERATIONS_MAX {
         let Some(status) = children::status(next) else {
-            let end = if exists(next) { End::Hidden } else { End::Gone };
+            let end = if exists(next) { WalkEnd::Hidden } else { WalkEnd::Gone };
             return (passed, end);
         };
         let child = passed.last().map(|(_, child): &(i64, ProcessStatus)| child.started);
         if child.is_some_and(|started| started < status.started) {
             // Younger than its child: another process has the number.
-            return (passed, End::Gone);
+            return (passed, WalkEnd::Gone);
         }
         passed.push((next, status));
         let parent = status.parent;
         if parent == i64::from(own) {
             let child = u32::try_from(next).unwrap_or_default();
-            return (passed, End::Here(child));
+            return (passed, WalkEnd::Here(child));
         }
         if parent <= 1 {
-            return (passed, End::Elsewhere);
+            return (passed, WalkEnd::Elsewhere);
         }
         next = parent;
     }
-    (passed, End::Gone)
+    (passed, WalkEnd::Gone)
 }
 
 /// Whether there is such a process, be it one that may not be looked at.
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn ancestry(pid: i32) -> Ancestry {
+    fn ancestry(pid: i32) -> ProcessAncestry {
         of(Some(pid), |_| false)
     }
 
@@ -150,16 +150,20 @@ mod tests {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let grandchild: i32 = line.trim().parse().unwrap();
 
-        let hosted = Ancestry::Hosted(Some(listener));
+        let hosted = ProcessAncestry::Hosted(Some(listener));
         assert_eq!(ancestry(i32::try_from(child.id()).unwrap()), hosted);
         assert_eq!(ancestry(grandchild), hosted);
 
         Command::new("kill").arg(grandchild.to_string()).status().unwrap();
         child.wait().unwrap();
         drop(owned);
-        assert_eq!(ancestry(grandchild), Ancestry::Hosted(None), "gone: nobody can tell any more");
+        assert_eq!(
+            ancestry(grandchild),
+            ProcessAncestry::Hosted(None),
+            "gone: nobody can tell any more"
+        );
         let parent = children::status(i64::from(std::process::id())).unwrap().parent;
-        assert_eq!(ancestry(i32::try_from(parent).unwrap()), Ancestry::Foreign);
+        assert_eq!(ancestry(i32::try_from(parent).unwrap()), ProcessAncestry::Foreign);
     }
 
     #[test]
@@ -174,16 +178,21 @@ mod tests {
             let started = command.env(variable, value).output().unwrap();
             let detached: i32 = String::from_utf8(started.stdout).unwrap().trim().parse().unwrap();
 
-            let expected = if is_hosted { Ancestry::Hosted(None) } else { Ancestry::Foreign };
+            let expected =
+                if is_hosted { ProcessAncestry::Hosted(None) } else { ProcessAncestry::Foreign };
             assert_eq!(of(Some(detached), |own| own == journal), expected, "{variable}");
-            assert_eq!(of(Some(detached), |_| false), Ancestry::Foreign, "another's journal");
+            assert_eq!(
+                of(Some(detached), |_| false),
+                ProcessAncestry::Foreign,
+                "another's journal"
+            );
             Command::new("kill").arg(detached.to_string()).status().unwrap();
         }
     }
 
     #[test]
     fn a_process_of_another_namespace_is_unknown() {
-        assert_eq!(ancestry(0), Ancestry::Unknown);
-        assert_eq!(of(None, |_| false), Ancestry::Unknown);
+        assert_eq!(ancestry(0), ProcessAncestry::Unknown);
+        assert_eq!(of(None, |_| false), ProcessAncestry::Unknown);
     }
 }

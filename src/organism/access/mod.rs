@@ -25,7 +25,7 @@ use crate::mutant::mutant;
 use crate::service::signing::holding_signature;
 use crate::service::{BearerSecret, ServiceRequest, SubmitRequest, journal_in};
 use crate::thread::OperatorKeys;
-use ancestry::Ancestry;
+use ancestry::ProcessAncestry;
 
 /// The variable that every hosted process is given, with its listener's name.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
@@ -35,15 +35,15 @@ const UNKNOWN_LISTENER: &str = "hosted-process";
 
 /// Who connected, by what the system says.
 #[derive(Debug, Clone)]
-pub struct Caller {
-    ancestry: Ancestry,
+pub struct SocketCaller {
+    ancestry: ProcessAncestry,
     /// Its user, on this host.
     uid: Option<u32>,
 }
 
 /// What was refused, and who is on record as its sender.
 #[derive(Debug)]
-pub struct Denied {
+pub struct DeniedCaller {
     pub sender: ListenerName,
     pub refusal: Refusal,
 }
@@ -70,23 +70,27 @@ impl AccessRules {
 
     /// Looks at the process at the other end of a connection that was just accepted, while that
     /// process is still there.
-    pub fn caller(&self, stream: &UnixStream) -> Caller {
+    pub fn caller(&self, stream: &UnixStream) -> SocketCaller {
         let peer = stream.peer_cred().ok();
         let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
         let uid = peer.as_ref().map(tokio::net::unix::UCred::uid);
         let is_own = |journal| has_journal(&self.data, journal);
-        Caller { ancestry: ancestry::of(pid, is_own), uid }
+        SocketCaller { ancestry: ancestry::of(pid, is_own), uid }
     }
 
     /// Whether this caller may ask for this.
-    pub fn judge(&self, caller: &Caller, ask: &ServiceRequest) -> Result<(), Box<Denied>> {
+    pub fn judge(
+        &self,
+        caller: &SocketCaller,
+        ask: &ServiceRequest,
+    ) -> Result<(), Box<DeniedCaller>> {
         if mutant("trust-the-process") {
             return Ok(());
         }
         let listener = match &caller.ancestry {
-            Ancestry::Foreign => return Ok(()),
-            Ancestry::Unknown => return self.judge_unknown(ask),
-            Ancestry::Hosted(listener) => listener.as_ref(),
+            ProcessAncestry::Foreign => return Ok(()),
+            ProcessAncestry::Unknown => return self.judge_unknown(ask),
+            ProcessAncestry::Hosted(listener) => listener.as_ref(),
         };
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
         if let (Some(client), ServiceRequest::Submit(parcel)) = (client, ask)
@@ -103,7 +107,7 @@ const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
     /// Nothing tells which process asks.
-    fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<Denied>> {
+    fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let message = match ask {
             ServiceRequest::Submit(parcel) if self.is_proved(parcel) => return Ok(()),
             ServiceRequest::Submit(parcel) => format!(
@@ -148,7 +152,7 @@ impl AccessRules {
 
     /// Whether a request over NATS may be asked. The servers' permissions say who may ask anything
     /// there; a client that has a secret needs it as well.
-    pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<Denied>> {
+    pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let ServiceRequest::Submit(parcel) = ask else { return Ok(()) };
         let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
         if !has_secret || self.is_proved(parcel) || mutant("take-any-sender-over-nats") {
@@ -164,7 +168,7 @@ impl AccessRules {
 
     /// Gives a request that was judged here what proves it elsewhere: a submission its client's
     /// secret, a decision the user at the other end of the socket, whoever the request names.
-    pub fn vouch_for(&self, caller: &Caller, ask: &mut ServiceRequest) {
+    pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let origin = match ask {
             ServiceRequest::Submit(parcel) => {
                 let known = self.secrets.iter().find(|known| known.client == parcel.client);
@@ -196,10 +200,10 @@ impl AccessRules {
     }
 }
 
-fn nobody(message: String, ask: &ServiceRequest) -> Denied {
+fn nobody(message: String, ask: &ServiceRequest) -> DeniedCaller {
     let sender = ListenerName::parse(UNKNOWN_CALLER).unwrap_or_else(|_| ListenerName::core());
     let refusal = Refusal::new(Rule::UnknownCaller, message, &attempt(ask));
-    Denied { sender, refusal }
+    DeniedCaller { sender, refusal }
 }
 
 /// Whether a journal in `data`, or one of a partition there, has this id.
@@ -232,7 +236,7 @@ fn denied(
     listener: Option<&ListenerName>,
     client: Option<&ListenerName>,
     ask: &ServiceRequest,
-) -> Denied {
+) -> DeniedCaller {
     let message = match (listener, client) {
         (Some(listener), Some(client)) => format!(
             "this process runs in the listener `{listener}`, which sends as the client \
@@ -248,7 +252,7 @@ fn denied(
             .to_owned(),
     };
     let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
-    Denied {
+    DeniedCaller {
         sender: listener.cloned().unwrap_or_else(unknown),
         refusal: Refusal::new(Rule::HostedProcess, message, &attempt(ask)),
     }

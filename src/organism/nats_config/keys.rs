@@ -11,7 +11,7 @@ use nkeys::{KeyPair, KeyPairType};
 
 /// How a key changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rotation {
+pub enum KeyRotation {
     /// There is a new one; the old one is good until it is retired.
     Renew,
     /// The old one is good no more.
@@ -34,11 +34,11 @@ pub enum KeyError {
 }
 
 /// A directory of seeds.
-pub(super) struct Keys {
+pub(super) struct SeedFolder {
     directory: PathBuf,
 }
 
-impl Keys {
+impl SeedFolder {
     pub fn open(directory: &Path) -> Result<Self, KeyError> {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         let directory = directory.to_owned();
@@ -79,16 +79,16 @@ impl Keys {
         }
     }
 
-    pub fn can_rotate(&self, user: &str, rotation: Rotation) -> Result<(), KeyError> {
+    pub fn can_rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let old = self.old(user);
         match rotation {
-            Rotation::Renew if old.exists() => Err(KeyError::Twice { path: old }),
-            Rotation::Renew | Rotation::Retire | Rotation::Revoke => Ok(()),
+            KeyRotation::Renew if old.exists() => Err(KeyError::Twice { path: old }),
+            KeyRotation::Renew | KeyRotation::Retire | KeyRotation::Revoke => Ok(()),
         }
     }
 
     /// Once it [can be rotated](Self::can_rotate).
-    pub fn rotate(&self, user: &str, rotation: Rotation) -> Result<(), KeyError> {
+    pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let (path, old) = (self.path(user), self.old(user));
         let gone = |path: &Path| match std::fs::remove_file(path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -97,11 +97,11 @@ impl Keys {
             _ => Ok(()),
         };
         match rotation {
-            Rotation::Renew if path.exists() => std::fs::rename(&path, &old)
+            KeyRotation::Renew if path.exists() => std::fs::rename(&path, &old)
                 .map_err(|source| KeyError::Io { path: path.clone(), source })?,
-            Rotation::Renew => {}
-            Rotation::Retire => return gone(&old),
-            Rotation::Revoke => {
+            KeyRotation::Renew => {}
+            KeyRotation::Retire => return gone(&old),
+            KeyRotation::Revoke => {
                 gone(&old)?;
                 gone(&path)?;
             }

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use crate::config::{Config, StorageConfig};
 use crate::ids::ListenerName;
 
-pub use keys::{KeyError, Rotation};
-pub use server::{Node, Tls};
+pub use keys::{KeyError, KeyRotation};
+pub use server::{ServerNode, ServerTls};
 
-use keys::Keys;
-use rights::Rights;
+use keys::SeedFolder;
+use rights::SubjectRights;
 
 /// The file of a listener's or an agent's seed, in the directory of keys.
 pub fn seed_of(listener: &ListenerName) -> String {
@@ -40,16 +40,16 @@ pub struct Options {
     /// Keys and configs; made if it is not there.
     pub directory: PathBuf,
     /// At least one.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<ServerNode>,
     pub client_port: u16,
     pub cluster_port: u16,
     /// Where a server keeps its streams.
     pub store: PathBuf,
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
     /// Whether every message is on disk before it is acknowledged.
     pub synced: bool,
     /// Users whose keys change.
-    pub rotate: Vec<(String, Rotation)>,
+    pub rotate: Vec<(String, KeyRotation)>,
 }
 
 /// Why nothing, or not everything, was written.
@@ -76,7 +76,7 @@ pub enum Error {
 
 /// What was written.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct WrittenFiles {
     /// One for each node, to be given to `nats-server --config`.
     pub servers: Vec<PathBuf>,
     /// The seed of each user.
@@ -87,7 +87,7 @@ pub struct Written {
 ///
 /// # Errors
 /// Before anything is written where a name or a host is wrong.
-pub fn write(config: &Config, options: &Options) -> Result<Written, Error> {
+pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> {
     let users = users(config)?;
     for (user, _) in &options.rotate {
         if !users.iter().any(|(name, _)| name == user) {
@@ -100,7 +100,7 @@ pub fn write(config: &Config, options: &Options) -> Result<Written, Error> {
         return Err(Error::Open { host: node.host.clone() });
     }
     nodes_differ(&options.nodes)?;
-    let keys = Keys::open(&options.directory)?;
+    let keys = SeedFolder::open(&options.directory)?;
     keys.is_of(&config.name)?;
     for (user, rotation) in &options.rotate {
         keys.can_rotate(user, *rotation)?;
@@ -124,10 +124,10 @@ pub fn write(config: &Config, options: &Options) -> Result<Written, Error> {
         put(&path, &server::config(&config.name, options, index, &keys.cluster_secret()?))?;
         servers.push(path);
     }
-    Ok(Written { servers, seeds })
+    Ok(WrittenFiles { servers, seeds })
 }
 
-fn nodes_differ(nodes: &[Node]) -> Result<(), Error> {
+fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {
     for (index, node) in nodes.iter().enumerate() {
         let twice = nodes.iter().take(index).any(|other| other.name == node.name);
         if twice || nodes.iter().take(index).any(|other| other.host == node.host) {
@@ -138,7 +138,7 @@ fn nodes_differ(nodes: &[Node]) -> Result<(), Error> {
 }
 
 /// Everybody who connects, with what each may do.
-fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
+fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     let journal = match &config.storage {
         StorageConfig::JetStream { journal, .. } => Some(journal),
         StorageConfig::Embedded => None,
@@ -149,13 +149,17 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
     }
     let hosted = || config.remotes.iter().chain(far());
     let mut users = vec![
-        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions(), hosted())),
-        (OPERATOR.to_owned(), Rights::of_operator()),
+        (
+            PUMP.to_owned(),
+            SubjectRights::of_pump(&config.name, journal, config.partitions(), hosted()),
+        ),
+        (OPERATOR.to_owned(), SubjectRights::of_operator()),
     ];
     if journal.is_some() {
-        users.push((SYSTEM.to_owned(), Rights::of_system()));
+        users.push((SYSTEM.to_owned(), SubjectRights::of_system()));
     }
-    let listener = |name: &ListenerName| (user_of(name), Rights::of_listener(&config.name, name));
+    let listener =
+        |name: &ListenerName| (user_of(name), SubjectRights::of_listener(&config.name, name));
     users.extend(hosted().map(listener));
     Ok(users)
 }

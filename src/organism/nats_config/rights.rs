@@ -7,12 +7,12 @@ use crate::mutant::mutant;
 
 /// Subjects, as a server's config has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rights {
+pub struct SubjectRights {
     pub publish: Vec<String>,
     pub subscribe: Vec<String>,
 }
 
-impl Rights {
+impl SubjectRights {
     /// Its deliveries and its cancels come in, its answers go out. What services are asked (ADR-32)
     /// it answers in the operators' inboxes and nowhere else: who asks chooses where the answer
     /// goes, and no server checks that.

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::rights::Rights;
+use super::rights::SubjectRights;
 use super::{Options, SYSTEM};
 use crate::limits;
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct ServerNode {
     /// Of the server, one token.
     pub name: String,
     /// Where it listens and the others find it.
@@ -19,14 +19,14 @@ pub struct Node {
 
 /// Files of a server, as it finds them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
+pub struct ServerTls {
     pub certificate: PathBuf,
     pub key: PathBuf,
     /// That signed the certificates of the other servers.
     pub ca: Option<PathBuf>,
 }
 
-impl Node {
+impl ServerNode {
     /// Nobody but this machine gets there.
     pub fn is_loopback(&self) -> bool {
         let address = self.host.parse::<IpAddr>().map(|address| address.is_loopback());
@@ -43,7 +43,7 @@ impl Node {
 }
 
 /// Who may connect, the same for every server.
-pub fn accounts(organism: &str, users: &[(String, Vec<String>, Rights)]) -> String {
+pub fn accounts(organism: &str, users: &[(String, Vec<String>, SubjectRights)]) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
          accounts {\n",
@@ -59,7 +59,7 @@ pub fn accounts(organism: &str, users: &[(String, Vec<String>, Rights)]) -> Stri
     out
 }
 
-fn account(out: &mut String, users: &[&(String, Vec<String>, Rights)]) {
+fn account(out: &mut String, users: &[&(String, Vec<String>, SubjectRights)]) {
     out.push_str("    users: [\n");
     for (user, keys, rights) in users {
         for key in keys {
@@ -101,7 +101,7 @@ pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> 
     out
 }
 
-fn cluster(out: &mut String, organism: &str, options: &Options, node: &Node, secret: &str) {
+fn cluster(out: &mut String, organism: &str, options: &Options, node: &ServerNode, secret: &str) {
     let _ = writeln!(out, "cluster {{\n  name: {}", quoted(organism));
     let _ = writeln!(out, "  listen: {}", quoted(&at(&node.host, options.cluster_port)));
     let _ = writeln!(out, "  authorization {{ user: cluster, password: {} }}", quoted(secret));
@@ -116,7 +116,7 @@ fn cluster(out: &mut String, organism: &str, options: &Options, node: &Node, sec
     out.push_str("  ]\n}\n");
 }
 
-fn files(tls: &Tls) -> String {
+fn files(tls: &ServerTls) -> String {
     let mut out = String::new();
     let all = [("cert_file", Some(&tls.certificate)), ("key_file", Some(&tls.key))];
     for (key, path) in all.into_iter().chain([("ca_file", tls.ca.as_ref())]) {

@@ -15,7 +15,7 @@ use crate::mutant::mutant;
 use crate::nats::{Client, Message};
 use crate::organism::Error;
 use crate::organism::control::refused;
-use crate::organism::partitioned::Table;
+use crate::organism::partitioned::PartitionMap;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
 use crate::service::{ServiceRequest, ServiceResponse};
@@ -39,7 +39,7 @@ pub(in crate::organism) struct PartitionSubscription {
 impl PumpRpc {
     pub async fn serve(
         &self,
-        table: &Arc<Table>,
+        table: &Arc<PartitionMap>,
         partition: u32,
     ) -> Result<PartitionSubscription, Error> {
         let mut messages = self.subscribe(self.transport.subject(partition)).await?;
@@ -120,7 +120,7 @@ impl PartialRequests {
 #[derive(Clone)]
 struct RequestHandler {
     client: Client,
-    table: Arc<Table>,
+    table: Arc<PartitionMap>,
     partition: u32,
 }
 

@@ -17,7 +17,7 @@ use organism::agent::ActionTransport;
 use organism::bus::Delivery;
 use organism::ids::{ListenerName, MessageId, Position};
 use organism::journal::sqlite::Reader;
-use organism::organism::Native;
+use organism::organism::NativeHostBuilder;
 use organism::pump::core::Target;
 use organism::pump::driver::Handle;
 use organism::thread::{Decision, Fact, Hold};
@@ -102,7 +102,7 @@ const ASKERS: usize = 3;
 /// Deliveries that listeners got: to whom, with which message, of what text.
 type Delivered = Arc<Mutex<Vec<(ListenerName, MessageId, String)>>>;
 
-fn listeners(delivered: &Delivered) -> Vec<(ListenerName, Native)> {
+fn listeners(delivered: &Delivered) -> Vec<(ListenerName, NativeHostBuilder)> {
     let answers =
         [("tool", "found"), ("vault", "report"), ("shell", "ran"), ("stranger", "ballot")];
     let listener = |(who, answer): (&'static str, &'static str)| {

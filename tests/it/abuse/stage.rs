@@ -8,7 +8,7 @@ use organism::bus::native::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome, Sink};
 use organism::config::{self, ConfigEnvironment};
 use organism::ids::{ListenerName, ThreadId};
-use organism::organism::{Native, Organism};
+use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::pump::driver::{CallCompletion, Completions};
 use tokio::runtime;
@@ -24,7 +24,7 @@ pub fn name(text: &str) -> ListenerName {
 pub fn native(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<String> + Send + Sync + 'static,
-) -> (ListenerName, Native) {
+) -> (ListenerName, NativeHostBuilder) {
     native_bytes(who, move |delivery| {
         answer(delivery).into_iter().map(String::into_bytes).collect()
     })
@@ -34,7 +34,7 @@ pub fn native(
 pub fn native_bytes(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<Vec<u8>> + Send + Sync + 'static,
-) -> (ListenerName, Native) {
+) -> (ListenerName, NativeHostBuilder) {
     let listener = name(who);
     let host = {
         let listener = listener.clone();
@@ -55,7 +55,7 @@ pub struct Stage {
 
 impl Stage {
     /// The words of the pump's tests are there as `words.xsd`.
-    pub async fn start(house: House, natives: Vec<(ListenerName, Native)>) -> Self {
+    pub async fn start(house: House, natives: Vec<(ListenerName, NativeHostBuilder)>) -> Self {
         let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
         std::fs::copy(words, house.path("words.xsd")).unwrap();
         let mut around = ConfigEnvironment::of_process();

@@ -10,7 +10,7 @@ use organism::bus::{Host, Outcome, Sink};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Kind;
 use organism::ids::{ListenerName, ThreadId};
-use organism::organism::{Native, Organism};
+use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::{Closing, Fact, Record};
 use organism::xml::element::Element;
@@ -209,8 +209,8 @@ fn organism(house: &House, cases: &[Case]) -> Config {
 }
 
 /// Tools that say they ran.
-fn tools(cases: &[Case]) -> HashMap<ListenerName, Native> {
-    let native = |case: &Case| -> (ListenerName, Native) {
+fn tools(cases: &[Case]) -> HashMap<ListenerName, NativeHostBuilder> {
+    let native = |case: &Case| -> (ListenerName, NativeHostBuilder) {
         let name = ListenerName::parse(&format!("{}-tools", case.id)).unwrap();
         let reply = format!("<ran xmlns=\"{}\"/>", case.namespace());
         let host = {

@@ -10,7 +10,7 @@ use organism::envelope::Rule;
 use organism::ids::{Digest, MessageId, ThreadId};
 use organism::journal::Error;
 use organism::limits;
-use organism::organism::control::{ControlContext, Server};
+use organism::organism::control::{ControlContext, ControlServer};
 use organism::pump::core::{Core, Receipt, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::service::socket_path;
@@ -143,7 +143,8 @@ async fn connections_beyond_the_bound_of_the_control_socket_get_busy() {
     let data = pump.place.data();
     let path = socket_path(&data);
     let server =
-        Server::open(&path, ControlContext::new(pump.handle.clone(), data, PATIENCE)).unwrap();
+        ControlServer::open(&path, ControlContext::new(pump.handle.clone(), data, PATIENCE))
+            .unwrap();
     let mut connected = Vec::new();
     for _ in 0..limits::CONTROL_CONNECTIONS_MAX {
         connected.push(UnixStream::connect(&path).await.unwrap());

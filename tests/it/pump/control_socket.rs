@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use organism::bus::native::NativeHost;
 use organism::limits;
-use organism::organism::control::{ControlContext, Server};
+use organism::organism::control::{ControlContext, ControlServer};
 use organism::service::socket_path;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -23,7 +23,7 @@ fn serve(running: &Running, patience: Duration) -> (Server, PathBuf) {
     let data = running.place.data();
     let path = socket_path(&data);
     let context = ControlContext::new(running.handle.clone(), data, patience);
-    (Server::open(&path, context).unwrap(), path)
+    (ControlServer::open(&path, context).unwrap(), path)
 }
 
 async fn close(server: Server) {

@@ -1,6 +1,6 @@
 //! A partition that is won and cannot be answered for is let go of.
 
-use organism::organism::{Partitioned, Standing};
+use organism::organism::{PartitionStatus, PartitionedOrganism};
 use serde_json::json;
 
 use super::load::loaded;
@@ -26,12 +26,12 @@ fn a_partition_that_nobody_can_be_answered_for_is_drained_and_its_lease_goes_bac
     // There is no subject of this name, and everything else is called as ever.
     config.name = "no subject".to_owned();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let partitioned = runtime.block_on(Partitioned::start(config, &[0])).unwrap();
+    let partitioned = runtime.block_on(PartitionedOrganism::start(config, &[0])).unwrap();
     until("it is given up", || {
-        assert_ne!(partitioned.standings()[0], Standing::Here);
+        assert_ne!(partitioned.standings()[0], PartitionStatus::Here);
         partitioned.has_ended().then_some(())
     });
-    let Standing::Broken(why) = partitioned.standings().swap_remove(0) else {
+    let PartitionStatus::Broken(why) = partitioned.standings().swap_remove(0) else {
         panic!("{:?}", partitioned.standings());
     };
     assert!(why.contains("subject"), "{why}");

@@ -14,7 +14,7 @@ use crate::journal::jetstream::Candidate;
 
 /// What a process says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct MemberRecord {
     #[serde(rename = "id")]
     pub id: Candidate,
     /// For people.
@@ -39,14 +39,14 @@ pub struct Entry {
 
 /// One of these partitions is to change hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Move {
+pub struct PartitionHandover {
     pub from: Candidate,
     pub to: Candidate,
     pub of: BTreeSet<u32>,
 }
 
 /// What is due; everybody who knows the same comes to the same.
-pub fn due<'a>(roll: impl Iterator<Item = &'a Entry> + Clone) -> Option<Move> {
+pub fn due<'a>(roll: impl Iterator<Item = &'a MemberRecord> + Clone) -> Option<PartitionHandover> {
     let pairs = roll.clone().flat_map(|from| roll.clone().map(move |to| (from, to)));
     let fitting = pairs.filter(|(from, to)| {
         let calm = !from.is_moving && !to.is_moving;
@@ -57,7 +57,7 @@ pub fn due<'a>(roll: impl Iterator<Item = &'a Entry> + Clone) -> Option<Move> {
     let (from, to) =
         fitting.max_by_key(|(from, to)| (from.has.len() - to.has.len(), from.id, to.id))?;
     let of = from.has.intersection(&to.ready).copied().collect();
-    Some(Move { from: from.id, to: to.id, of })
+    Some(PartitionHandover { from: from.id, to: to.id, of })
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn an_entry_is_written_in_the_bytes_of_its_fixture() {
         let id = "\"01970000-0000-7000-8000-000000000001\"";
-        let first = Entry {
+        let first = MemberRecord {
             id: serde_json::from_str(id).unwrap(),
             holder: "process 12 on host".to_owned(),
             config: Digest::of(b"config"),
@@ -80,7 +80,7 @@ mod tests {
         };
         let mut last = entry(&[]);
         (last.id, last.is_leaving) = (first.id, true);
-        let line = |name: &str, entry: &Entry| {
+        let line = |name: &str, entry: &MemberRecord| {
             format!("{name}\t{}\n", serde_json::to_string(entry).unwrap())
         };
         assert_eq!(line("an entry", &first) + &line("the last entry", &last), FIXTURE);
@@ -90,14 +90,14 @@ mod tests {
     fn an_entry_of_a_fixture_is_read() {
         for line in FIXTURE.lines() {
             let (name, entry) = line.split_once('\t').unwrap();
-            let entry: Entry = serde_json::from_str(entry).unwrap();
+            let entry: MemberRecord = serde_json::from_str(entry).unwrap();
             assert_eq!(entry.is_leaving, name == "the last entry");
         }
     }
 
     /// A process that may pump `may`, and has none of them.
-    fn entry(may: &[u32]) -> Entry {
-        Entry {
+    fn entry(may: &[u32]) -> MemberRecord {
+        MemberRecord {
             id: Candidate::new(),
             holder: String::new(),
             config: Digest::ZERO,
@@ -109,9 +109,9 @@ mod tests {
     }
 
     /// Everybody hands over what is due, until nothing is: how often, and who has how many then.
-    fn settle(mut roll: Vec<Entry>) -> (usize, Vec<usize>) {
+    fn settle(mut roll: Vec<MemberRecord>) -> (usize, Vec<usize>) {
         let mut moves = 0;
-        while let Some(Move { from, to, of }) = due(roll.iter()) {
+        while let Some(PartitionHandover { from, to, of }) = due(roll.iter()) {
             let partition = *of.first().unwrap();
             for entry in &mut roll {
                 if entry.id == from {
@@ -162,7 +162,8 @@ mod tests {
     fn nothing_is_handed_over_while_something_moves_or_to_another_config() {
         let (mut first, mut second) = (entry(&[0, 1]), entry(&[0, 1]));
         first.has = std::mem::take(&mut first.ready);
-        let due = |first: &Entry, second: &Entry| super::due([first, second].into_iter());
+        let due =
+            |first: &MemberRecord, second: &MemberRecord| super::due([first, second].into_iter());
         assert_eq!(due(&first, &second).unwrap().of, BTreeSet::from([0, 1]));
         second.is_moving = true;
         assert_eq!(due(&first, &second), None);

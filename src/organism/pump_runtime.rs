@@ -10,10 +10,10 @@ use std::time::Instant;
 use tokio::runtime;
 use tokio::sync::watch;
 
-use super::metered::ModelCounts;
-use super::watcher::Watched;
-use super::{Error, Hosted, Native};
-use super::{guests, remotes};
+use super::health::PumpHealth;
+use super::model_metrics::ModelCounts;
+use super::{Error, HostedListener, NativeHostBuilder};
+use super::{local_agents, remotes};
 use crate::bus::process::{Options, ProcessHost, PumpMark, end_leftovers};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
@@ -26,7 +26,7 @@ use crate::pump::gate::Gate;
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
 
-pub(super) struct Works {
+pub(super) struct PumpRuntime {
     handle: Handle,
     data: PathBuf,
     /// For people.
@@ -35,17 +35,17 @@ pub(super) struct Works {
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closed when the pump has ended.
     ended: watch::Receiver<()>,
-    watched: Watched,
+    watched: PumpHealth,
 }
 
-impl Works {
+impl PumpRuntime {
     /// Hands the pump a journal that `core` knows: what models are sent is kept, the hosts are
     /// made, the pump runs.
     pub async fn start(
         config: &Arc<Config>,
         core: Core,
         mut journal: Box<dyn Journal>,
-        natives: HashMap<ListenerName, Native>,
+        natives: HashMap<ListenerName, NativeHostBuilder>,
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
@@ -58,7 +58,7 @@ impl Works {
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let pump = Pump::new(core, journal, gate).with_blobs(blobs);
         let mut pump = pump.traced(tracer.clone());
-        let watched = Watched::new(config, pump.counts());
+        let watched = PumpHealth::new(config, pump.counts());
         let mut hosts =
             hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;
         hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
@@ -78,7 +78,7 @@ impl Works {
     }
 
     /// Its numbers.
-    pub fn watched(&self) -> Watched {
+    pub fn watched(&self) -> PumpHealth {
         self.watched.clone()
     }
 
@@ -97,7 +97,7 @@ impl Works {
         self.ended.clone().changed().await.ok();
     }
 
-    /// As [`Works::ended`], for longer than this is there.
+    /// As [`PumpRuntime::ended`], for longer than this is there.
     pub fn end(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.clone();
         async move {
@@ -111,7 +111,7 @@ impl Works {
         self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
-    /// As [`Works::drain`]; what is handed over has until then to end.
+    /// As [`PumpRuntime::drain`]; what is handed over has until then to end.
     pub async fn drain_until(
         self,
         reason: &str,
@@ -165,13 +165,13 @@ async fn drain_all(hosts: &[Arc<dyn Host>]) {
 fn hosts(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
-    mut natives: HashMap<ListenerName, Native>,
+    mut natives: HashMap<ListenerName, NativeHostBuilder>,
     runtime: &runtime::Handle,
     models: &Arc<ModelCounts>,
     tracer: &SpanTracer,
     mark: &PumpMark,
-) -> Result<Vec<Hosted>, Error> {
-    let mut hosts: Vec<Hosted> = Vec::new();
+) -> Result<Vec<HostedListener>, Error> {
+    let mut hosts: Vec<HostedListener> = Vec::new();
     for spec in &config.processes {
         let sink: Arc<dyn Sink> = sink.clone();
         let host = match natives.remove(&spec.name) {
@@ -183,7 +183,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
-    hosts.extend(guests::agents(config, sink, runtime, models, tracer)?);
+    hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
     Ok(hosts)
 }
 

@@ -6,22 +6,22 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc};
 
-use super::Standing;
+use super::PartitionStatus;
 use crate::journal::jetstream::{Candidate, this_process};
 use crate::limits;
-use crate::organism::access::{AccessRules, Denied};
+use crate::organism::access::{AccessRules, DeniedCaller};
+use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
-use crate::organism::watcher::Watched;
 use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse};
 
 /// Where each partition is.
-pub struct Table {
-    places: Mutex<Vec<Place>>,
-    poise: Mutex<Poise>,
+pub struct PartitionMap {
+    places: Mutex<Vec<PartitionLocation>>,
+    poise: Mutex<TakeoverPlan>,
     /// Woken whenever one is somewhere else than before.
     arrivals: Notify,
     /// Numbers of the pumps that run here, by partition.
-    watched: Mutex<BTreeMap<u32, Watched>>,
+    watched: Mutex<BTreeMap<u32, PumpHealth>>,
     /// Processes of this organism that were heard of lately, as people know them.
     members: Mutex<BTreeMap<Candidate, (String, Instant)>>,
     begun: Instant,
@@ -32,7 +32,7 @@ pub struct Table {
 
 /// What of the partitions that are not here will be.
 #[derive(Default)]
-struct Poise {
+struct TakeoverPlan {
     /// They could be taken over at any time.
     ready: BTreeSet<u32>,
     /// Their leases are ours, and they will be here soon.
@@ -41,10 +41,10 @@ struct Poise {
 
 /// What a table says of its process: which partitions it has, which it could take over, and
 /// whether one is coming or going.
-pub(super) type Posture = (BTreeSet<u32>, BTreeSet<u32>, bool);
+pub(super) type MemberPosture = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum PartitionLocation {
     Foreign,
     Starting,
     Elsewhere(String),
@@ -53,20 +53,20 @@ pub(super) enum Place {
     Broken(String),
 }
 
-impl Place {
-    fn standing(&self) -> Standing {
+impl PartitionLocation {
+    fn standing(&self) -> PartitionStatus {
         match self {
-            Self::Foreign => Standing::Foreign,
-            Self::Starting => Standing::Starting,
-            Self::Elsewhere(holder) => Standing::Elsewhere(holder.clone()),
-            Self::Here(_) => Standing::Here,
-            Self::Leaving => Standing::Leaving,
-            Self::Broken(why) => Standing::Broken(why.clone()),
+            Self::Foreign => PartitionStatus::Foreign,
+            Self::Starting => PartitionStatus::Starting,
+            Self::Elsewhere(holder) => PartitionStatus::Elsewhere(holder.clone()),
+            Self::Here(_) => PartitionStatus::Here,
+            Self::Leaving => PartitionStatus::Leaving,
+            Self::Broken(why) => PartitionStatus::Broken(why.clone()),
         }
     }
 }
 
-impl Table {
+impl PartitionMap {
     pub(super) fn new(
         partitions: u32,
         ours: &[u32],
@@ -74,8 +74,8 @@ impl Table {
         rules: Arc<AccessRules>,
     ) -> Self {
         let place = |partition| match ours.contains(&partition) {
-            true => Place::Starting,
-            false => Place::Foreign,
+            true => PartitionLocation::Starting,
+            false => PartitionLocation::Foreign,
         };
         let places = Mutex::new((0..partitions).map(place).collect());
         Self {
@@ -90,16 +90,16 @@ impl Table {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Place>> {
+    fn all(&self) -> MutexGuard<'_, Vec<PartitionLocation>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::organism) fn standings(&self) -> Vec<Standing> {
-        self.all().iter().map(Place::standing).collect()
+    pub(in crate::organism) fn standings(&self) -> Vec<PartitionStatus> {
+        self.all().iter().map(PartitionLocation::standing).collect()
     }
 
     /// Numbers of the pumps that run here, by partition.
-    pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, Watched>> {
+    pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, PumpHealth>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +122,7 @@ impl Table {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
-    fn poise(&self) -> MutexGuard<'_, Poise> {
+    fn poise(&self) -> MutexGuard<'_, TakeoverPlan> {
         self.poise.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,19 +140,20 @@ impl Table {
     }
 
     /// What other processes are to know of this one.
-    pub(super) fn posture(&self) -> Posture {
+    pub(super) fn posture(&self) -> MemberPosture {
         let (places, poise) = (self.all(), self.poise());
-        let of = |fits: fn(&Place) -> bool| {
+        let of = |fits: fn(&PartitionLocation) -> bool| {
             let fitting = (0..).zip(places.iter()).filter(move |(_, place)| fits(place));
             fitting.map(|(partition, _)| partition)
         };
-        let leaving = of(|place| matches!(place, Place::Leaving)).next().is_some();
-        let here = of(|place| matches!(place, Place::Here(_) | Place::Leaving));
+        let leaving = of(|place| matches!(place, PartitionLocation::Leaving)).next().is_some();
+        let here =
+            of(|place| matches!(place, PartitionLocation::Here(_) | PartitionLocation::Leaving));
         let has = here.chain(poise.arriving.iter().copied()).collect();
         (has, poise.ready.clone(), leaving || !poise.arriving.is_empty())
     }
 
-    pub(super) fn put(&self, partition: u32, place: Place) {
+    pub(super) fn put(&self, partition: u32, place: PartitionLocation) {
         self.poise().arriving.remove(&partition);
         if let Some(found) = self.all().get_mut(partition as usize) {
             *found = place;
@@ -160,14 +161,14 @@ impl Table {
         self.arrivals.notify_waiters();
     }
 
-    fn place(&self, partition: u32) -> Place {
-        self.all().get(partition as usize).cloned().unwrap_or(Place::Foreign)
+    fn place(&self, partition: u32) -> PartitionLocation {
+        self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
     /// Records a refusal by a pump that runs here, if any does.
-    pub(in crate::organism) async fn record_denied(&self, denied: &Denied) {
+    pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
         let pump = self.all().iter().find_map(|place| match place {
-            Place::Here(pump) => Some(pump.clone()),
+            PartitionLocation::Here(pump) => Some(pump.clone()),
             _ => None,
         });
         match pump {
@@ -199,11 +200,14 @@ impl Table {
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
         match self.place(partition) {
-            Place::Here(_) | Place::Leaving => {
+            PartitionLocation::Here(_) | PartitionLocation::Leaving => {
                 self.respond_here(partition, request, responses).await
             }
             // What is broken here may be whole elsewhere.
-            Place::Foreign | Place::Starting | Place::Elsewhere(_) | Place::Broken(_) => {
+            PartitionLocation::Foreign
+            | PartitionLocation::Starting
+            | PartitionLocation::Elsewhere(_)
+            | PartitionLocation::Broken(_) => {
                 tokio::select! {
                     sent = self.rpc.transport.send(partition, &request, responses) => sent,
                     () = self.arrival_of(partition) => {
@@ -220,7 +224,7 @@ impl Table {
     async fn arrival_of(&self, partition: u32) {
         loop {
             let arrived = self.arrivals.notified();
-            if matches!(self.place(partition), Place::Here(_)) {
+            if matches!(self.place(partition), PartitionLocation::Here(_)) {
                 return;
             }
             arrived.await;
@@ -235,7 +239,7 @@ impl Table {
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         let response = match self.place(partition) {
-            Place::Here(pump) => match respond(&pump, request, responses).await {
+            PartitionLocation::Here(pump) => match respond(&pump, request, responses).await {
                 Err(Error::Stopped) => ServiceResponse::unavailable("its pump ended", true, true),
                 other => return other,
             },

@@ -8,11 +8,11 @@ use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::metered::ModelCounts;
-use super::models::Models;
-use super::traced::TracedAgent;
-use super::watcher::{Hosted, Watcher};
-use super::{Error, exporter, farewell, guests, nats_config, tracer, with_core_words};
+use super::agent_spans::TracedAgent;
+use super::health::{HealthMonitor, HostedHealth};
+use super::model_metrics::ModelCounts;
+use super::models::ConfiguredModels;
+use super::{Error, exporter, farewell, local_agents, nats_config, tracer, with_core_words};
 use crate::agent::ModelAgent;
 use crate::agent::history::transfer::TransferredThread;
 use crate::bus::native::{HandlerContext, NativeHandler, NativeHost};
@@ -73,14 +73,14 @@ fn nobody(config: &Config, name: &str) -> NotHosted {
 }
 
 /// Agents at work for a pump elsewhere.
-pub struct Hosting {
+pub struct HostedAgents {
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
-    watcher: Watcher,
+    watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
 }
 
-impl Hosting {
+impl HostedAgents {
     /// Connects once for each agent, with the seed that `keys` holds for it, or as the config says.
     ///
     /// # Errors
@@ -98,18 +98,18 @@ impl Hosting {
         let counts = Arc::new(ModelCounts::new(&config, agents.iter()));
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let models = Models::watched(&config, &counts, &tracer)?;
+        let models = ConfiguredModels::watched(&config, &counts, &tracer)?;
         let (stop, stopped) = watch::channel(false);
         let (mut posts, mut connections) = (Vec::new(), Vec::new());
         for spec in agents {
             let memory = Arc::new(TransferredThread::default());
             let made = models.named(&spec.model)?;
             let (route, tracer) = (made.model.route(), tracer.clone());
-            let agent = guests::agent(&config, spec, made, memory)?;
+            let agent = local_agents::agent(&config, spec, made, memory)?;
             let (client, denials) = client(&config, &spec.name, keys).await?;
             connections.push((spec.name.clone(), client.clone()));
             let relay = relay(&config, &spec.name, client);
-            let agent = Guest { agent, relay: relay.clone() };
+            let agent = HostedAgent { agent, relay: relay.clone() };
             let agent = TracedAgent { agent, name: spec.name.clone(), route, tracer };
             let post = post(&config, &spec.name, agent, relay).await?;
             refuse_without_rights(&config, &spec.name, &denials)?;
@@ -119,13 +119,13 @@ impl Hosting {
                 stopped.wait_for(|stopped| *stopped).await.ok();
             })));
         }
-        let hosted = Hosted { models: counts, connections, stopped };
-        let watcher = Watcher::of_hosted(&config.name, hosted, &tracer);
+        let hosted = HostedHealth { models: counts, connections, stopped };
+        let watcher = HealthMonitor::of_hosted(&config.name, hosted, &tracer);
         Ok(Self { stop, posts, watcher, exporter })
     }
 
     /// What tells how it is, for as long as anybody asks.
-    pub fn watcher(&self) -> Watcher {
+    pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
 
@@ -168,7 +168,7 @@ fn relay(config: &Config, name: &ListenerName, client: Client) -> RemoteSink {
 async fn post(
     config: &Config,
     name: &ListenerName,
-    agent: TracedAgent<Guest>,
+    agent: TracedAgent<HostedAgent>,
     relay: RemoteSink,
 ) -> Result<RemoteAgentHost, Error> {
     let (sink, runtime) = (Arc::new(relay.clone()), runtime::Handle::current());
@@ -191,12 +191,12 @@ fn refuse_without_rights(
 }
 
 /// An agent that is told its memory anew for every turn.
-struct Guest {
+struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,
 }
 
-impl NativeHandler for Guest {
+impl NativeHandler for HostedAgent {
     async fn handle(
         &self,
         delivery: Delivery,

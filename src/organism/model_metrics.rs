@@ -13,7 +13,7 @@ use crate::model::{
 
 /// Of one agent on one model.
 #[derive(Debug)]
-struct Own {
+struct AgentModelCounters {
     answered: Counter,
     failed: Counter,
     tokens_in: Counter,
@@ -23,7 +23,7 @@ struct Own {
     took: Histogram,
 }
 
-impl Own {
+impl AgentModelCounters {
     fn new() -> Self {
         Self {
             answered: Counter::default(),
@@ -40,7 +40,7 @@ impl Own {
 #[derive(Debug)]
 pub struct ModelCounts {
     /// In the config's order: agent, model, its currency.
-    rows: Vec<(ListenerName, String, Option<String>, Own)>,
+    rows: Vec<(ListenerName, String, Option<String>, AgentModelCounters)>,
     index: HashMap<String, HashMap<ListenerName, usize>>,
 }
 
@@ -62,7 +62,7 @@ impl ModelCounts {
                 let currency = currency.map(|price| price.currency.clone());
                 let of_model = index.entry(model.clone()).or_default();
                 if of_model.insert(agent.name.clone(), rows.len()).is_none() {
-                    rows.push((agent.name.clone(), model, currency, Own::new()));
+                    rows.push((agent.name.clone(), model, currency, AgentModelCounters::new()));
                 }
             }
         }
@@ -77,10 +77,10 @@ impl ModelCounts {
         term: &RouteTerms,
     ) -> SharedModel {
         let terms = ModelTerms::new(vec![term.clone()]);
-        Arc::new(Metered { model, name: spec.name.clone(), terms, counts: Arc::clone(self) })
+        Arc::new(MeteredModel { model, name: spec.name.clone(), terms, counts: Arc::clone(self) })
     }
 
-    fn of(&self, model: &str, agent: &ListenerName) -> Option<&Own> {
+    fn of(&self, model: &str, agent: &ListenerName) -> Option<&AgentModelCounters> {
         let row = self.index.get(model)?.get(agent)?;
         self.rows.get(*row).map(|(.., own)| own)
     }
@@ -125,14 +125,14 @@ impl ModelCounts {
 
 /// A model whose calls are counted.
 #[derive(Debug)]
-struct Metered {
+struct MeteredModel {
     model: SharedModel,
     name: String,
     terms: ModelTerms,
     counts: Arc<ModelCounts>,
 }
 
-impl model::ModelProvider for Metered {
+impl model::ModelProvider for MeteredModel {
     fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let started = Instant::now();

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime;
 
-use super::metered::ModelCounts;
-use super::models::{Made, Models};
-use super::traced::TracedAgent;
-use super::{Error, Hosted};
+use super::agent_spans::TracedAgent;
+use super::model_metrics::ModelCounts;
+use super::models::{ConfiguredModel, ConfiguredModels};
+use super::{Error, HostedListener};
 use crate::agent::history::transfer;
 use crate::agent::{AgentEnvironment, AgentOptions, ModelAgent, ThreadHistory};
 use crate::bus::Sink;
@@ -28,10 +28,10 @@ pub(super) fn agents(
     runtime: &runtime::Handle,
     counts: &Arc<ModelCounts>,
     tracer: &SpanTracer,
-) -> Result<Vec<Hosted>, Error> {
+) -> Result<Vec<HostedListener>, Error> {
     let history = history(config);
-    let models = Models::watched(config, counts, tracer)?;
-    let mut hosts: Vec<Hosted> = Vec::new();
+    let models = ConfiguredModels::watched(config, counts, tracer)?;
+    let mut hosts: Vec<HostedListener> = Vec::new();
     for spec in config.near_agents() {
         let made = models.named(&spec.model)?;
         let (name, route) = (spec.name.clone(), made.model.route());
@@ -45,12 +45,12 @@ pub(super) fn agents(
 }
 
 /// What an agent elsewhere is told of its memory.
-pub(super) struct Recounted {
+pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub history: Arc<dyn ThreadHistory>,
 }
 
-impl ThreadSource for Recounted {
+impl ThreadSource for RemoteMemorySource {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         let records = self.history.records(thread, up_to).map_err(|error| error.to_string())?;
         Ok(transfer::tell(&records, &self.agent, thread))
@@ -59,14 +59,14 @@ impl ThreadSource for Recounted {
 
 /// What agents remember: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<dyn ThreadHistory> {
-    Arc::new(Journalled { data: config.data.clone(), idle: Mutex::default() })
+    Arc::new(JournalHistory { data: config.data.clone(), idle: Mutex::default() })
 }
 
 /// An agent as the config declares it.
 pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
-    made: Made,
+    made: ConfiguredModel,
     history: Arc<dyn ThreadHistory>,
 ) -> Result<ModelAgent, Error> {
     let detail = || format!("the agent `{}` has no contract", spec.name);
@@ -91,19 +91,19 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
 }
 
 /// The thread is the memory, and the journal is the thread.
-struct Journalled {
+struct JournalHistory {
     data: PathBuf,
     /// Between two turns. It reads nothing then, and so holds nothing back.
     idle: Mutex<Option<Reader>>,
 }
 
-impl Journalled {
+impl JournalHistory {
     fn idle(&self) -> MutexGuard<'_, Option<Reader>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ThreadHistory for Journalled {
+impl ThreadHistory for JournalHistory {
     fn records(&self, _thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
         let idle = self.idle().take();
         let reader = match idle {

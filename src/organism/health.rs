@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::metered::ModelCounts;
-use super::partitioned::{Standing, Table};
+use super::model_metrics::ModelCounts;
+use super::partitioned::{PartitionMap, PartitionStatus};
 use crate::clock::Time;
 use crate::config::Config;
 use crate::ids::ListenerName;
@@ -18,12 +18,12 @@ use crate::trace::SpanTracer;
 
 /// Numbers of one pump and of what it asks models.
 #[derive(Debug, Clone)]
-pub(super) struct Watched {
+pub(super) struct PumpHealth {
     counts: Arc<Counts>,
     pub models: Arc<ModelCounts>,
 }
 
-impl Watched {
+impl PumpHealth {
     pub fn new(config: &Config, counts: Arc<Counts>) -> Self {
         let models = Arc::new(ModelCounts::new(config, config.near_agents()));
         Self { counts, models }
@@ -42,24 +42,24 @@ impl Watched {
 
 /// Tells how a running organism is. Cheap to clone; goes on telling when it has ended.
 #[derive(Clone)]
-pub struct Watcher {
+pub struct HealthMonitor {
     name: Arc<str>,
-    pumps: Pumps,
+    pumps: WatchedPumps,
     /// Where spans are handed in, if anybody keeps them.
     tracer: SpanTracer,
 }
 
 #[derive(Clone)]
-enum Pumps {
-    One(Watched),
+enum WatchedPumps {
+    One(PumpHealth),
     /// One for each partition that is pumped here now.
-    Several(Arc<Table>),
+    Several(Arc<PartitionMap>),
     /// None: agents are hosted for pumps elsewhere.
-    Elsewhere(Arc<Hosted>),
+    Elsewhere(Arc<HostedHealth>),
 }
 
 /// Of agents that are hosted here.
-pub(super) struct Hosted {
+pub(super) struct HostedHealth {
     pub models: Arc<ModelCounts>,
     /// Each with the agent that it is for.
     pub connections: Vec<(ListenerName, Client)>,
@@ -67,9 +67,9 @@ pub(super) struct Hosted {
     pub stopped: watch::Receiver<bool>,
 }
 
-impl Hosted {
-    fn lacks(&self) -> Vec<Lack> {
-        let lack = |what, why| Lack { what, why, partition: None };
+impl HostedHealth {
+    fn lacks(&self) -> Vec<ReadinessProblem> {
+        let lack = |what, why| ReadinessProblem { what, why, partition: None };
         let away = self
             .connections
             .iter()
@@ -82,7 +82,7 @@ impl Hosted {
 
 /// What keeps an organism from taking something in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
+pub struct ReadinessProblem {
     /// One word of a closed list.
     pub what: &'static str,
     /// A sentence.
@@ -91,42 +91,45 @@ pub struct Lack {
     pub partition: Option<u32>,
 }
 
-impl Watcher {
-    pub(super) fn of_one(name: &str, watched: Watched, tracer: &SpanTracer) -> Self {
-        Self { name: name.into(), pumps: Pumps::One(watched), tracer: tracer.clone() }
+impl HealthMonitor {
+    pub(super) fn of_one(name: &str, watched: PumpHealth, tracer: &SpanTracer) -> Self {
+        Self { name: name.into(), pumps: WatchedPumps::One(watched), tracer: tracer.clone() }
     }
 
-    pub(super) fn of_hosted(name: &str, hosted: Hosted, tracer: &SpanTracer) -> Self {
-        let pumps = Pumps::Elsewhere(Arc::new(hosted));
+    pub(super) fn of_hosted(name: &str, hosted: HostedHealth, tracer: &SpanTracer) -> Self {
+        let pumps = WatchedPumps::Elsewhere(Arc::new(hosted));
         Self { name: name.into(), pumps, tracer: tracer.clone() }
     }
 
-    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>, tracer: &SpanTracer) -> Self {
+    pub(super) fn of_several(
+        name: &Arc<str>,
+        table: Arc<PartitionMap>,
+        tracer: &SpanTracer,
+    ) -> Self {
         let (name, tracer) = (Arc::clone(name), tracer.clone());
-        Self { name, pumps: Pumps::Several(table), tracer }
+        Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
     /// Whether nothing is pumped or stood by for any more, which happens by itself only when it
     /// must.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
-            Pumps::One(watched) => watched.counts.has_ended(),
-            Pumps::Elsewhere(_) => false,
-            Pumps::Several(table) => table
-                .standings()
-                .iter()
-                .all(|standing| matches!(standing, Standing::Foreign | Standing::Broken(_))),
+            WatchedPumps::One(watched) => watched.counts.has_ended(),
+            WatchedPumps::Elsewhere(_) => false,
+            WatchedPumps::Several(table) => table.standings().iter().all(|standing| {
+                matches!(standing, PartitionStatus::Foreign | PartitionStatus::Broken(_))
+            }),
         }
     }
 
     /// Everything that keeps it from taking something in. Empty where it is ready.
-    pub fn lacks(&self) -> Vec<Lack> {
+    pub fn lacks(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
-            Pumps::One(watched) => {
+            WatchedPumps::One(watched) => {
                 watched.counts.unready().into_iter().map(|unready| lack(unready, None)).collect()
             }
-            Pumps::Several(table) => lacks_of(table),
-            Pumps::Elsewhere(hosted) => hosted.lacks(),
+            WatchedPumps::Several(table) => lacks_of(table),
+            WatchedPumps::Elsewhere(hosted) => hosted.lacks(),
         }
     }
 
@@ -148,14 +151,14 @@ impl Watcher {
             .counter(&[("outcome", "rejected")], &counts.rejected);
         }
         match &self.pumps {
-            Pumps::One(watched) => watched.write(&mut page),
-            Pumps::Elsewhere(hosted) => hosted.models.write(&mut page),
-            Pumps::Several(table) => {
+            WatchedPumps::One(watched) => watched.write(&mut page),
+            WatchedPumps::Elsewhere(hosted) => hosted.models.write(&mut page),
+            WatchedPumps::Several(table) => {
                 for (partition, standing) in table.standings().into_iter().enumerate() {
                     let partition = partition.to_string();
                     page.gauges("organism_partition_pumped", "1 where it is pumped here.").sample(
                         &[("partition", &partition)],
-                        u64::from(standing == Standing::Here),
+                        u64::from(standing == PartitionStatus::Here),
                     );
                 }
                 for (partition, watched) in table.watched().iter() {
@@ -168,17 +171,19 @@ impl Watcher {
     }
 }
 
-fn lacks_of(table: &Table) -> Vec<Lack> {
+fn lacks_of(table: &PartitionMap) -> Vec<ReadinessProblem> {
     let mut lacks = Vec::new();
     for (partition, standing) in (0..).zip(table.standings()) {
         let here = Some(partition);
         match standing {
             // Whoever pumps it is asked from here.
-            Standing::Foreign | Standing::Elsewhere(_) => {}
-            Standing::Starting => lacks.push(lack(Unready::Starting, here)),
-            Standing::Leaving => lacks.push(lack(Unready::Draining, here)),
-            Standing::Broken(why) => lacks.push(Lack { what: "broken", why, partition: here }),
-            Standing::Here => {
+            PartitionStatus::Foreign | PartitionStatus::Elsewhere(_) => {}
+            PartitionStatus::Starting => lacks.push(lack(Unready::Starting, here)),
+            PartitionStatus::Leaving => lacks.push(lack(Unready::Draining, here)),
+            PartitionStatus::Broken(why) => {
+                lacks.push(ReadinessProblem { what: "broken", why, partition: here })
+            }
+            PartitionStatus::Here => {
                 let watched = table.watched().get(&partition).cloned();
                 let unready = watched.map(|watched| watched.counts.unready()).unwrap_or_default();
                 lacks.extend(unready.into_iter().map(|unready| lack(unready, here)));
@@ -188,7 +193,7 @@ fn lacks_of(table: &Table) -> Vec<Lack> {
     lacks
 }
 
-fn lack(unready: Unready, partition: Option<u32>) -> Lack {
+fn lack(unready: Unready, partition: Option<u32>) -> ReadinessProblem {
     let (what, why) = match unready {
         Unready::Starting => ("starting", "the pump has not begun yet"),
         Unready::Waits(WaitsFor::Disk) => ("disk", "the disk is full; it waits for room"),
@@ -198,5 +203,5 @@ fn lack(unready: Unready, partition: Option<u32>) -> Lack {
         Unready::Draining => ("draining", "it is stopping and takes nothing new"),
         Unready::Ended => ("pump", "the pump has ended; the log says why"),
     };
-    Lack { what, why: why.to_owned(), partition }
+    ReadinessProblem { what, why: why.to_owned(), partition }
 }

@@ -9,46 +9,46 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use super::roll::Heir;
-use super::{Place, Table};
+use super::membership::PartitionHeir;
+use super::{PartitionLocation, PartitionMap};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream::{self, Bequest, Office, Standby};
 use crate::journal::{self, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::organism::works::Works;
+use crate::organism::pump_runtime::PumpRuntime;
 use crate::organism::{Error, core};
 use crate::pump::core::Core;
 use crate::trace::SpanTracer;
 
-pub(super) struct Keeper {
+pub(super) struct PartitionWorker {
     /// Of this partition.
     config: Arc<Config>,
     partition: u32,
-    table: Arc<Table>,
+    table: Arc<PartitionMap>,
     /// Who is to have it instead of this process.
-    hand_over: mpsc::Receiver<Heir>,
+    hand_over: mpsc::Receiver<PartitionHeir>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
 }
 
 /// Why a pump that runs is to run no longer.
-enum Told {
+enum WorkerStop {
     Stop(String),
-    HandOver(Heir),
+    HandOver(PartitionHeir),
 }
 
 /// A journal that is ours to write, and what decides, which has heard all of it.
-type Won = (Core, jetstream::Journal);
+type AcquiredJournal = (Core, jetstream::Journal);
 
-impl Keeper {
+impl PartitionWorker {
     pub fn new(
         config: Arc<Config>,
         partition: u32,
-        table: Arc<Table>,
-        hand_over: mpsc::Receiver<Heir>,
+        table: Arc<PartitionMap>,
+        hand_over: mpsc::Receiver<PartitionHeir>,
         stop: watch::Receiver<Option<String>>,
         tracer: SpanTracer,
     ) -> Self {
@@ -60,7 +60,7 @@ impl Keeper {
         let kept = self.in_turns().await;
         if let Err(error) = &kept {
             tracing::error!(partition = self.partition, "it is not pumped here any more: {error}");
-            self.table.put(self.partition, Place::Broken(error.to_string()));
+            self.table.put(self.partition, PartitionLocation::Broken(error.to_string()));
         }
         kept
     }
@@ -69,11 +69,12 @@ impl Keeper {
         while let Some((core, journal)) = self.stand_by().await? {
             let bequest = journal.bequest();
             let (journal, natives) = (Box::new(journal), HashMap::new());
-            let works = Works::start(&self.config, core, journal, natives, &self.tracer).await;
+            let works =
+                PumpRuntime::start(&self.config, core, journal, natives, &self.tracer).await;
             let is_over = match works {
                 Err(error) if is_passing_at_start(&error) => {
                     tracing::warn!(partition = self.partition, "it is not pumped here: {error}");
-                    self.table.put(self.partition, Place::Elsewhere(error.to_string()));
+                    self.table.put(self.partition, PartitionLocation::Elsewhere(error.to_string()));
                     // Another process may have more luck, and this one later.
                     sleep(limits::STANDBY_RETRY).await;
                     false
@@ -88,14 +89,14 @@ impl Keeper {
     }
 
     /// Waits for the lease. None when it is told to stop.
-    async fn stand_by(&mut self) -> Result<Option<Won>, Error> {
+    async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (_let_go, released) = channel();
         let (tell, told) = oneshot::channel();
         let (config, table, partition) =
             (Arc::clone(&self.config), Arc::clone(&self.table), self.partition);
         let wait = move || {
             let waiting =
-                Waiting { config: &config, released: &released, table: &table, partition };
+                LeaseWait { config: &config, released: &released, table: &table, partition };
             tell.send(waiting.wait_for_turn()).ok();
         };
         let name = format!("standby-{partition}");
@@ -116,7 +117,7 @@ impl Keeper {
     }
 
     /// Whether it was told to stop; false where another pump took over, or is to.
-    async fn pump(&mut self, works: Works, bequest: &Bequest) -> Result<bool, Error> {
+    async fn pump(&mut self, works: PumpRuntime, bequest: &Bequest) -> Result<bool, Error> {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
@@ -128,20 +129,20 @@ impl Keeper {
         self.table.watched().insert(self.partition, works.watched());
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}
-        self.table.put(self.partition, Place::Here(works.service()));
+        self.table.put(self.partition, PartitionLocation::Here(works.service()));
         let told = tokio::select! {
             () = works.ended() => None,
             told = self.stop.wait_for(Option::is_some) => {
-                Some(Told::Stop(told.ok().and_then(|why| why.clone()).unwrap_or_default()))
+                Some(WorkerStop::Stop(told.ok().and_then(|why| why.clone()).unwrap_or_default()))
             }
-            Some(heir) = self.hand_over.recv() => Some(Told::HandOver(heir)),
+            Some(heir) = self.hand_over.recv() => Some(WorkerStop::HandOver(heir)),
         };
-        self.table.put(self.partition, Place::Leaving);
+        self.table.put(self.partition, PartitionLocation::Leaving);
         let over = works.end();
         let ending = async {
             match &told {
-                Some(Told::Stop(reason)) => works.drain(reason).await,
-                Some(Told::HandOver(heir)) => {
+                Some(WorkerStop::Stop(reason)) => works.drain(reason).await,
+                Some(WorkerStop::HandOver(heir)) => {
                     bequest.to(heir.id);
                     let reason = format!("handed over to {}", heir.holder);
                     works.drain_until(&reason, self.long_enough()).await
@@ -156,9 +157,9 @@ impl Keeper {
         });
         self.table.watched().remove(&self.partition);
         serving.drain().await;
-        let is_stop = matches!(told, Some(Told::Stop(_)));
+        let is_stop = matches!(told, Some(WorkerStop::Stop(_)));
         match ended {
-            Ok(()) => Ok(!matches!(told, Some(Told::HandOver(_)))),
+            Ok(()) => Ok(!matches!(told, Some(WorkerStop::HandOver(_)))),
             Err(Error::Journal(error)) if is_passing(&error) => {
                 tracing::warn!(partition = self.partition, "it is pumped elsewhere now: {error}");
                 Ok(is_stop)
@@ -208,15 +209,15 @@ fn is_passing(error: &journal::Error) -> bool {
 }
 
 /// On a thread of its own, until the lease is there or `released` closes.
-struct Waiting<'a> {
+struct LeaseWait<'a> {
     config: &'a Config,
     released: &'a Receiver<()>,
-    table: &'a Table,
+    table: &'a PartitionMap,
     partition: u32,
 }
 
-impl Waiting<'_> {
-    fn wait_for_turn(&self) -> Result<Option<Won>, Error> {
+impl LeaseWait<'_> {
+    fn wait_for_turn(&self) -> Result<Option<AcquiredJournal>, Error> {
         let mut warned = String::new();
         loop {
             let error = match self.follow() {
@@ -236,7 +237,7 @@ impl Waiting<'_> {
     }
 
     /// Follows the stream until the lease is free, then takes it.
-    fn follow(&self) -> Result<Option<Won>, Error> {
+    fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
         let mut core = core(self.config);
@@ -255,7 +256,7 @@ impl Waiting<'_> {
                     return Ok(Some((core, journal)));
                 }
                 Office::Held(standby, holder) => {
-                    self.table.put(self.partition, Place::Elsewhere(holder));
+                    self.table.put(self.partition, PartitionLocation::Elsewhere(holder));
                     standby
                 }
                 Office::Left(standby) => standby,
@@ -277,7 +278,7 @@ impl Waiting<'_> {
 
     fn passing(&self, error: &journal::Error, warned: &mut String) {
         let error = error.to_string();
-        self.table.put(self.partition, Place::Elsewhere(error.clone()));
+        self.table.put(self.partition, PartitionLocation::Elsewhere(error.clone()));
         if error != *warned {
             tracing::warn!("standing by, and trying again: {error}");
             *warned = error;

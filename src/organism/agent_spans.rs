@@ -42,7 +42,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
             .with("gen_ai.operation.name", "invoke_agent")
             .with("gen_ai.agent.name", self.name.to_string())
             .with("gen_ai.conversation.id", delivery.thread.to_string());
-        let mut open = Open::new(&self.tracer, of_route(span, &self.route));
+        let mut open = SpanGuard::new(&self.tracer, of_route(span, &self.route));
         let answered = self.agent.handle(delivery, context).await;
         match &answered {
             Ok(outcome) => open.ends(None, |span| match &outcome.turn {
@@ -106,7 +106,7 @@ impl TracedModel {
         told.origin.trace = Some(own);
         let name = format!("chat {}", self.model.route().model);
         let span = Span::new(own, SpanKind::Client, name, Time::now()).of(Some(at.span()));
-        let mut open = Open::new(&self.tracer, self.span(request, span));
+        let mut open = SpanGuard::new(&self.tracer, self.span(request, span));
         let answered = self.model.call(&told, on_chunk).await;
         match &answered {
             Ok(end) => open.ends(None, |span| of_end(span, end)),
@@ -180,12 +180,12 @@ const fn finish(stop: StopReason) -> &'static str {
 }
 
 /// A span that ends in any case: whoever is dropped in the middle of it was cancelled.
-struct Open<'a> {
+struct SpanGuard<'a> {
     tracer: &'a SpanTracer,
     span: Option<Span>,
 }
 
-impl<'a> Open<'a> {
+impl<'a> SpanGuard<'a> {
     fn new(tracer: &'a SpanTracer, span: Span) -> Self {
         Self { tracer, span: Some(span) }
     }
@@ -199,7 +199,7 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for SpanGuard<'_> {
     fn drop(&mut self) {
         self.ends(Some("cancelled".into()), |span| span);
     }

@@ -11,23 +11,23 @@ use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
-use super::balance::{self, Entry, Move};
-use super::{Standing, Table};
+use super::rebalance::{self, MemberRecord, PartitionHandover};
+use super::{PartitionMap, PartitionStatus};
 use crate::ids::Digest;
 use crate::journal::jetstream::{Candidate, this_process};
 use crate::limits;
 use crate::organism::Error;
-use crate::organism::watcher::Watched;
+use crate::organism::health::PumpHealth;
 
 /// Of one process: says what it has, and has it handed over when that is due.
-pub(super) struct Roll {
-    table: Arc<Table>,
+pub(super) struct GroupMembership {
+    table: Arc<PartitionMap>,
     /// For people.
     holder: String,
     config: Digest,
     /// The keepers of its partitions.
-    keepers: BTreeMap<u32, mpsc::Sender<Heir>>,
-    known: Known,
+    keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
+    known: LiveMembers,
     /// What was handed over last, and to whom, until that one says that it has it.
     given: Option<(u32, Candidate, Instant)>,
     /// Who did not take what they were given, and when.
@@ -36,19 +36,19 @@ pub(super) struct Roll {
 }
 
 /// Who is to have a partition next.
-pub(super) struct Heir {
+pub(super) struct PartitionHeir {
     pub id: Candidate,
     /// For people.
     pub holder: String,
 }
 
-impl Roll {
+impl GroupMembership {
     pub fn new(
-        table: Arc<Table>,
+        table: Arc<PartitionMap>,
         config: Digest,
-        keepers: BTreeMap<u32, mpsc::Sender<Heir>>,
+        keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     ) -> Self {
-        let (holder, known) = (this_process(), Known::default());
+        let (holder, known) = (this_process(), LiveMembers::default());
         let (spurned, warned) = (BTreeMap::new(), BTreeSet::new());
         Self { table, holder, config, keepers, known, given: None, spurned, warned }
     }
@@ -74,15 +74,15 @@ impl Roll {
         rpc.announce_member(&self.entry(true)).await
     }
 
-    fn entry(&self, is_leaving: bool) -> Entry {
+    fn entry(&self, is_leaving: bool) -> MemberRecord {
         let (id, holder) = (Candidate::here(), self.holder.clone());
         let config = self.config;
         let (has, ready, is_moving) = self.table.posture();
-        Entry { id, holder, config, has, ready, is_moving, is_leaving }
+        MemberRecord { id, holder, config, has, ready, is_moving, is_leaving }
     }
 
     fn hear(&mut self, said: &[u8]) {
-        match serde_json::from_slice::<Entry>(said) {
+        match serde_json::from_slice::<MemberRecord>(said) {
             Ok(entry) => {
                 self.warn_of(&entry);
                 self.known.hear(entry, Instant::now());
@@ -92,7 +92,7 @@ impl Roll {
     }
 
     /// Where two run different configs, what becomes of a message depends on who has its thread.
-    fn warn_of(&mut self, entry: &Entry) {
+    fn warn_of(&mut self, entry: &MemberRecord) {
         let is_news = entry.config != self.config && self.warned.len() < limits::ROLL_MAX;
         if !is_news || !self.warned.insert(entry.id) {
             return;
@@ -111,7 +111,7 @@ impl Roll {
         if self.is_under_way(now) {
             return;
         }
-        let Some(Move { from, to, of }) = self.known.due(now) else { return };
+        let Some(PartitionHandover { from, to, of }) = self.known.due(now) else { return };
         let spurned = self.spurned.get(&to).copied();
         let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_AGAIN);
         if from != Candidate::here() || again {
@@ -119,7 +119,7 @@ impl Roll {
         }
         let busy = |partition: &u32| {
             let watched = self.table.watched();
-            watched.get(partition).map_or(0, Watched::under_way)
+            watched.get(partition).map_or(0, PumpHealth::under_way)
         };
         let Some(partition) = of.into_iter().min_by_key(busy) else { return };
         let (Some(keeper), Some(heir)) = (self.keepers.get(&partition), self.known.get(to)) else {
@@ -127,7 +127,7 @@ impl Roll {
         };
         let holder = heir.holder.clone();
         tracing::info!(partition, "it is handed over to {holder}, which has fewer");
-        if keeper.try_send(Heir { id: to, holder }).is_ok() {
+        if keeper.try_send(PartitionHeir { id: to, holder }).is_ok() {
             self.given = Some((partition, to, now));
         }
     }
@@ -136,7 +136,7 @@ impl Roll {
     fn is_under_way(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
-        let is_leaving = self.table.standings().contains(&Standing::Leaving);
+        let is_leaving = self.table.standings().contains(&PartitionStatus::Leaving);
         if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_PATIENCE) {
             return true;
         }
@@ -152,14 +152,14 @@ impl Roll {
 
 /// Everybody who was heard of lately.
 #[derive(Default)]
-struct Known {
-    entries: BTreeMap<Candidate, (Entry, Instant)>,
+struct LiveMembers {
+    entries: BTreeMap<Candidate, (MemberRecord, Instant)>,
     /// When something changed last.
     changed: Option<Instant>,
 }
 
-impl Known {
-    fn get(&self, id: Candidate) -> Option<&Entry> {
+impl LiveMembers {
+    fn get(&self, id: Candidate) -> Option<&MemberRecord> {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
@@ -169,13 +169,13 @@ impl Known {
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
     }
 
-    fn hear(&mut self, entry: Entry, now: Instant) {
+    fn hear(&mut self, entry: MemberRecord, now: Instant) {
         let before = match entry.is_leaving {
             true => self.entries.remove(&entry.id),
             false if !self.has_room_for(entry.id) => return,
             false => self.entries.insert(entry.id, (entry.clone(), now)),
         };
-        let moved = |(before, _): &(Entry, Instant)| {
+        let moved = |(before, _): &(MemberRecord, Instant)| {
             before.has != entry.has || before.is_moving != entry.is_moving
         };
         if before.as_ref().is_none_or(moved) || entry.is_leaving {
@@ -197,9 +197,9 @@ impl Known {
     }
 
     /// What is due, once everybody has had the time to hear of everybody.
-    fn due(&self, now: Instant) -> Option<Move> {
+    fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::BALANCE_CALM;
-        calm.then(|| balance::due(self.entries.values().map(|(entry, _)| entry)))?
+        calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
     /// More than fit are turned away; who is known stays known.
     #[test]
     fn a_full_roll_still_hears_those_who_are_on_it() {
-        let (mut known, begun) = (Known::default(), Instant::now());
+        let (mut known, begun) = (LiveMembers::default(), Instant::now());
         let entries: Vec<_> = (0..=limits::ROLL_MAX).map(|_| entry(&[], &[])).collect();
         entries.iter().for_each(|entry| known.hear(entry.clone(), begun));
         let later = begun + limits::ROLL_LAPSE / 2;
@@ -223,8 +223,8 @@ mod tests {
         assert_eq!(known.entries.len(), limits::ROLL_MAX);
     }
 
-    fn entry(has: &[u32], ready: &[u32]) -> Entry {
-        Entry {
+    fn entry(has: &[u32], ready: &[u32]) -> MemberRecord {
+        MemberRecord {
             id: Candidate::new(),
             holder: String::new(),
             config: Digest::ZERO,
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn nothing_is_due_before_nothing_has_changed_for_a_while() {
-        let (mut known, begun) = (Known::default(), Instant::now());
+        let (mut known, begun) = (LiveMembers::default(), Instant::now());
         let (first, second) = (entry(&[0, 1, 2], &[]), entry(&[], &[0, 1, 2]));
         known.hear(first.clone(), begun);
         let later = begun + limits::BALANCE_CALM;
@@ -246,15 +246,15 @@ mod tests {
         known.hear(first.clone(), later);
         let calm = later + limits::BALANCE_CALM;
         assert_eq!(known.due(calm).unwrap().from, first.id);
-        known.hear(Entry { has: BTreeSet::from([0]), ..second }, calm);
+        known.hear(MemberRecord { has: BTreeSet::from([0]), ..second }, calm);
         assert_eq!(known.due(calm), None, "it has one more now");
     }
 
     #[test]
     fn whoever_falls_silent_or_says_farewell_is_given_nothing() {
-        let (mut known, begun) = (Known::default(), Instant::now());
+        let (mut known, begun) = (LiveMembers::default(), Instant::now());
         let (first, second) = (entry(&[0, 1, 2], &[]), entry(&[], &[0, 1, 2]));
-        let all = |known: &mut Known, now| {
+        let all = |known: &mut LiveMembers, now| {
             known.hear(first.clone(), now);
             known.hear(second.clone(), now);
         };
@@ -264,7 +264,7 @@ mod tests {
         known.forget_silent(silent);
         assert!(known.get(second.id).is_none() && known.get(first.id).is_some());
         all(&mut known, silent);
-        known.hear(Entry { is_leaving: true, ..second.clone() }, silent);
+        known.hear(MemberRecord { is_leaving: true, ..second.clone() }, silent);
         assert_eq!(known.due(silent + Duration::from_secs(60)), None);
         all(&mut known, silent);
         assert!(known.due(silent + limits::BALANCE_CALM).is_some());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::models::Models;
-use super::{Error, guests, with_core_words};
+use super::models::ConfiguredModels;
+use super::{Error, local_agents, with_core_words};
 use crate::agent::{
     AgentEnvironment, ModelAgent, PastTurn, RendererVersion, ThreadHistory, TurnInputs,
 };
@@ -27,7 +27,7 @@ use crate::thread::{Fact, Input, Opener, Opening, Record};
 
 /// Which turn is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Moment {
+pub enum TurnSelector {
     /// The first turn of a task that the agent's schema gives an example of.
     Example,
     /// The turn it would take now.
@@ -38,7 +38,7 @@ pub enum Moment {
 
 /// A request as the agent's model gets it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Preview {
+pub struct PromptPreview {
     pub request: ModelRequest,
     /// The thread up to here is what it is rendered from.
     pub position: Position,
@@ -57,20 +57,24 @@ pub struct Preview {
 /// # Errors
 /// [`Error::Preview`] where there is nothing to be rendered: no such agent, thread or turn, or a turn
 /// of which today's config would give another prompt than was sent.
-pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Preview, Error> {
+pub fn preview(
+    config: Config,
+    agent: &ListenerName,
+    moment: &TurnSelector,
+) -> Result<PromptPreview, Error> {
     let config = Arc::new(with_core_words(config)?);
     match moment {
-        Moment::Example => {
+        TurnSelector::Example => {
             let spec = spec_of(&config, agent)?;
-            let example = Example::of(&config, spec)?;
+            let example = ExampleThread::of(&config, spec)?;
             let delivery = example.delivery(agent);
             rendered(&made(&config, spec, Arc::new(example))?, &delivery)
         }
-        Moment::Next(thread) => {
-            let Due { agent, delivery } = due_in(&config, agent, thread)?;
+        TurnSelector::Next(thread) => {
+            let PreviewInput { agent, delivery } = due_in(&config, agent, thread)?;
             rendered(&agent, &delivery)
         }
-        Moment::Taken(thread, turn) => {
+        TurnSelector::Taken(thread, turn) => {
             let config = Arc::new(at_home(&config, thread));
             let past = past_turn(&config, agent, thread, *turn)?;
             match past.inputs {
@@ -82,7 +86,7 @@ pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<
 }
 
 /// An agent as its host makes it, and the delivery of the turn that it would take now.
-pub struct Due {
+pub struct PreviewInput {
     pub agent: ModelAgent,
     pub delivery: Delivery,
 }
@@ -91,15 +95,19 @@ pub struct Due {
 ///
 /// # Errors
 /// As [`preview`].
-pub fn due(config: Config, agent: &ListenerName, thread: &ThreadId) -> Result<Due, Error> {
+pub fn due(config: Config, agent: &ListenerName, thread: &ThreadId) -> Result<PreviewInput, Error> {
     due_in(&Arc::new(with_core_words(config)?), agent, thread)
 }
 
-fn due_in(config: &Arc<Config>, agent: &ListenerName, thread: &ThreadId) -> Result<Due, Error> {
+fn due_in(
+    config: &Arc<Config>,
+    agent: &ListenerName,
+    thread: &ThreadId,
+) -> Result<PreviewInput, Error> {
     let config = Arc::new(at_home(config, thread));
     let delivery = next_turn(&config, agent, thread)?;
-    let agent = made(&config, spec_of(&config, agent)?, guests::history(&config))?;
-    Ok(Due { agent, delivery })
+    let agent = made(&config, spec_of(&config, agent)?, local_agents::history(&config))?;
+    Ok(PreviewInput { agent, delivery })
 }
 
 /// The config of the journal that holds the thread.
@@ -117,16 +125,16 @@ fn made(
     spec: &AgentSpec,
     history: Arc<dyn ThreadHistory>,
 ) -> Result<ModelAgent, Error> {
-    guests::agent(config, spec, Models::of(config)?.named(&spec.model)?, history)
+    local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, history)
 }
 
 /// A turn that was not taken yet.
-fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<Preview, Error> {
+fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Error> {
     let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
     let (request, size) = agent.measured(delivery).map_err(failed)?;
     let wire = agent.wire(delivery).map_err(failed)?;
     let digest = Digest::of(wire.as_bytes());
-    Ok(Preview { request, position: delivery.position, wire, digest, size, recorded: None })
+    Ok(PromptPreview { request, position: delivery.position, wire, digest, size, recorded: None })
 }
 
 /// A turn on record, from what it stored and from the thread; the config has no part in it.
@@ -135,7 +143,7 @@ fn rebuilt(
     thread: &ThreadId,
     past: &PastTurn,
     stored: Digest,
-) -> Result<Preview, Error> {
+) -> Result<PromptPreview, Error> {
     let PastTurn { agent, turn, .. } = past;
     let text = Reader::open(&config.data)?.blob(stored)?;
     let text = text.ok_or_else(|| {
@@ -146,7 +154,7 @@ fn rebuilt(
     };
     let inputs = TurnInputs::read(&text).map_err(unreadable)?;
 
-    let history = guests::history(config);
+    let history = local_agents::history(config);
     let records = history.records(thread, past.position)?;
     let request = inputs.request(&records, thread, past);
     let request = request.ok_or_else(|| no_renderer(past, &inputs.renderer))?;
@@ -164,7 +172,7 @@ fn rebuilt(
         Some(agent) => agent.size(&request, notice),
         None => ModelTerms::default().size(&request, notice),
     };
-    Ok(Preview { request, position: past.position, wire, digest, size, recorded })
+    Ok(PromptPreview { request, position: past.position, wire, digest, size, recorded })
 }
 
 /// A turn from before inputs were kept: today's config counts only where it gives what was sent.
@@ -172,9 +180,9 @@ fn with_todays_config(
     config: &Arc<Config>,
     thread: &ThreadId,
     past: &PastTurn,
-) -> Result<Preview, Error> {
+) -> Result<PromptPreview, Error> {
     let spec = spec_of(config, &past.agent)?;
-    let agent = made(config, spec, guests::history(config))?;
+    let agent = made(config, spec, local_agents::history(config))?;
     // It may have been taken on another machine.
     let around = past.environment.as_deref();
     let agent = around.map_or(agent.clone(), |around| agent.within(AgentEnvironment::read(around)));
@@ -191,7 +199,7 @@ fn with_todays_config(
         );
         return Err(differs(past, digest, &why));
     }
-    Ok(Preview { digest, recorded: past.prompt, ..preview })
+    Ok(PromptPreview { digest, recorded: past.prompt, ..preview })
 }
 
 fn differs(past: &PastTurn, digest: Digest, why: &str) -> Error {
@@ -284,7 +292,7 @@ fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Pos
 }
 
 /// A thread that holds one request and nothing else.
-struct Example {
+struct ExampleThread {
     record: Record,
 }
 
@@ -292,7 +300,7 @@ struct Example {
 const THREAD: &str = "sess-example1";
 const DAY: &str = "2026-01-01T00:00:00Z";
 
-impl Example {
+impl ExampleThread {
     fn of(config: &Config, spec: &AgentSpec) -> Result<Self, Error> {
         let contract = config.contracts.get(&spec.name);
         let name: Option<&PayloadName> = contract.and_then(|contract| contract.accepts.first());
@@ -338,7 +346,7 @@ impl Example {
     }
 }
 
-impl ThreadHistory for Example {
+impl ThreadHistory for ExampleThread {
     fn records(&self, _: &ThreadId, _: Position) -> Result<Vec<Record>, journal::Error> {
         Ok(vec![self.record.clone()])
     }
