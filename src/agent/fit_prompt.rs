@@ -1,6 +1,6 @@
-//! The guard: what a model is sent fits its context window, or is made to fit where everybody can
-//! see it. Results are left out, a stub stands for each, and the turn is told to be the last.
-//! Nothing is ever shortened.
+//! Fits a request into the model's context window. Results that do not fit are replaced by stubs,
+//! which are visible in the prompt and on record, and the notice says that the turn is the last. No
+//! text is ever shortened.
 
 use crate::envelope::{Failure, Kind};
 use crate::ids::{ListenerName, MessageId};
@@ -15,13 +15,14 @@ use super::protocol::render;
 /// A request that fits.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// What stubs stand for now and did not before; with any, the turn is the last.
+    /// Messages that this turn replaces by stubs for the first time. If there are any, the turn is
+    /// the last.
     pub left_out: Vec<MessageId>,
 }
 
-/// Leaves out of `items` what does not fit: what `agent` was sent since its last turn first, and of
-/// that the largest. What it was asked, and what it said itself, always stays. `render` makes the
-/// request of a turn that may be the last.
+/// Replaces items that do not fit by stubs: first the messages sent to `agent` since its last turn,
+/// the largest first. The request of the call and the agent's own text always stay. `render` makes
+/// the request; its argument says whether the turn is the last.
 ///
 /// # Errors
 /// [`Failure::TooLarge`] where it does not fit without any of it.

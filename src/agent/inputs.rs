@@ -1,5 +1,5 @@
-//! What a turn sent besides the thread, kept by digest with the turn: from this and the thread, its
-//! prompt is rebuilt later, whatever the config says by then.
+//! Everything that a turn sent besides the thread, kept by digest with the turn. The prompt can be
+//! rebuilt from this and the thread, whatever the config says by then.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,12 +19,13 @@ use super::{MemoryScope, RendererVersion};
 /// Everything that a request is made of, but for the thread and what the turn's note holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
-    /// Of the form in which the thread is rendered.
+    /// Version of the form in which the thread is rendered.
     #[serde(rename = "renderer")]
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Whose native calls and results are blocks; of all others they are XML.
+    /// Provider whose native calls and results are sent as blocks; those of other providers are
+    /// sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -114,11 +115,11 @@ pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
     }
 }
 
-/// What a turn sent, by digest.
+/// Digests of the parts of a request.
 pub(super) struct SentDigests {
-    /// Of the whole request, as it went over the wire.
+    /// Digest of the whole request, as it went over the wire.
     pub prompt: Digest,
-    /// What was not the thread, to be kept, and its digest.
+    /// Text of the inputs besides the thread, if it must be stored.
     pub kept: Option<String>,
     pub inputs: Option<Digest>,
 }
@@ -135,8 +136,8 @@ impl SentDigests {
     }
 }
 
-/// Of everything a model is sent with a request but for its settings, each part closed by a byte no
-/// text holds: what turns recorded that kept no inputs.
+/// Digest of everything in a request except its settings. Each part ends with a zero byte, which no
+/// text holds. Turns of older versions, which kept no inputs, recorded this digest.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

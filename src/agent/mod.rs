@@ -45,7 +45,7 @@ pub enum MemoryScope {
     #[default]
     #[serde(rename = "thread")]
     Thread,
-    /// What this agent sent or was sent.
+    /// Messages that this agent sent or received.
     #[serde(rename = "own")]
     Own,
 }

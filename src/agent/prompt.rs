@@ -3,8 +3,7 @@
 
 use super::protocol::{AgentProtocol, prompt_sections};
 
-/// What stands around an agent, as its prompt tells it. Set by the config, recorded with every
-/// turn.
+/// The platform of an agent, as its prompt describes it. The config sets it; every turn records it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
     pub os: String,
@@ -15,7 +14,7 @@ pub struct AgentEnvironment {
 }
 
 impl AgentEnvironment {
-    /// What this process can tell of where it runs.
+    /// Detects the platform of this process.
     pub fn here() -> Self {
         let shell = std::env::var("SHELL").unwrap_or_default();
         Self {

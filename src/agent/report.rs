@@ -1,4 +1,4 @@
-//! What a final report is written in: exactly one format, never guessed.
+//! Formats of final reports. The config names exactly one; it is never guessed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::limits;
 
-/// What an agent's final report is written in.
+/// Format of an agent's final report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub enum FinalFormat {
     #[default]

@@ -1,5 +1,5 @@
-//! What is heard of a model while it speaks, and what its failed requests took: a request that broke
-//! off is charged like one that was answered.
+//! Buffers a model's answer while it streams, and counts the tokens of failed requests. A request
+//! that broke off is charged like an answered one.
 
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ impl AnswerBuffer {
         self.is_under_way = true;
     }
 
-    /// What is waited for with this piece and was not before it.
+    /// The model state that begins with this chunk, or `None` if the state stays the same.
     pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
             AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)
@@ -99,7 +99,7 @@ impl AnswerBuffer {
         }
     }
 
-    /// The text that nobody has read yet, once there are `least` bytes of it.
+    /// Returns the unread text if it has at least `least` bytes.
     pub fn unread(&mut self, least: usize) -> Option<&str> {
         let unread = self.raw.get(self.read..).filter(|unread| unread.len() >= least)?;
         self.read = self.raw.len();
@@ -127,7 +127,7 @@ impl AnswerBuffer {
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
 
-    /// What was heard so far is void: the next request's answer begins anew.
+    /// Drops the text received so far, because the next request's answer starts from the beginning.
     fn void(&mut self) {
         if self.bytes > 0 {
             self.lose("restarted", true);
@@ -145,8 +145,9 @@ impl AnswerBuffer {
             .collect()
     }
 
-    /// What failed requests took: the prompt of each, and a token for four bytes, as no provider
-    /// states it. `None` where nothing is to be charged.
+    /// Estimated usage and cost of failed requests: the prompt of each, and one token for four
+    /// bytes received, because providers state no usage for them. `None` if there is nothing to
+    /// charge.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -33,7 +33,7 @@ pub use model_call::TurnContext;
 #[derive(Clone)]
 pub struct AgentOptions {
     pub contract: Contract,
-    /// Of the whole organism: the agent's vocabulary and its peers' descriptions.
+    /// All contracts of the organism, for the agent's vocabulary and the descriptions of its peers.
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
     pub transport: ActionTransport,
@@ -43,9 +43,10 @@ pub struct AgentOptions {
     pub final_format: FinalFormat,
     /// For native calls; `None` is the provider's own default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn is told where it stands. `xml-final` always is: its slots are told so.
+    /// Whether each turn gets a notice. Turns of `xml-final` always do, because the notice names
+    /// their slots.
     pub notice: bool,
-    /// Of one answer, in tokens.
+    /// Maximum length of one answer, in tokens.
     pub max_tokens: Option<u32>,
     /// On which its model is called.
     pub terms: ModelTerms,
@@ -158,7 +159,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// What a request to `route` is made of, but for the thread.
+    /// Inputs of a request to `route`, without the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -230,15 +231,14 @@ impl ModelAgent {
         Ok((request, size))
     }
 
-    /// The body of the request that a turn in this delivery makes to the route that is asked first,
-    /// as it goes over the wire.
+    /// Body of the request that a turn of this delivery would send to its first route, as it goes
+    /// over the wire.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, Failure> {
         let rendered = self.render(delivery)?;
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
-    /// Of everything a model is sent with this request but for its settings: what turns recorded
-    /// that kept no inputs.
+    /// Digest of the request without its settings, as turns of older versions recorded it.
     pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
@@ -364,12 +364,13 @@ struct RenderedTurn {
     request: ModelRequest,
     remembered: AgentMemory,
     environment: String,
-    /// What the request says at its end, and no later one does.
+    /// The notice at the end of the request.
     notice: Option<String>,
     slots: TurnSlots,
-    /// Whose native calls and results are blocks.
+    /// Provider whose native calls and results are sent as blocks.
     native: Option<String>,
-    /// What stubs stand for now and did not before; with any, the turn is the last.
+    /// Messages that this turn replaces by stubs for the first time. If there are any, the turn is
+    /// the last.
     left_out: Vec<MessageId>,
 }
 

@@ -40,7 +40,7 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Of what was sent besides the thread; `None` where it is not kept.
+    /// Digest of the inputs besides the thread; `None` if they are not kept.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
@@ -48,16 +48,16 @@ pub struct TurnNote<'a> {
     pub calls: &'a [ParsedToolCall],
     /// The provider's own blocks, verbatim.
     pub own: &'a [OwnBlock],
-    /// What was said to the model once, with this turn.
+    /// The notice of this turn.
     pub notice: Option<&'a str>,
-    /// Of the turn's slots.
+    /// Nonce in the names of the turn's slots.
     pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
-    /// What was accepted although something was wrong with it.
+    /// Findings about accepted payloads.
     pub warnings: &'a [Finding],
-    /// What a stub stood for, for the first time.
+    /// Messages that this turn replaced by stubs for the first time.
     pub left_out: &'a [MessageId],
-    /// What the call cost, and in what.
+    /// Cost of the call and its currency.
     pub cost: Option<(Money, &'a str)>,
     /// The model that answered, as its provider states it.
     pub answered_by: Option<&'a str>,
@@ -169,7 +169,7 @@ fn read_verbatim(element: &Element) -> Option<String> {
     }
 }
 
-/// What later turns need of a turn on record.
+/// Facts about a recorded turn that later turns need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastTurn {
     pub agent: ListenerName,
@@ -177,22 +177,22 @@ pub struct PastTurn {
     pub position: Position,
     /// From 1, over all turns of the agent in the thread; 0 where the note does not say.
     pub turn: u32,
-    /// Who answered.
+    /// Provider that answered.
     pub provider: String,
     /// The version that rendered its prompt; empty where the note does not say.
     pub renderer: String,
-    /// What stood around the agent, as its prompt told it.
+    /// Environment of the agent, as the turn's prompt described it.
     pub environment: Option<String>,
-    /// Of everything that was sent.
+    /// Digest of the whole request.
     pub prompt: Option<Digest>,
-    /// Of what was sent besides the thread; older turns did not keep it.
+    /// Digest of the inputs besides the thread. Older turns did not keep them.
     pub inputs: Option<Digest>,
-    /// What was said to the model once, with this turn.
+    /// The notice of this turn.
     pub notice: Option<String>,
     pub raw: String,
     pub calls: Vec<ParsedToolCall>,
     pub own: Vec<OwnBlock>,
-    /// What a stub stood for, for the first time.
+    /// Messages that this turn replaced by stubs for the first time.
     pub left_out: Vec<MessageId>,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent remembers: a pure function of the journal's records up to a position.
+//! An agent's memory: a pure function of the journal's records up to a position.
 //!
 //! A thread is shown in the order in which the agent met it: everything recorded up to the
 //! position a turn was rendered from, then that turn. So each prompt goes on where the one
@@ -30,7 +30,7 @@ pub trait ThreadHistory: Send + Sync {
     fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error>;
 }
 
-/// Whose memory it is, and in which call of which thread.
+/// Agent, thread, call and position that a memory is computed for.
 #[derive(Debug, Clone)]
 pub struct Viewpoint<'a> {
     pub agent: &'a ListenerName,
@@ -52,14 +52,14 @@ pub enum MemoryItem {
     Cleared,
 }
 
-/// What the model said in a turn, verbatim.
+/// The model's text and calls of one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
     /// The `seq` of its record: what tells its calls from those of other turns, since the ids of
     /// providers need not.
     pub turn: u64,
     pub raw: String,
-    /// Who answered: its own blocks mean nothing to anybody else.
+    /// Provider that answered. Only this provider can read the turn's opaque blocks.
     pub provider: String,
     pub calls: Vec<ModelTextCall>,
     pub own: Vec<OwnBlock>,
@@ -92,7 +92,7 @@ pub struct ThreadMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
-    /// Several peers were asked at once.
+    /// Whether the call went to a group of peers.
     pub group: bool,
     /// The turn that made the call is still in the window.
     pub in_window: bool,
@@ -112,7 +112,7 @@ pub struct AgentMemory {
     pub began: Option<crate::clock::Time>,
 }
 
-/// What `view.agent` remembers of `view.thread`.
+/// Computes the memory of `view.agent` in `view.thread`.
 pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     let mut gathered = ThreadRecords::default();
     for record in records.iter().filter(|record| record.position <= view.position) {
@@ -158,7 +158,7 @@ struct ThreadRecords {
     results: HashMap<MessageId, (u64, usize)>,
     /// Refused actions, each by its turn and place, by the message that reports the refusal.
     refusals: HashMap<MessageId, (u64, usize)>,
-    /// What stubs stood for in earlier turns.
+    /// Messages that earlier turns replaced by stubs.
     left_out: HashSet<MessageId>,
     /// `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,

@@ -1,5 +1,5 @@
-//! What became of a turn's native calls, read from the record of the turn: each was taken for a
-//! payload, by whose digest its messages or its refusal are found.
+//! Results of a turn's native calls, read from the turn's record. The record names the digest of
+//! the payload that each call became; the digest finds the call's messages or its refusal.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use crate::envelope::Kind;
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::Fact;
 
-/// What became of the calls of one turn.
+/// Results of the native calls of one turn.
 #[derive(Debug, Default)]
 pub(super) struct CallOutcomes {
-    /// Of each call, in order.
+    /// Digest of each call's payload, in the order of the calls.
     payloads: Vec<Option<String>>,
     /// The place of the call that a message of the agent was made by.
     sent: HashMap<MessageId, usize>,

@@ -19,14 +19,14 @@ struct TransferLine {
     position: Position,
     #[serde(rename = "facts")]
     facts: Vec<Fact>,
-    /// Of the messages among them, in their order.
+    /// Payloads of the messages among the facts, in the same order.
     #[serde(rename = "payloads")]
     payloads: Vec<String>,
 }
 
-/// What `agent` is told of `thread`: its messages, and of the agent's own turns whatever came of
-/// them. Neither what other agents' models said beside that, nor of the tree's other threads anything
-/// but what the agent said there itself and how that was refused.
+/// Encodes the part of `thread` that `agent` may read, as lines of JSON: the thread's messages, and
+/// the agent's own turns with their results. Model text of other agents is left out. From other
+/// threads of the tree, only the agent's own messages there and their refusals are included.
 pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
@@ -74,7 +74,7 @@ fn bare(position: Position, thread: &ThreadId) -> Record {
     }
 }
 
-/// What was told cannot be read.
+/// A transferred thread that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("line {line} of what is told of the thread: {source}")]
@@ -83,7 +83,7 @@ pub enum TransferError {
     Payload { position: Position },
 }
 
-/// A thread as it was told.
+/// The records of a thread that was transferred by the pump.
 #[derive(Debug, Default)]
 pub struct TransferredThread(Vec<Record>);
 

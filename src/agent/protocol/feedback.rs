@@ -1,4 +1,4 @@
-//! What an agent is told of a turn in which nothing could be done.
+//! Feedback to an agent about a turn without a usable action.
 
 use crate::xml::findings::{Finding, Place};
 
@@ -30,7 +30,7 @@ pub const FINAL_EMPTY: &str = "final-empty";
 pub const FINAL_NOT_JSON: &str = "final-not-json";
 pub const FINAL_INVALID: &str = "final-invalid";
 
-/// What an agent may do, for feedback on a turn in which it did nothing.
+/// Actions that an agent may take, for feedback on a turn without an action.
 #[derive(Debug, Clone, Default)]
 pub struct AvailableActions {
     pub tools: Vec<String>,

@@ -1,5 +1,5 @@
-//! Finals: where the report stands in the payload that ends a call, and whether it is in the one
-//! format that the agent was asked for.
+//! Final payloads: finds the report in the payload that ends a call, and checks that it has the
+//! configured format.
 
 use serde_json::{Value as Json, json};
 
@@ -83,7 +83,7 @@ impl AgentFinals {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
 
-    /// What is wrong with a payload that ends the call; other payloads are left alone.
+    /// Checks the report in a final payload. Accepts every other payload.
     pub fn check(&self, name: &PayloadName, payload: &str, place: Place) -> Result<(), Finding> {
         let Some(report) = self.report(name) else { return Ok(()) };
         let Some(payload) = Element::read(payload) else { return Ok(()) };
@@ -112,7 +112,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_INVALID, place, message))
     }
 
-    /// What a slot says of its own format.
+    /// Checks the `format` attribute of a slot against the configured format.
     pub fn format_of(&self, written: Option<&str>, place: Place) -> Result<(), Finding> {
         let wanted = self.format.as_str();
         let message = match written {

@@ -1,4 +1,4 @@
-//! What the extractor knows of one agent's words.
+//! The action grammar of one agent, for the extractor.
 
 use crate::schema::Schemas;
 use crate::system;
@@ -9,7 +9,7 @@ use super::vocabulary::AgentVocabulary;
 
 /// Tags whose content is reasoning, unless the agent has a payload of that name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
-/// What only this side of the conversation writes, beside the core's own words.
+/// Element that only this side of the conversation writes, besides the core's payload names.
 const RESULT: &str = "tool_result";
 
 /// The words of an agent, before a turn adds slots of its own.
@@ -41,7 +41,7 @@ impl GrammarWords {
     }
 }
 
-/// What models write on a slot; which of it may stand there is not judged here.
+/// Attributes that models write on a slot. Their values are checked elsewhere.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// The words of an agent's vocabulary. What it spawns or sends elsewhere may be written bare

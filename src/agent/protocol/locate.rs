@@ -5,8 +5,8 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::Place;
 
-/// Where in `raw` the element starts that starts at `offset` of `payload`, which was made of
-/// `action`; the action's own start where it cannot be told.
+/// Start in `raw` of the element at `offset` of `payload`, which was built from `action`. Returns
+/// the start of the action if the element cannot be found.
 pub(super) fn in_text(raw: &str, action: &ExtractedAction, payload: &str, offset: usize) -> Place {
     let source = raw.get(action.source.clone()).unwrap_or_default();
     let before = payload.get(..offset).unwrap_or_default();

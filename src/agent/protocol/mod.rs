@@ -1,6 +1,6 @@
-//! The protocols an agent and its model speak, each with what is taught, what is read and what is
-//! said back in one place, so that they cannot drift apart: `xml`, `native`, `xml_final`.
-//! Whatever the protocol, a turn comes to the same payloads, notes and refusals.
+//! The protocols between an agent and its model: `xml`, `native`, `xml_final`. Each keeps its
+//! prompt sections, its parser and its feedback in one module, so that they stay consistent. Every
+//! protocol produces the same payloads, notes and refusals.
 
 pub mod feedback;
 mod finals;
@@ -74,7 +74,7 @@ impl AgentProtocol {
         &self.taught
     }
 
-    /// What is offered as native calls; only what ends the call, where this turn is the last.
+    /// Native tools to offer. In the last turn, only tools that end the call.
     pub fn tools(&self, last: bool) -> Vec<ModelTool> {
         match last {
             true => self.tools.ending(),
@@ -98,7 +98,7 @@ impl AgentProtocol {
         }
     }
 
-    /// What is said once, with one turn, and never shown again.
+    /// The notice of one turn, which later prompts leave out.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.taught, &self.tools, turn, slots)
     }
@@ -182,7 +182,7 @@ impl TurnReader<'_> {
     }
 }
 
-/// What a turn is told is read in the next one, where its nonce counts no more.
+/// Removes the turn's nonce from its feedback, which the next turn reads with a nonce of its own.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
     for finding in reading.feedback.iter_mut().chain(broken) {
@@ -221,15 +221,15 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether a native call that was cut off may be missing: unlike XML in a text, nothing of it
-    /// is left to be told of.
+    /// Whether a native call may have been cut off. Unlike XML in a text, such a call leaves no
+    /// trace in the answer.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.taught.lexicon.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
     }
 
-    /// What is wrong with a turn as a whole. `silent`: the model wrote no notes, not even
+    /// Adds feedback about the turn as a whole. `silent`: the model wrote no notes, not even
     /// reasoning.
     fn judge_turn(
         &self,

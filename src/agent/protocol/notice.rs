@@ -1,5 +1,5 @@
-//! What an agent is told once, with one turn: where it stands, what it can do, how to end. It is
-//! recorded with the turn, and no later prompt shows it again.
+//! The notice at the end of a request: the turn's number, the available actions, and how to end the
+//! call. It is recorded with the turn, and later prompts leave it out.
 
 use std::fmt::Write as _;
 

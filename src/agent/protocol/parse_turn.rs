@@ -25,12 +25,12 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Of the payload handed over, or of the attempt that was refused: by it the record says
-    /// which message, or which refusal, came of the call.
+    /// Digest of the payload that the call became, or of the refused text. The record uses it to
+    /// connect the call with its message or its refusal.
     pub digest: Digest,
 }
 
-/// What came of a turn.
+/// Payloads, notes and findings of one turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ParsedTurn {
     /// Reasoning, checklists and progress, in order.
@@ -41,7 +41,8 @@ pub struct ParsedTurn {
     pub calls: Vec<ParsedToolCall>,
     /// Everything found, for the record.
     pub findings: Vec<Finding>,
-    /// The part of it the agent is told; what concerns a broken action is told with that.
+    /// Findings that are sent back to the agent. Findings about a broken action stand with that
+    /// action.
     pub feedback: Vec<Finding>,
     /// For the record alone: what was accepted although something was wrong with it.
     pub warnings: Vec<Finding>,
@@ -49,7 +50,7 @@ pub struct ParsedTurn {
     pub written: Vec<WrittenPayload>,
 }
 
-/// What becomes of something the extractor took for an action.
+/// Decision about an element that the extractor took for an action.
 pub(super) enum ElementVerdict {
     /// It is one.
     Take,
@@ -57,11 +58,11 @@ pub(super) enum ElementVerdict {
     Act(TurnAction),
     /// Refused on the record.
     Refuse(Finding),
-    /// No action: the agent is told why nothing was done.
+    /// No action: the finding goes to the agent as feedback.
     Tell(Finding),
 }
 
-/// What a protocol says of elements in a model's text.
+/// A protocol's rules for elements in a model's text.
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
@@ -70,8 +71,8 @@ pub(super) trait ElementPolicy {
         None
     }
 
-    /// What the agent is told of a closed element of an unknown name; `None` where that name is
-    /// all there is to it.
+    /// Feedback about a complete element of an unknown name, or `None` if the name alone explains
+    /// the mistake.
     fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
         None
     }
@@ -152,7 +153,7 @@ impl ParsedItems {
         self.index += 1;
     }
 
-    /// Reasoning is kept as a note; it is nothing the model was asked to do.
+    /// Records reasoning as a note. Reasoning is never an action.
     pub fn thought(&mut self, text: &str) {
         if !text.trim().is_empty() {
             let name = QName::new(Some(system::NAMESPACE), "thinking");

@@ -11,13 +11,13 @@ use super::vocabulary::{AgentVocabulary, VocabularyEntry};
 use crate::agent::{ActionTransport, RendererVersion};
 use crate::schema::{Content, Parameter};
 
-/// What the sections are written from.
+/// Input of the prompt sections.
 #[derive(Debug, Clone)]
 pub struct PromptInput {
     pub name: String,
     pub description: String,
     pub lexicon: AgentVocabulary,
-    /// Of the texts.
+    /// Version of the texts.
     pub version: RendererVersion,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
@@ -117,7 +117,7 @@ fn parameters(out: &mut String, parameters: &[Parameter], depth: usize) {
     }
 }
 
-/// What a text may be, in words.
+/// Describes the allowed values of a text content.
 fn kind(content: &Content) -> String {
     let mut out = content.kind.clone();
     if !content.choices.is_empty() {
@@ -226,7 +226,7 @@ pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// What the report itself must be, where a schema says so.
+/// Writes the form that a schema requires of the report.
 pub fn ends(out: &mut String, taught: &PromptInput) {
     if let Some(schema) = taught.finals.format.schema() {
         let _ = writeln!(

@@ -10,7 +10,7 @@ use crate::system::{self, NOTES, Primitive};
 pub struct VocabularyEntry {
     pub name: PayloadName,
     pub meaning: Meaning,
-    /// Who answers it, each with its description.
+    /// Peers that accept the payload name, each with its description.
     pub peers: Vec<String>,
     pub description: Description,
     /// An instance that passes its schema, its names written bare where they can be.
@@ -54,17 +54,17 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// What its peers answer.
+    /// Payload names that peers of the agent accept.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| matches!(word.meaning, Meaning::Call { .. }))
     }
 
-    /// What it continues its own call with.
+    /// Payload names with which the agent continues its own call.
     pub fn own(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Own)
     }
 
-    /// What ends its call.
+    /// Payload names that end the agent's call.
     pub fn finals(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }

@@ -18,7 +18,7 @@ use crate::mutant::mutant;
 
 use super::{ModelAgent, RenderedTurn};
 
-/// What a turn needs of the place where it is taken.
+/// Services that a turn needs from its host.
 pub trait TurnContext: Sync {
     /// Reserves what the model call may take with its next request. `None`: the pump has stopped.
     fn reserve(
@@ -26,13 +26,13 @@ pub trait TurnContext: Sync {
         reservation: Reservation,
     ) -> impl Future<Output = Option<Result<(), NotReserved>>> + Send;
 
-    /// Returns when nobody wants the outcome any more.
+    /// Returns when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
     /// The model's answer flows: the time-out of the attempt begins anew.
     fn progress(&self);
 
-    /// What the model call waits for from now on.
+    /// Reports the new state of the model call.
     fn model_state(&self, state: ModelState) {
         let _ = state;
     }
@@ -97,7 +97,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// What was received, or an announced pause, is progress. A failure is none.
+    /// Handles one chunk. Received text and an announced pause count as progress; a failure does
+    /// not.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnContext) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -113,7 +114,7 @@ impl<C: TurnContext> AdmittedRequests<'_, C> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What failed requests took.
+    /// Usage and cost of failed requests.
     fn lost(&self) -> Spending {
         let lost = self.buffer().lost(self.terms, self.request);
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
@@ -158,7 +159,7 @@ impl<C: TurnContext> CallAdmission for AdmittedRequests<'_, C> {
 }
 
 impl ModelAgent {
-    /// Reads the text as it streams. Ends the stream at once where nobody wants the outcome.
+    /// Parses the text as it streams. Closes the stream at once if the attempt is cancelled.
     pub(super) async fn call(
         &self,
         rendered: &RenderedTurn,

@@ -1,4 +1,5 @@
-//! What an agent is taught that calls its tools natively: their definitions go beside the prompt.
+//! Prompt sections for an agent that calls its tools natively. The definitions of the tools go
+//! beside the prompt.
 
 use std::fmt::Write as _;
 
@@ -123,7 +124,7 @@ fn finals(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
     ends(out, taught);
 }
 
-/// The final report of `xml-final`. The nonce is told with each turn.
+/// The section on the final report of `xml-final`. Each turn's notice states the nonce.
 fn slot(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.as_str();
     let opening = when_done(taught);

@@ -125,7 +125,7 @@ impl NativeTools {
         self.entries.iter().map(|entry| entry.tool.clone()).collect()
     }
 
-    /// What ends the call, and nothing else.
+    /// Only the tools that end the call.
     pub fn ending(&self) -> Vec<ModelTool> {
         let finals = self.entries.iter().filter(|entry| entry.is_final);
         finals.map(|entry| entry.tool.clone()).collect()
@@ -142,7 +142,7 @@ impl NativeTools {
         finals.map(|entry| entry.tool.name.clone()).collect()
     }
 
-    /// What a word is called as a tool.
+    /// Tool name of a payload name.
     pub fn name_of(&self, word: &PayloadName) -> Option<&str> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         Some(&entry.tool.name)

@@ -15,7 +15,7 @@ use rendered_message::{RenderedMessage, merged, shown_or_stub};
 
 pub use rendered_message::text_of;
 
-/// Stands between two turns of the model where nothing was said to it.
+/// User message between two turns of the model that have no message between them.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// Opens a conversation whose beginning is outside the window.
 const CLEARED: &str = "What came before is no longer shown.";
@@ -48,15 +48,15 @@ struct ConversationBuilder<'a> {
     /// The last turn, and its native calls, each with what it came to.
     turn: u64,
     owed: Vec<PendingToolResult<'a>>,
-    /// What came of its actions, by their places, where that is no block of its own.
+    /// Results of the turn's actions, by the index of the action, for results that are not blocks.
     results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
-    /// What the user's side says besides.
+    /// Other texts of the next user message.
     incoming: Vec<String>,
 }
 
 struct PendingToolResult<'a> {
     id: String,
-    /// What is said where nothing came of it.
+    /// Text for a call without a result.
     silent: &'static str,
     results: Vec<RenderedMessage<'a>>,
 }
@@ -162,7 +162,7 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// What a call came to that nobody answered.
+/// Text for a call that got no result.
 fn silence(call: &ModelTextCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",

@@ -11,9 +11,9 @@ use crate::system;
 use crate::xml::element::{Element, Node};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// What the agent is shown of a message.
+/// A message in the form that the agent's prompt shows.
 pub(super) enum RenderedMessage<'a> {
-    /// What came of something it did. `payload`: the text is XML, not characters.
+    /// Result of one of the agent's actions. `payload`: the text is XML, not characters.
     Result {
         name: Option<Cow<'a, str>>,
         from: Option<Cow<'a, str>>,
@@ -106,7 +106,7 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// What stands in the prompt for a message, as text, were it not left out.
+/// Text of a message in the prompt if no stub replaces it.
 pub fn text_of(seen: &ThreadMessage, version: RendererVersion) -> String {
     shown(seen, version).block(version)
 }
@@ -215,7 +215,7 @@ fn system_payload<'a>(
     }
 }
 
-/// Which of several peers that were asked at once a core word is about.
+/// The peer of a group that a system payload is about.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
@@ -281,7 +281,8 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     )
 }
 
-/// What a failure says: its text where it holds nothing else, the payload otherwise.
+/// Text of a failure: the text content of an element without children, a line for each child
+/// otherwise.
 fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
         Some(element) if element.children().next().is_none() => element.text().trim().to_owned(),

@@ -19,7 +19,7 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::{self, ActionGrammar, ExtractCode, Extractor};
 use crate::xml::findings::{Finding, Place};
 
-/// What a report ends with that was cut at the provider's maximum length.
+/// Last line of a report that was cut at the provider's maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
 /// Elements in the text of an agent that writes its final report as XML.
@@ -135,7 +135,7 @@ impl XmlFinalPolicy<'_> {
     }
 }
 
-/// How a task is ended, for whoever reads it in the next turn.
+/// Explains how to end a task, for feedback that the next turn reads.
 pub(super) fn how(finals: &AgentFinals) -> String {
     let form = TurnSlots::form(&finals.format);
     format!("the final report is written as {form}, with the nonce of the latest notice")
@@ -158,7 +158,7 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// What is wrong with an element that was meant as a slot; `None` where it was not.
+/// Mistake in an element that was meant as a slot, or `None` if it was not meant as one.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

@@ -6,7 +6,7 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Of the nonce, behind its letter.
+/// Digits of a nonce after its first letter.
 const NONCE_DIGITS: usize = 8;
 
 /// The slots of a turn.
@@ -63,15 +63,15 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// A text about this turn for whoever reads it in the next one: the hint of a slot by its
-    /// name, which would be refused by then, becomes one of its form.
+    /// Replaces the slot's name in a text that the next turn reads by the general form of a slot.
+    /// The next turn refuses the slot's name.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// How the final report is written in any turn: what is told of one turn is read in the next.
+    /// Form of the final report without a nonce, valid in any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
