@@ -51,7 +51,7 @@ pub(super) struct Answer {
     /// Absent where it does not say which call it is for.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,
-    /// Or why they cannot be told apart.
+    /// The payloads, or why the frame cannot be split into them.
     pub payloads: Result<Vec<Vec<u8>>, String>,
 }
 

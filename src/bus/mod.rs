@@ -38,12 +38,12 @@ pub struct Delivery {
     pub position: Position,
     /// Per attempt, from hand-over.
     pub timeout: Duration,
-    /// What this attempt is in the trace that its tree belongs to, if any.
+    /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
 }
 
 impl Delivery {
-    /// What log lines about it stand in: it names its trace, and is nothing without one.
+    /// Span for log lines about this delivery. It names the trace, and is disabled without one.
     pub fn log_span(&self) -> tracing::Span {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub turn: Option<Turn>,
 }
 
-/// What the model call of an agent waits for: a state, and nothing of what is said.
+/// State of an agent's model call. It contains no text of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelState {
     /// A request has left for this route, and nothing of the answer has come.

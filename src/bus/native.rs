@@ -69,7 +69,7 @@ impl<H: NativeHandler> AnyHandler for H {
     }
 }
 
-/// How far an attempt has been told to stop.
+/// How far an attempt has to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum StopLevel {
@@ -111,7 +111,8 @@ impl StopSignal {
     }
 }
 
-/// What a handler can say and ask while it works.
+/// Services of the host for a handler at work: heartbeats, reservations, model states,
+/// cancellation.
 #[derive(Clone)]
 pub struct HandlerContext {
     listener: ListenerName,
@@ -140,7 +141,7 @@ impl HandlerContext {
         self.sink.reserve(self.call, self.attempt, asked).await.ok()
     }
 
-    /// What the attempt's model call waits for from now on.
+    /// Reports the state of the attempt's model call.
     pub fn model_state(&self, state: ModelState) {
         self.sink.model_state(&self.listener, self.call, state);
     }
@@ -158,9 +159,9 @@ impl HandlerContext {
 
 /// Hosts an asynchronous handler on a runtime.
 ///
-/// Deliveries wait in one line, which as many hands as the runtime has workers take from: the
-/// pump wakes nobody who is at work already. A handler that does not end at once goes on in a
-/// task of its own.
+/// Deliveries wait in one queue. As many tasks as the runtime has workers take from it, so that a
+/// busy task needs no wake-up. A handler that does not end at its first poll continues in a task of
+/// its own.
 pub struct NativeHost {
     runtime: runtime::Handle,
     drain_timeout: Duration,
@@ -251,13 +252,13 @@ impl Host for NativeHost {
     }
 }
 
-/// What became of a delivery at the door.
+/// Result of a hand-over to the queue.
 enum AdmissionResult {
     /// The host is draining.
     No,
-    /// Somebody will come for it.
+    /// A running task will take the delivery.
     Waits,
-    /// Nobody comes yet.
+    /// The caller has to start a task for the delivery.
     NeedsHand,
 }
 
@@ -356,7 +357,7 @@ async fn attend(
     }
 }
 
-/// A handler's future that may also panic while it is dropped: whoever drops it goes on.
+/// Catches a panic of the handler's future while it is dropped.
 struct PanicGuard(Option<HandlerFuture>);
 
 impl Drop for PanicGuard {

@@ -1,4 +1,4 @@
-//! Whether budgets of money can be kept: whoever may spend must know what a token costs.
+//! Checks that budgets of money can be enforced: every model that an agent may use needs a price.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 }
 
-/// What several models answer must fit the window that is written for all of them.
+/// Checks that the answers of all routes fit the context window of the routed model.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -38,7 +38,7 @@ fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut Co
     }
 }
 
-/// Amounts are compared, and nobody knows the rate of the day.
+/// Checks that all prices have one currency, because amounts are compared without exchange rates.
 fn one_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     let mut priced = models.iter().filter_map(|model| Some((model, model.price()?)));
     let Some((first, price)) = priced.next() else { return };

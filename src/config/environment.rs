@@ -1,4 +1,4 @@
-//! What a config may depend on besides its own files, as one value: variables and directories.
+//! The environment of a config as one value: variables and directories.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;

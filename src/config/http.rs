@@ -1,4 +1,4 @@
-//! `[http]`: where health and metrics are told.
+//! `[http]`: the address that serves health and metrics.
 
 use std::net::{IpAddr, SocketAddr};
 

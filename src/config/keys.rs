@@ -1,6 +1,6 @@
 //! The keys a config may have, as flat tables: for unknown keys, overrides and the docs.
 
-/// What a key takes.
+/// Type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyKind {
     Text,
@@ -21,7 +21,7 @@ pub(super) enum KeyKind {
 /// A section: `[name]`, or `[name.…]` where each member has its own name.
 pub(super) struct KnownSection {
     pub name: &'static str,
-    /// What one member is called in messages.
+    /// Noun for one member in messages.
     pub member: Option<&'static str>,
     pub keys: &'static [(&'static str, KeyKind)],
 }

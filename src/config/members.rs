@@ -59,14 +59,14 @@ pub(super) enum DeclaredSecret {
     File(Located<ExpandedText>),
 }
 
-/// What only a listener hosted as a child process has.
+/// Settings of a listener that is a child process.
 pub(super) struct DeclaredProcess {
     pub command: Vec<Located<ExpandedText>>,
     pub env: Vec<(Located<String>, Located<ExpandedText>)>,
     pub instances: u32,
 }
 
-/// What only an agent has.
+/// Settings of an agent.
 pub(super) struct DeclaredAgent {
     pub model: Option<Located<ExpandedText>>,
     pub memory: MemoryScope,
@@ -160,7 +160,8 @@ fn client_secret(read: &mut TableReader<'_>) -> Option<DeclaredSecret> {
     variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
-/// What all three have; `None` where the name is bad, with every other problem reported.
+/// Reads the settings that clients, listeners and agents share. Returns `None` if the name is bad,
+/// after reporting every other problem.
 fn common(
     role: Role,
     name: Option<Located<ListenerName>>,
@@ -256,7 +257,7 @@ pub(super) fn listener(
 enum HostKind {
     /// As child processes.
     Here(DeclaredProcess),
-    /// Wherever somebody started it.
+    /// A program that connects over NATS, started by its operator.
     OnNats { concurrency: u32, place: SourceRange },
 }
 

@@ -12,7 +12,7 @@ impl MissingKeys {
         self.0.push((model.to_owned(), problem));
     }
 
-    /// What is missing where only the turns of `agents` are taken.
+    /// Missing keys of the models of `agents`.
     pub fn of_agents<'a>(
         &self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -22,7 +22,8 @@ impl MissingKeys {
         self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
-    /// What is missing beside the pump: all but the keys of models that only agents elsewhere use.
+    /// Missing keys that a pump needs: all except keys of models that only agents on other hosts
+    /// use.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let far = used(agents.iter().filter(|agent| agent.is_far), models);
         let near = used(agents.iter().filter(|agent| !agent.is_far), models);

@@ -79,7 +79,7 @@ pub struct Config {
     pub file: PathBuf,
     /// Where that file lies, absolute: relative paths in it start here, and so do processes.
     pub directory: PathBuf,
-    /// Whose journal, socket and keys these are.
+    /// The project that owns the journal, the socket and the keys.
     pub project: ProjectPaths,
     /// Directory of the journal.
     pub data: PathBuf,
@@ -88,11 +88,12 @@ pub struct Config {
     /// Directory that checkpoints are copied to, apart from `data` and `state`.
     pub checkpoints: Option<PathBuf>,
     pub storage: StorageConfig,
-    /// Where health and metrics are told, on this machine alone.
+    /// Loopback address that serves health and metrics.
     pub http: Option<SocketAddr>,
-    /// Who is told of spans, if anybody.
+    /// Collector of spans, if the config names one.
     pub telemetry: Option<TelemetryConfig>,
-    /// Variables with keys of its collector, also where nobody is told: none of a listener's business.
+    /// Variables with keys of the collector, also if no spans are exported. They are hidden from
+    /// listeners.
     pub collector_keys: Vec<String>,
     pub contracts: Contracts,
     pub schemas: Schemas,
@@ -101,7 +102,7 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that may prove themselves with a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Who signs decisions; without any, decisions need no signature.
+    /// Public keys of operators. Without any, decisions need no signature.
     pub operators: OperatorKeys,
     /// Variables that their keys name.
     pub operator_variables: Vec<String>,
@@ -110,14 +111,14 @@ pub struct Config {
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub limits: TreeLimits,
-    /// What is right and still worth knowing.
+    /// Notes for the reader about settings that are valid but surprising.
     pub notes: Vec<String>,
     /// The largest payload the gate takes.
     pub payload_bytes: usize,
     /// Of `text`.
     pub digest: Digest,
-    /// Keys that are not there, each with the model it is for. Nobody needs them who only looks, or
-    /// asks an organism that runs.
+    /// Missing keys, each with its model. Commands that only read, or call a running organism, do
+    /// not need them.
     pub keys_missing: Arc<MissingKeys>,
     /// Where the answers of models are written down as well.
     pub recorder: Option<Arc<TurnRecorder>>,
@@ -196,7 +197,7 @@ impl Config {
 pub enum StorageConfig {
     /// In the data directory alone.
     Embedded,
-    /// On these servers, and in the data directory for everybody who reads.
+    /// On these servers, with a projection in the data directory for readers.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -252,7 +253,7 @@ pub struct AgentSpec {
     pub final_format: FinalFormat,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn is told where it stands.
+    /// Whether each turn gets a notice.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt by name, in config order.
@@ -286,7 +287,7 @@ pub struct ModelSpec {
 pub enum ProviderConfig {
     /// Plays recorded turns from a file, absolute.
     Playback { recording: PathBuf, max_tokens: Option<u32> },
-    /// Is asked over the network.
+    /// A provider on the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
     /// Others of the config's models stand in for each other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
@@ -372,15 +373,15 @@ pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Confi
 enum KeyRequirement {
     Needed,
     Optional,
-    /// Of models as in `Optional`.
+    /// Keys of models are optional; secrets of clients are not read.
     Host,
-    /// As `Host`, and nobody connects with what the config says.
+    /// As `Host`, for a program with NATS credentials of its own.
     Own,
-    /// As `Own`, and nobody asks how servers sync.
+    /// As `Own`, without the check of the servers' sync settings.
     Unwritten,
 }
 
-/// The programs of listeners; what is wrong with them concerns nobody who starts none.
+/// Resolves the programs of listeners. Problems count only for commands that start listeners.
 fn processes(
     sections: &sections::DeclaredSections,
     directory: &Path,

@@ -52,7 +52,7 @@ fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
     }
 }
 
-/// An organism without a client can be told nothing; without a listener it has nobody to tell.
+/// Requires at least one client, which submits payloads, and one listener, which receives them.
 fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
     let place = SourceRange::start(source);
     if !members.iter().any(|member| member.role == Role::Client) {

@@ -20,11 +20,11 @@ pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
     compiler: Compiler,
-    /// What each file declares; `None` where it is broken and said so.
+    /// Payload names that each file declares; `None` for a file with a reported problem.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
     finals: HashMap<ListenerName, PayloadName>,
-    /// What is right and still worth knowing.
+    /// Notes for the reader about settings that are valid but surprising.
     pub notes: Vec<String>,
 }
 
@@ -255,7 +255,7 @@ impl PayloadResolver {
     }
 }
 
-/// Of `schemas/agent.xsd`.
+/// Namespace of `schemas/agent.xsd`.
 const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 /// Namespaces that only the program's own schemas fill.
 const RESERVED: [&str; 3] = [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE];

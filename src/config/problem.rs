@@ -8,7 +8,7 @@ use super::source::SourceRange;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident = $code:literal,)*) => {
-        /// What kind of problem it is: a closed list, each with a line in `docs/CONFIG.md`.
+        /// Kind of a problem: a closed list, each with a line in `docs/CONFIG.md`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ProblemCode { $($(#[doc = $doc])* $variant,)* }
 
@@ -104,7 +104,7 @@ pub struct ConfigProblem {
     pub code: ProblemCode,
     pub place: SourceRange,
     pub message: String,
-    /// What to write or do instead.
+    /// Suggested correction.
     pub help: Option<String>,
 }
 

@@ -139,7 +139,7 @@ fn is_variable(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// What a secret's file holds, without the line end editors add.
+/// Content of a secret's file, without the final line end that editors add.
 pub(super) fn secret(
     path: &Located<ExpandedText>,
     directory: &Path,

@@ -13,7 +13,7 @@ use super::tree::{ExpandedText, Located};
 /// Bytes of a public key in hexadecimal.
 const KEY_DIGITS: usize = 64;
 
-/// What a proof of the record relies on beside the state of this host.
+/// Settings of a proof of the record, besides the state of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
@@ -83,7 +83,7 @@ pub fn is_public_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// What the config at `path` says of proofs, whatever else may be wrong with it.
+/// Reads the proof settings of the config at `path`, even if other parts of it are invalid.
 pub fn proof_settings(
     path: &Path,
     around: &ConfigEnvironment,

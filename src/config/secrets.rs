@@ -27,7 +27,7 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// What a presented secret is compared with.
+    /// Digest that a presented secret is compared with.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }

@@ -43,7 +43,8 @@ pub(super) struct DeclaredSections {
     pub members: Vec<DeclaredMember>,
     pub models: Vec<DeclaredModel>,
     pub operators: DeclaredOperators,
-    /// Names of members that could not be read: whoever names one of them made no mistake.
+    /// Names of members that could not be read. A reference to one of them is not reported as
+    /// unknown.
     pub unread: HashSet<String>,
 }
 
@@ -197,7 +198,7 @@ fn section<'t>(
     }
 }
 
-/// What `read` makes of a section, or of nothing where it is not written.
+/// Applies `read` to a section, or to an empty table if the section is missing.
 pub(super) fn in_section<T>(
     root: &TomlTable,
     of: &'static KnownSection,

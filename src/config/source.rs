@@ -51,7 +51,7 @@ impl ConfigSource {
         &self.masked
     }
 
-    /// What stands at `span`, unmasked: for finding places, never for messages.
+    /// The unmasked text at `span`: for finding places, never for messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
     }

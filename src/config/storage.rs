@@ -36,7 +36,7 @@ const NAME_DURABILITY: &str = "one server keeps this journal, and its machine ma
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
      loses up to that much of what was acknowledged)";
 
-/// What was declared, before files are looked at.
+/// The declared storage, before files are checked.
 pub(super) struct DeclaredStorage {
     store: StoreKind,
     journal: SourceRange,
@@ -124,7 +124,7 @@ impl DeclaredStorage {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
 
-    /// Nothing of who connects: whoever does has a key of its own.
+    /// Drops the credentials, for a program that connects with its own.
     pub fn forget_whom(&mut self) {
         if let Some(nats) = &mut self.nats {
             (nats.credentials_file, nats.nkey_file, nats.user) = (None, None, None);
@@ -143,7 +143,7 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
-    /// What it comes to, for the organism of that name. `None` only where there is a problem.
+    /// Resolves the storage of the organism `name`. `None` only after a reported problem.
     pub fn storage(
         &self,
         organism: &str,

@@ -1,4 +1,4 @@
-//! What is not TOML: every place of it, without the echoes one mistake makes.
+//! Reports syntax errors of TOML: every place, without the follow-up errors of one mistake.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `[telemetry]`: who is told of spans. What it does not say, the variables say that OpenTelemetry
-//! has for it; what is wrong with those is only noted, as they may be meant for others.
+//! `[telemetry]`: the collector of spans. Missing settings are taken from OpenTelemetry's
+//! variables. A mistake in a variable is only noted, because it may be meant for other programs.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const SERVICE: &str = "OTEL_SERVICE_NAME";
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 
-/// Who is told of spans, and how.
+/// Collector of spans, and how to reach it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
-    /// What `/v1/traces` follows.
+    /// Base address, which `/v1/traces` is appended to.
     pub endpoint: ProviderEndpoint,
     /// Sent with every request.
     pub headers: Vec<(String, SecretValue)>,
@@ -33,7 +33,7 @@ pub struct TelemetryConfig {
 /// How variables begin that say a header in the config's place.
 const HEADER_OVERRIDES: &str = "ORGANISM_TELEMETRY__HEADERS__";
 
-/// What was declared, before variables are looked at.
+/// The declared settings, before variables are read.
 pub(super) struct DeclaredTelemetry {
     endpoint: Option<Located<ExpandedText>>,
     insecure: bool,
@@ -60,7 +60,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredTelemetry {
 type SecretHeaders = Vec<(String, SecretValue)>;
 
 impl DeclaredTelemetry {
-    /// What it comes to; `None` where nobody is told.
+    /// Resolves the settings. `None` if no spans are exported.
     pub fn telemetry(
         &self,
         directory: &Path,

@@ -29,7 +29,7 @@ pub(super) fn check(
     notes
 }
 
-/// What the agent calls natively, where JSON cannot say all of it.
+/// Checks payloads of native calls that JSON can express only in part.
 fn words(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

@@ -65,7 +65,7 @@ pub(super) enum TomlValue {
 }
 
 impl TomlNode {
-    /// What kind of value it is, for messages.
+    /// Noun for the type of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             TomlValue::Text(_) => "a string",

@@ -1,4 +1,4 @@
-//! What a model answers.
+//! Answers of models.
 
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use super::error::Error;
 pub enum AnswerChunk<'a> {
     /// The answer itself.
     Text(&'a str),
-    /// What the provider shows of the model's reasoning: recorded, never acted on.
+    /// Reasoning text that the provider shows: recorded, never acted on.
     Reasoning(&'a str),
     /// So many bytes that are handed out with the end, such as those of a native call.
     Withheld(usize),
@@ -73,7 +73,7 @@ impl StopReason {
 pub struct TokenUsage {
     pub tokens_in: u64,
     pub tokens_out: u64,
-    /// Of `tokens_in`, read from and written to the provider's prompt cache.
+    /// Part of `tokens_in` that was read from, and written to, the provider's prompt cache.
     pub cached: u64,
     pub cache_written: u64,
     /// The provider did not say: these were counted here.
@@ -104,7 +104,7 @@ pub struct StreamEnd {
     pub calls: Vec<ToolCall>,
     /// Where a block stands among text and calls is the provider's business.
     pub own: Vec<OwnBlock>,
-    /// Who answered.
+    /// Route that answered.
     pub route: ModelRoute,
     /// The model that answered, as its provider says it.
     pub model: Option<String>,
@@ -115,7 +115,7 @@ pub struct StreamEnd {
 pub struct ModelRoute {
     /// As the config names it.
     pub provider: String,
-    /// What the provider calls the model.
+    /// The provider's name of the model.
     pub model: String,
 }
 

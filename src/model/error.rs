@@ -79,7 +79,7 @@ pub enum Error {
     NotRepeated { last: Box<Error>, why: String },
 }
 
-/// What was waited for.
+/// Phase of a model call that timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallPhase {
     Connect,
@@ -208,8 +208,7 @@ impl Error {
         }
     }
 
-    /// What the model itself can do something about: the provider would not take what it was
-    /// sent.
+    /// Text for the model if the provider rejected content that the model wrote.
     pub fn feedback(&self) -> Option<&str> {
         match self.cause() {
             Self::Rejected { message, .. } => Some(message),
@@ -245,7 +244,7 @@ impl Error {
         }
     }
 
-    /// What the server answered, where it was an answer.
+    /// HTTP status of the server's response, if there was one.
     pub fn status(&self) -> Option<u16> {
         match self.cause() {
             Self::Overloaded { status, .. }

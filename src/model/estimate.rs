@@ -1,4 +1,4 @@
-//! Tokens where nobody counted: a token is taken for four bytes.
+//! Estimates tokens that the provider did not count: one token for four bytes.
 
 use serde_json::Value as Json;
 
@@ -7,7 +7,7 @@ use super::request::ModelRequest;
 use super::tokens;
 use crate::limits;
 
-/// What a provider said of its tokens, where it said it.
+/// Token counts as far as the provider reported them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReportedUsage {
     pub tokens_in: Option<u64>,
@@ -29,7 +29,7 @@ impl ReportedUsage {
     }
 }
 
-/// What a request takes, its tools included.
+/// Estimated tokens of a request with its tools.
 pub(super) fn of_request(request: &ModelRequest) -> u64 {
     of_bytes(tokens::bytes(request))
 }

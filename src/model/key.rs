@@ -1,4 +1,4 @@
-//! Keys of providers: where one comes from may be said, what it is never.
+//! Keys of providers. Messages may name the source of a key, never its value.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// What stands in place of a key.
+/// Text that replaces a key.
 pub const HIDDEN: &str = "***";
 
 /// A key of a provider. Prints as `***`; cheap to clone.
@@ -98,7 +98,7 @@ pub(super) struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// What of `piece`, and of what was held back before it, can be handed on.
+    /// Appends `piece` and returns the text that can no longer be a part of the key.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
@@ -123,7 +123,7 @@ impl KeyFilter {
         })
     }
 
-    /// What was held back and is no key after all.
+    /// Returns the rest of the text, which is not the key.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

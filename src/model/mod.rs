@@ -1,4 +1,4 @@
-//! Models: what a provider is asked and what it answers, the same for every provider.
+//! Models: requests and answers in one form for every provider.
 //!
 //! An answer is a stream of text that must end with its terminator: a stream that stops without
 //! one is an [`Error`], never a short success. Must not know agents, threads' state, the journal
@@ -74,10 +74,10 @@ pub trait ModelProvider: Debug + Send + Sync {
         })
     }
 
-    /// Who is asked first.
+    /// Route that is tried first.
     fn route(&self) -> ModelRoute;
 
-    /// What a request to `route` is sent with besides; `None` where no network is between.
+    /// Settings of requests to `route`; `None` for a provider that uses no network.
     fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         let _ = route;
         None

@@ -1,4 +1,4 @@
-//! What a model is asked.
+//! Requests to models.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -7,7 +7,7 @@ use super::answer::{OwnBlock, ToolCall};
 use crate::ids::{ListenerName, ThreadId};
 use crate::trace::TraceParent;
 
-/// Who wrote a part of a conversation.
+/// Author of a message in a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChatRole {
     User,
@@ -23,7 +23,8 @@ impl ChatRole {
     }
 }
 
-/// Whose turn a request is: providers that bill ignore it, playback finds its recording by it.
+/// Agent, thread and turn of a request. Playback finds its recording by it; other providers ignore
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestOrigin {
     pub agent: ListenerName,
@@ -55,7 +56,7 @@ pub struct ModelRequest {
     /// Asks for at most one call in the answer. Sent only beside tools, and only to providers that
     /// are known to take it; to the others the prompt alone says so.
     pub one_call: bool,
-    /// Of the answer, in tokens.
+    /// Maximum length of the answer, in tokens.
     pub max_tokens: Option<u32>,
 }
 
@@ -66,7 +67,7 @@ impl ModelRequest {
     }
 }
 
-/// What one side said before the other spoke again.
+/// Consecutive blocks of one author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatMessage {
     pub role: ChatRole,
@@ -87,13 +88,13 @@ impl ChatMessage {
     }
 }
 
-/// A part of what was said.
+/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatBlock {
     Text(String),
     /// A native call the model made.
     Call(ToolCall),
-    /// What came of the native call with this id.
+    /// Result of the native call with this id.
     Result {
         id: String,
         text: String,

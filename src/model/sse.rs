@@ -19,7 +19,7 @@ pub struct SseEvent<'a> {
 }
 
 impl<'a> SseEvent<'a> {
-    /// What its data say, as JSON.
+    /// Parses the event's data as JSON.
     pub fn json<T: Deserialize<'a>>(&self) -> serde_json::Result<T> {
         // Told once that all of it is text, the reader need not ask of each string.
         match std::str::from_utf8(self.data) {

@@ -1,5 +1,5 @@
-//! On what terms a model is called: what it takes in, how long it answers, what that costs. Of
-//! several routes the narrowest and the dearest count, as nobody knows which will answer.
+//! Terms of a model: context window, length of answers, price. Of several routes, the smallest
+//! window and the highest price count, because any of them may answer.
 
 use serde::Serialize;
 
@@ -9,16 +9,16 @@ use super::tokens::{self, RequestSize, TokenizerFamily};
 use crate::envelope::{Money, Spending};
 use crate::limits;
 
-/// What tokens cost, for a million of them.
+/// Price of a million tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TokenPrice {
-    /// Of the prompt, and of the answer.
+    /// Price of prompt tokens, and of answer tokens.
     #[serde(rename = "input")]
     pub input: f64,
     #[serde(rename = "output")]
     pub output: f64,
-    /// Of the prompt, where it was read from the provider's cache, and written to it; without
-    /// them, as any other part of the prompt.
+    /// Prices of prompt tokens read from, and written to, the provider's cache. The price of prompt
+    /// tokens holds without them.
     #[serde(rename = "cached")]
     pub cached: Option<f64>,
     #[serde(rename = "cache_written")]
@@ -49,7 +49,7 @@ pub struct RouteTerms {
     pub route: ModelRoute,
     /// Tokens of prompt and answer together.
     pub context_window: Option<u64>,
-    /// Of one answer, in tokens, where it is bounded.
+    /// Maximum length of one answer, in tokens, if bounded.
     pub max_tokens: Option<u32>,
     pub price: Option<TokenPrice>,
 }
@@ -67,7 +67,7 @@ impl ModelTerms {
         &self.0
     }
 
-    /// Tokens of prompt and answer together; `None` where nobody said.
+    /// Tokens of prompt and answer together; `None` if the config names no window.
     pub fn window(&self) -> Option<u64> {
         self.0.iter().filter_map(|term| term.context_window).min()
     }
@@ -79,8 +79,7 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// What an answer is bounded to where the window has to hold it and the config has no bound:
-    /// a small window is shared evenly.
+    /// Bound on an answer if the config has a window but no bound: half of a small window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -135,7 +134,7 @@ impl ModelTerms {
         self.most(tokens::at_most(request))
     }
 
-    /// What an answer of `route` cost; of a route that is not among these, at the dearest price.
+    /// Cost of an answer of `route`. An unknown route costs the highest price.
     pub fn cost(&self, route: &ModelRoute, usage: &TokenUsage) -> Money {
         // Two of them may go by one name, at different addresses.
         let own = self.0.iter().filter(|term| term.route == *route);

@@ -1,5 +1,5 @@
-//! What the host of an agent asks the pump while it has a delivery, in one message each, and what
-//! it is told. Both ends read it here.
+//! Requests from the host of an agent to the pump during a delivery, one message each, and their
+//! responses. Both ends use this codec.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ struct WireReservation {
     limit: Option<RouteLimit>,
 }
 
-/// Why it is not as it was asked for: codes as in HTTP.
+/// Reason for refusing a request, with a status code as in HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRefusal {
     pub code: u16,
@@ -58,7 +58,7 @@ impl RequestRefusal {
     /// The attempt is not out, or not any more.
     pub const GONE: u16 = 410;
     pub const TOO_LARGE: u16 = 413;
-    /// It may be asked again.
+    /// The request may be repeated.
     pub const LATER: u16 = 503;
 
     pub fn new(code: u16, detail: impl Into<String>) -> Self {
@@ -78,7 +78,7 @@ impl RequestRefusal {
         headers
     }
 
-    /// What a message refuses, if it does.
+    /// Reads a refusal from a message, or `None` if the message is none.
     pub fn of(message: &Message) -> Option<Self> {
         let headers = message.headers.as_ref()?;
         let code = headers.get(header_names::ERROR_CODE)?.as_str().parse().unwrap_or(Self::LATER);
@@ -87,7 +87,7 @@ impl RequestRefusal {
     }
 }
 
-/// What a message asks; `None` where it asks nothing.
+/// Reads a request from a message, or `None` if the message is none.
 pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefusal>> {
     let headers = message.headers.as_ref()?;
     let what = headers.get(header_names::ASK)?.as_str();
@@ -134,7 +134,7 @@ impl AgentRequest {
         headers
     }
 
-    /// What it says beside its headers; an answer's part is the caller's.
+    /// Body of the request. The caller supplies the body of an answer's part.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();
@@ -216,7 +216,7 @@ fn is_bounded(turn: &Turn) -> bool {
         && broken.is_sorted_by_key(|broken| broken.index)
 }
 
-/// What goes on record of it has an end.
+/// Shortens a failure to the length that is kept on record.
 fn shortened(mut failure: Failure) -> Failure {
     let (Failure::Crashed { detail }
     | Failure::Unreachable { detail }

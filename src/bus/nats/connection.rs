@@ -1,8 +1,8 @@
-//! The connection that the listeners of an organism share, driven by a thread of its own: what a
-//! listener says is judged where it is read.
+//! The connection that all listeners of an organism share. It runs on its own thread; each host
+//! reads and checks its messages there.
 //!
-//! What is to go out waits until somebody says that it is all there is for now: sent one by one,
-//! each message would wake that thread, and the server, of its own.
+//! Outbound messages wait for a flush. Sent one by one, each message would wake that thread and the
+//! server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ pub struct NatsConnection {
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// Somebody is at it, and takes what comes meanwhile.
+    /// A task is sending, and also takes messages that arrive meanwhile.
     is_sending: bool,
 }
 
@@ -64,7 +64,7 @@ impl NatsConnection {
         self.link.client()
     }
 
-    /// What it is not allowed.
+    /// Permission errors of this connection.
     pub fn denials(&self) -> &nats::Denials {
         self.link.denials()
     }

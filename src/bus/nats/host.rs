@@ -31,7 +31,7 @@ use super::{Error, Options, header_names, request};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// What tells our attempts from those of other pumps.
+    /// Part of the reply subject that distinguishes this pump's attempts from those of other pumps.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
@@ -41,9 +41,9 @@ pub(super) struct NatsShared {
     in_flight: Mutex<InFlight>,
     /// Notified when nothing is out any more.
     idle: Notify,
-    /// It is back, and what its replicas announced was forgotten when nobody was there.
+    /// The listener is back. A probe is due, which makes its replicas announce their lease again.
     is_probe_due: AtomicBool,
-    /// Attempts that are off the desk, and not yet with the sink.
+    /// Attempts that left the in-flight table and have not reached the sink yet.
     ending: AtomicUsize,
     /// Messages that answered nothing.
     strays: AtomicU64,
@@ -98,7 +98,7 @@ impl NatsShared {
         }
     }
 
-    /// What the listener says to us, and what it says to everybody.
+    /// Subscribes to the listener's replies to this pump and to its announcements.
     pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
         let one = async |subject: String| {
             let subscribed = self.client().subscribe(subject.clone()).await;
@@ -124,13 +124,13 @@ impl NatsShared {
         self.in_flight().knows(token)
     }
 
-    /// Whose attempt is out under this token.
+    /// Call and attempt that this token stands for.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
 
-    /// Whoever has it said something: that is a sign of life.
-    pub(super) fn is_acknowledged(&self, token: AttemptToken) {
+    /// Records a sign of life of the replica with this attempt.
+    pub(super) fn mark_alive(&self, token: AttemptToken) {
         self.is_back();
         self.in_flight().works(token, Instant::now());
     }
@@ -154,7 +154,7 @@ impl NatsShared {
         self.in_flight().is_empty() && is_reported
     }
 
-    /// The how manieth connection this is, where there is one.
+    /// Generation of the current connection, or `None` without one.
     fn connection(&self) -> Option<u64> {
         let is_connected = self.client().connection_state() == State::Connected;
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
@@ -305,7 +305,7 @@ impl NatsShared {
         }
     }
 
-    /// What the servers do not let us publish reaches nobody, and nothing else would tell.
+    /// Ends attempts whose publish the servers denied, because no other event would end them.
     fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_LOOK);
         let (Some(since), Some(_)) = (since, connection) else { return };
@@ -449,7 +449,7 @@ impl NatsShared {
         }
     }
 
-    /// What takes long to judge keeps no other listener from being heard.
+    /// Checks a long answer on another task, so that the messages of other listeners do not wait.
     fn answered(
         self: &Arc<Self>,
         key: AttemptKey,

@@ -1,9 +1,9 @@
-//! What is out at a listener: each attempt under its token, until it ends. Told the time, so that
-//! it is the same every time.
+//! The in-flight table of one listener: each attempt by its token, until it ends. The caller passes
+//! the time, so that the same calls have the same effects.
 //!
-//! Replicas that announce a lease renew it for as long as they hold a delivery. Once one of them
-//! did, silence means that whoever had the delivery is gone; before, only the call's own time-out
-//! says so.
+//! Replicas that announce a lease renew it for as long as they hold a delivery. After the first
+//! renewal, silence means that the replica is gone; before it, only the call's time-out ends the
+//! attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(super) struct InFlight {
     out: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
     /// Attempts that ended without an answer, the oldest first: one may still come.
     given_up: VecDeque<(AttemptToken, AttemptKey)>,
-    /// What the listener's replicas announce.
+    /// Lease that the listener's replicas announce.
     lease: Option<Duration>,
     is_away: bool,
     is_draining: bool,
@@ -37,14 +37,14 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 struct InFlightAttempt {
     key: AttemptKey,
-    /// The how manieth connection it was published on.
+    /// Generation of the connection it was published on.
     connection: u64,
     lives_until: Option<Instant>,
     /// When it was published.
     since: Instant,
-    /// Whoever has it said so.
+    /// A replica has acknowledged the delivery.
     is_acknowledged: bool,
-    /// What it was last given.
+    /// Length of the lease granted last.
     lease: Duration,
     /// Its caller is gone: when it has to have ended.
     patience: Option<Instant>,
@@ -71,13 +71,13 @@ pub(super) enum PartialDelivery {
     Cancelled(AttemptKey),
 }
 
-/// What an answer answers.
+/// The attempt that an answer belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EndedAttempt {
     InTime(AttemptKey),
     /// It has been reported as failed.
     Late(AttemptKey),
-    /// Nothing that was asked of this listener.
+    /// No attempt of this listener.
     Nothing,
 }
 
@@ -155,7 +155,7 @@ impl InFlight {
         }
     }
 
-    /// Who has it says that it works: whose attempt that is. It is a sign of life, too.
+    /// Records a heartbeat, which is also a sign of life, and returns its attempt.
     pub fn works(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let out = self.out.get_mut(&token)?;
         out.is_acknowledged = true;
@@ -165,7 +165,7 @@ impl InFlight {
         Some(out.key)
     }
 
-    /// Whoever has it lives.
+    /// Extends the lease of the replica with this attempt.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(out) = self.out.get_mut(&token) {
@@ -182,12 +182,12 @@ impl InFlight {
         unleased.for_each(|out| out.lives(lease, now));
     }
 
-    /// Whose attempt is out under it.
+    /// Call and attempt in flight under this token.
     pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.out.get(&token).map(|out| out.key)
     }
 
-    /// Whose attempt is out under it, or was and an answer may still come.
+    /// Call and attempt under this token, in flight or given up while a late answer may still come.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
@@ -214,13 +214,14 @@ impl InFlight {
         std::mem::replace(&mut self.is_away, false)
     }
 
-    /// Nobody is there: who comes next may be of another kind. True where it is news.
+    /// Records that no replica is there, and forgets the lease that they announced. Returns true if
+    /// this is a change.
     pub fn is_gone(&mut self) -> bool {
         self.lease = None;
         !std::mem::replace(&mut self.is_away, true)
     }
 
-    /// Whether there is somebody to be told.
+    /// Withdraws an attempt. Returns whether a replica has to be informed.
     pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
         let Some(out) = self.out.values_mut().find(|out| out.key == key) else { return false };
         out.patience.get_or_insert(now + self.cancel_grace);
@@ -269,8 +270,8 @@ impl InFlight {
         self.out.drain().map(|(_, out)| out.key).collect()
     }
 
-    /// The server lets nothing be published: what went out since then, and of which nobody was
-    /// heard, reached nobody. What is older may have been taken.
+    /// Returns the attempts that a permission error stopped: published since `since` and never
+    /// acknowledged. Older ones may have been taken.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, out: &mut InFlightAttempt| {
             out.since >= since && !out.is_acknowledged
@@ -278,8 +279,8 @@ impl InFlight {
         self.out.extract_if(is_untaken).map(|(_, out)| out.key).collect()
     }
 
-    /// What has been waited for long enough, and why. `connection` is the how manieth this is,
-    /// where there is one.
+    /// Attempts whose time is over, with the reason. `connection` is the generation of the current
+    /// connection, if there is one.
     pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(AttemptKey, Failure)> {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;

@@ -1,11 +1,12 @@
 //! Listeners on NATS: programs on any host, in a queue group of their name, that answer what is
 //! published to their subject (docs/PROTOCOL.md, section 12).
 //!
-//! Listeners touch core NATS only. Whose answer it is, the subject says, which the server holds
-//! each listener to; which attempt it is for, a token that nobody can guess. What happens to a
-//! delivery that is on its way is one table (`desk`); the host moves it along.
+//! Listeners use core NATS only. The subject of an answer names its listener, and the server's
+//! permissions enforce it; an unguessable token names the attempt. The table of attempts under way
+//! is `in_flight`; the host drives it.
 //!
-//! An agent may be such a program, too: `outpost` is its end, `agency` the pump's (section 13).
+//! An agent may be such a program, too: `agent_host` is its end, `remote_agents` the pump's
+//! (section 13).
 //!
 //! Must not know what a payload says: it counts elements and moves bytes.
 

@@ -1,8 +1,8 @@
-//! The pump's side of an agent that runs elsewhere: what its host asks while it has a delivery is
-//! answered here, in the host's own inbox.
+//! The pump's side of an agent on another host: answers the requests that the agent host sends
+//! during a delivery. Responses go to that host's own inbox.
 //!
-//! A question names no thread: whoever has the token of an open attempt gets that attempt's own,
-//! up to the position it was handed over at, and nobody else gets anything.
+//! A request names no thread. The token of an open attempt gives access to that attempt's thread,
+//! up to the position of its hand-over, and to nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ use super::request::{self, Written};
 use super::responses::ListenerResponse;
 use super::tokens::AttemptToken;
 
-/// What one agent remembers, for whoever takes its turns elsewhere.
+/// Source of one agent's thread, for a host that runs the agent elsewhere.
 pub trait ThreadSource: Send + Sync + 'static {
     /// The thread up to there, in the agent's own words for it. May wait for a disk.
     ///
@@ -35,11 +35,11 @@ pub trait ThreadSource: Send + Sync + 'static {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String>;
 }
 
-/// What makes a listener on NATS an agent there.
+/// Settings of an agent that runs on another host.
 #[derive(Clone)]
 pub struct RemoteAgentOptions {
     pub memory: Arc<dyn ThreadSource>,
-    /// Of the config whose prompts are to be sent.
+    /// Digest of the config that renders the prompts.
     pub config: Digest,
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for RemoteAgentOptions {
     }
 }
 
-/// The agent's attempts, and what was said of each so far.
+/// The agent's attempts, with the state of the transfers of each.
 pub(super) struct RemoteAgentAttempts {
     far: RemoteAgentOptions,
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
@@ -60,15 +60,15 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The thread, once somebody asked for it.
+    /// The encoded thread, after the first request for it.
     thread_text: Arc<OnceCell<Arc<Vec<u8>>>>,
-    /// What came of its answer,
+    /// Parts of the answer received so far.
     answer: Vec<u8>,
-    /// and when that was.
+    /// When the last part arrived.
     came: Option<Instant>,
 }
 
-/// What is told.
+/// Response to a request of the agent host.
 #[derive(Default)]
 struct AgentResponse {
     headers: HeaderMap,
@@ -97,8 +97,8 @@ impl RemoteAgentAttempts {
         Written { headers, body: Vec::new() }
     }
 
-    /// Forgets attempts of which nothing can be said any more; of one that was given up, the thread
-    /// that it is not told again, and parts of an answer whose rest does not come.
+    /// Removes attempts that are unknown by now. For attempts that were given up, drops the encoded
+    /// thread, and drops parts of an answer whose rest is overdue.
     pub fn keep(&self, standing: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let standing = standing(*token);
@@ -165,7 +165,7 @@ impl NatsShared {
             self.stray(m);
             return self.tell(inbox, Err(RequestRefusal::gone()));
         };
-        self.is_acknowledged(token);
+        self.mark_alive(token);
         match request {
             Ok(AgentRequest::Answer { offset, size }) => {
                 match remote_agents.part(token, offset, size, &m.payload) {
@@ -191,7 +191,7 @@ impl NatsShared {
         }
     }
 
-    /// What takes a while holds up nobody, and there are only so many of it.
+    /// Runs a slow request on a task of its own; a semaphore limits their number.
     fn aside(
         self: &Arc<Self>,
         remote_agents: &RemoteAgentAttempts,
@@ -294,8 +294,8 @@ impl NatsShared {
         }
     }
 
-    /// With the last part of its answer an attempt has ended. What takes long to read keeps no
-    /// listener from being heard.
+    /// Ends an attempt with the last part of its answer. A long answer is read on another task, so
+    /// that messages of other listeners do not wait.
     fn has_answered(
         self: &Arc<Self>,
         token: AttemptToken,

@@ -1,4 +1,4 @@
-//! What a listener said in one message.
+//! Decodes one message of a listener.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::header_names;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum ListenerResponse {
-    /// By the server: nobody takes what was published.
+    /// From the server: the subject has no subscriber.
     Nobody,
     Heartbeat,
-    /// What the model call of an agent waits for.
+    /// New state of an agent's model call.
     ModelState(ModelState),
-    /// Whoever has it lives, for so long.
+    /// The replica with the attempt is alive, for this long.
     Lease(Duration),
     Answer(Result<Outcome, Failure>),
     /// An answer in an `<answer>`: which attempt it names, and what is in it.
@@ -28,7 +28,7 @@ pub(super) enum ListenerResponse {
     Unreadable,
 }
 
-/// Whether the server says that nobody takes what was published.
+/// Whether the message is the server's notice of a subject without subscribers.
 pub(super) fn is_nobody(message: &Message) -> bool {
     message.status == Some(StatusCode::NO_RESPONDERS)
 }
@@ -78,7 +78,7 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
     headers?.get(name).map(|value| value.as_str())
 }
 
-/// What a client did wrong is refused, as in HTTP; anything else may go better next time.
+/// Maps an error code to a failure: 4xx codes are final, as in HTTP; other codes allow a retry.
 fn failure(code: &str, detail: &str) -> Failure {
     let detail: String = detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
     match code.parse::<u16>() {

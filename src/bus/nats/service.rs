@@ -1,4 +1,4 @@
-//! What a NATS service tells about itself (ADR-32), so that `nats micro` lists listeners.
+//! Discovery responses of a NATS service (ADR-32), so that `nats micro` lists listeners.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// Where each verb is asked: of all services, of this name, of this one.
+    /// Subjects of each verb: for all services, for services of this name, for this instance.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
         let forms = ServiceVerb::ALL.map(|(verb, word)| {

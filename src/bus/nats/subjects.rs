@@ -8,7 +8,7 @@ use crate::ids::ListenerName;
 pub struct ListenerSubjects {
     organism: String,
     listener: ListenerName,
-    /// Of what the listener publishes.
+    /// Prefix of the subjects that the listener publishes to.
     answers: String,
 }
 
@@ -41,7 +41,7 @@ impl ListenerSubjects {
         format!("{}{token}", self.answers)
     }
 
-    /// Answers to one host: every pump has its own, and hears nobody else's.
+    /// Subject of answers to one host. Every pump has its own and receives no other pump's answers.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -50,7 +50,7 @@ impl ListenerSubjects {
         self.answer(HERE)
     }
 
-    /// What every inbox of the listener begins with: answers to what it asks go nowhere else.
+    /// Prefix of every inbox of the listener. Responses to its requests go only there.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.listener)
     }
@@ -60,7 +60,7 @@ impl ListenerSubjects {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Where a service of the listener's name is asked whether it is there.
+    /// Subject to ping services of the listener's name.
     pub fn ping(&self) -> String {
         format!("$SRV.PING.{}", self.listener)
     }
@@ -80,7 +80,7 @@ impl ListenerSubjects {
     }
 }
 
-/// What a listener speaks about.
+/// Subject of a message: the listener itself or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

@@ -1,10 +1,10 @@
-//! What nobody can guess, fetched from the system in advance.
+//! Random tokens, fetched from the operating system in advance.
 
 use std::sync::{Mutex, PoisonError};
 
 use rand_core::{OsRng, RngCore as _};
 
-/// In the reply subject of an attempt: nobody else can guess it.
+/// Random number in the reply subject of an attempt.
 pub(super) type AttemptToken = u128;
 
 /// Asked for at once.

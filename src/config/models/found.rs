@@ -1,4 +1,4 @@
-//! What models name, found: recordings, keys, addresses and other models.
+//! Resolves what models name: recordings, keys, addresses and other models.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Finds the files, keys and models that models name. A key that is missing is told by itself:
-/// who needs it is for others to say.
+/// Resolves the files, keys and models that models name. Missing keys are returned separately,
+/// because only some commands need them.
 pub fn specs(
     models: &[DeclaredModel],
     directory: &Path,

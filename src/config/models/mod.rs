@@ -94,7 +94,7 @@ impl DeclaredModel {
         }
     }
 
-    /// What it costs, and in what.
+    /// Price of its tokens, with the currency.
     pub fn price(&self) -> Option<&TokenPrice> {
         self.price.as_ref()
     }

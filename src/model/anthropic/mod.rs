@@ -9,7 +9,7 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{StreamReader, WireDialect};
 
-/// The version of the format that is asked for.
+/// Version of the format, sent with each request.
 const VERSION: &str = "2023-06-01";
 
 /// The format.

@@ -79,7 +79,7 @@ pub(super) struct AnthropicReader {
     own: Vec<String>,
     stop: Option<String>,
     counted: ReportedUsage,
-    /// Who it says it is.
+    /// Model that the stream names.
     model: Option<String>,
 }
 

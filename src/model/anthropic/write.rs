@@ -161,8 +161,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// A single call is asked for as a part of the choice, which is then spelled out even where it is
-/// the provider's own; who may not call at all cannot be asked for one call.
+/// A limit of one call is a part of the tool choice, so the choice is written even if it is the
+/// provider's default. Without tools there is no choice and no limit.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     if request.tools.is_empty() {
         return None;

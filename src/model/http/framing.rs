@@ -7,7 +7,7 @@ use httparse::{Status, parse_chunk_size};
 use super::HttpError;
 use crate::limits;
 
-/// How the rest of a body is told from what comes after it.
+/// Framing of the rest of a body: how its end is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// So many bytes.
@@ -22,7 +22,7 @@ pub(super) enum BodyFraming {
     Trailers,
     /// Everything until the connection ends.
     UntilClosed,
-    /// What came is no HTTP.
+    /// The input is not HTTP.
     Broken,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum BodyFraming {
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
-    /// Of an answer with that status and these headers.
+    /// Framing of a response with that status and these headers.
     pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, HttpError> {
         if matches!(status, 204 | 304) {
             return Ok(OVER);
@@ -54,8 +54,8 @@ impl BodyFraming {
         }
     }
 
-    /// Adds to `body` what `input` holds of it, as far as that can be told; how many bytes of
-    /// `input` are done with.
+    /// Appends the body bytes in `input` to `body` as far as the framing is known. Returns the
+    /// number of consumed bytes of `input`.
     pub fn take(&mut self, input: &[u8], body: &mut Vec<u8>) -> usize {
         let mut rest = input;
         while !rest.is_empty() && *self != OVER {
@@ -66,7 +66,7 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// What comes next, and how many bytes were before it; `None` while that cannot be told.
+    /// The next framing and the number of consumed bytes, or `None` if more input is needed.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
             Self::Length(left) => {

@@ -57,7 +57,7 @@ pub(super) fn request(
 pub struct HttpResponse {
     line: HttpConnection,
     head: ResponseHead,
-    /// Of what is still to come.
+    /// Framing of the rest of the body.
     framing: BodyFraming,
     /// The piece of the body that was handed out last.
     piece: Vec<u8>,
@@ -120,7 +120,7 @@ impl HttpResponse {
     }
 }
 
-/// A connection, with what is still to be said on it and what was heard but not read yet.
+/// A connection with the unsent part of the request and the unread part of the response.
 struct HttpConnection {
     stream: BoxedStream,
     saying: Option<RequestWriter>,
@@ -141,8 +141,7 @@ impl HttpConnection {
         }
     }
 
-    /// Hears what comes next, while the rest of the request is said: a server may well answer
-    /// before it has heard all of it.
+    /// Reads the response while still writing the request body; a server may respond early.
     async fn hear(&mut self) -> io::Result<usize> {
         let Self { stream, saying, heard } = self;
         heard.reserve(limits::HTTP_READ_BYTES);
@@ -200,15 +199,15 @@ impl ResponseHead {
     }
 }
 
-/// A request that is being said.
+/// A request that is being written.
 struct RequestWriter {
     request: Vec<u8>,
     said: usize,
 }
 
 impl RequestWriter {
-    /// Ready once all of it was said, or nobody listens any more: what became of it, the answer
-    /// tells.
+    /// Ready when the whole request is written or the server no longer reads. The response shows
+    /// which.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unsaid) = self.request.get(self.said..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut *to).poll_write(cx, unsaid)) {

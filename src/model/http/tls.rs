@@ -9,7 +9,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::connect::BoxedStream;
 
-/// Whose certificates are trusted.
+/// Trusted root certificates.
 #[derive(Debug)]
 pub enum TrustRoots {
     /// The system's, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
@@ -20,7 +20,7 @@ pub enum TrustRoots {
 
 pub(super) struct TlsClient {
     roots: TrustRoots,
-    /// Reading the system's certificates takes milliseconds: not before somebody needs them.
+    /// Built at the first use, because reading the system's certificates takes milliseconds.
     connector: OnceLock<Result<TlsConnector, String>>,
 }
 

@@ -84,7 +84,8 @@ impl CallAssembler {
         Ok(self.0.get_mut(at).expect("it was found or pushed"))
     }
 
-    /// What can be handed out. Where the answer was cut short, so may be its last call.
+    /// Returns the complete calls. If the answer was cut short, its last call may be incomplete and
+    /// is left out.
     pub fn finish(&mut self, stop: StopReason) -> Vec<ToolCall> {
         let mut calls: Vec<_> =
             std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();

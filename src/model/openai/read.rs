@@ -16,7 +16,7 @@ use crate::model::remote::{
 };
 use crate::model::sse::SseEvent;
 
-/// What is not known here is skipped.
+/// One chunk of a stream. Unknown keys are skipped.
 #[derive(serde::Deserialize)]
 struct OpenAiChunk<'a> {
     #[serde(rename = "choices", borrow, default)]
@@ -50,7 +50,7 @@ struct OpenAiDelta<'a> {
     /// DeepSeek's name for it, and vLLM's.
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<JsonText<'a>>,
-    /// Everybody else's.
+    /// Reasoning, as other providers name it.
     #[serde(rename = "reasoning", borrow, default)]
     reasoning: Option<JsonText<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]
@@ -84,7 +84,7 @@ pub(super) struct OpenAiReader {
     finish: Option<String>,
     has_refused: bool,
     counted: ReportedUsage,
-    /// Who it says it is.
+    /// Model that the stream names.
     model: Option<String>,
     /// Kept where the provider wants it back.
     reasoning: String,

@@ -60,7 +60,7 @@ struct OpenAiMessage<'a> {
     tool_calls: Vec<OpenAiCall<'a>>,
 }
 
-/// What was kept of an answer to be sent back with it.
+/// Reasoning of an earlier answer, which the provider wants back.
 #[derive(Deserialize, Default)]
 struct KeptReasoning<'a> {
     #[serde(rename = "reasoning_content", borrow, default)]
@@ -156,7 +156,7 @@ pub(in crate::model) fn body(
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// OpenAI's reasoning models of the `o` series make one call at a time and refuse to be asked.
+/// OpenAI's reasoning models of the `o` series make one call at a time and reject the parameter.
 fn takes_one_call(settings: &WireSettings, quirks: OpenAiQuirks) -> bool {
     let is_of_series = |series: &str| {
         let rest = settings.model.strip_prefix(series);
@@ -178,7 +178,7 @@ impl OpenAiMessage<'_> {
     }
 }
 
-/// Results stand right after the calls they belong to; what else was said follows.
+/// Writes results directly after the calls that they belong to, then the other blocks.
 fn heard<'a>(said: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &said.blocks {
         if let ChatBlock::Result { id, text, .. } = block {

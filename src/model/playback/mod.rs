@@ -1,8 +1,8 @@
 //! Playback: a provider that plays recorded turns, found by agent, thread labels and turn.
 //!
-//! A recorded text may hold placeholders (see `fill`) that are filled from the conversation it
-//! is asked with, so that what a run really found is what the played answer quotes.
-//! `docs/AGENTS.md` has the file's form.
+//! A recorded text may hold placeholders (see `placeholders`). They are filled from the request's
+//! conversation, so that a played answer quotes the results of this run. `docs/AGENTS.md` has the
+//! file's form.
 
 mod nonce;
 mod placeholders;
@@ -86,7 +86,7 @@ impl PlaybackModel {
         self
     }
 
-    /// What the recording says of itself.
+    /// Description of the recording in its file.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }

@@ -2,7 +2,7 @@
 
 use crate::model::request::{ChatRole, ModelRequest};
 
-/// What stands in a recorded text where the turn's nonce stood.
+/// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
 /// The nonce that a request tells: of the slot that its last text names last, as a model reads it.

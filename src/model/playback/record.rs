@@ -21,7 +21,7 @@ use crate::model::{
 #[derive(Debug)]
 pub struct TurnRecorder {
     path: PathBuf,
-    /// What the file says of itself.
+    /// Description of the recording in its file.
     recorded: String,
     shelf: Mutex<CollectedTurns>,
 }
@@ -41,7 +41,7 @@ struct CollectedTurn {
     turn: RecordedTurn,
 }
 
-/// What a recorder has done.
+/// Result of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,

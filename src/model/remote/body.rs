@@ -33,7 +33,7 @@ impl AnswerHead {
         self.kept = Vec::new();
     }
 
-    /// What came instead of a stream, where something did.
+    /// Body that came instead of a stream, if one did.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
         (text.starts_with(b"{") || looks_like_html(text)).then_some(text)

@@ -13,7 +13,7 @@ use crate::model::error::Error;
 use crate::model::http::HttpResponse;
 use crate::model::sse::OverlongEvent;
 
-/// What a server says is wrong.
+/// Error as the server reports it.
 #[derive(Debug, Default)]
 struct ErrorBody {
     message: String,
@@ -115,7 +115,7 @@ impl RemoteModel {
         }
     }
 
-    /// A whole JSON text where a stream was asked for.
+    /// Maps a JSON document that came instead of a stream to an error.
     fn instead_of_a_stream(&self, complaint: &ErrorBody, message: String) -> Error {
         let route = self.route();
         if complaint.kind.is_empty() && complaint.message.is_empty() {

@@ -32,7 +32,7 @@ use crate::mutant::mutant;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub preset: &'static ProviderPreset,
-    /// What the provider calls it.
+    /// The provider's name of the model.
     pub model: String,
     pub endpoint: ProviderEndpoint,
     pub key: Option<ProviderKey>,
@@ -40,7 +40,7 @@ pub struct Options {
     pub answer: AnswerSettings,
 }
 
-/// What the config asks of every answer; what it leaves out is the provider's own default.
+/// Settings of every answer. The provider's default holds for missing ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswerSettings {
@@ -98,18 +98,18 @@ pub(super) trait StreamReader: Send {
         out: &mut AnswerWriter<'_>,
     ) -> Result<ReadProgress, StreamFault>;
 
-    /// What it amounts to, after the terminator.
+    /// Summary of the stream, after its terminator.
     fn finish(&mut self) -> StreamSummary;
 }
 
-/// What a stream amounted to.
+/// Result of a complete stream.
 pub(super) struct StreamSummary {
     pub stop: StopReason,
     pub counted: ReportedUsage,
     pub calls: Vec<ToolCall>,
     /// As JSON texts.
     pub own: Vec<String>,
-    /// Who it says it is.
+    /// Model that the stream names.
     pub model: Option<String>,
 }
 

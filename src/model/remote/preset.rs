@@ -12,11 +12,11 @@ pub struct ProviderPreset {
     pub base_url: Option<&'static str>,
     /// The variable its key is usually in.
     pub key_variable: Option<&'static str>,
-    /// It answers nobody without a key.
+    /// Whether the provider requires a key.
     pub needs_key: bool,
 }
 
-/// What is spoken over the wire.
+/// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireFormat {
     /// Chat completions.
@@ -42,7 +42,8 @@ pub struct OpenAiQuirks {
     /// The key of the longest answer, in tokens.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// It can be asked to send usage with a stream; others send it unasked and refuse the key.
+    /// Whether the request must ask for usage in a stream. Other providers send it anyway and
+    /// reject the key.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// It is known to take the key that asks for at most one call in an answer.

@@ -1,5 +1,5 @@
-//! Native calls on their way back to whoever made them, so that no server turns the rest of the
-//! conversation down for one that was malformed. The record keeps them as they were.
+//! Replaces malformed native calls before they go back to their provider, which would otherwise
+//! reject the whole conversation. The record keeps them unchanged.
 
 use std::borrow::Cow;
 

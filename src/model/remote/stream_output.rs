@@ -1,4 +1,4 @@
-//! What a wire format's reader says while it reads: pieces of the answer, or what is wrong.
+//! Output of a stream reader: pieces of the answer, or an error.
 
 use crate::limits;
 use crate::model::answer::AnswerChunk;

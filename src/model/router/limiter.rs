@@ -1,7 +1,7 @@
-//! How much one model is asked at once and in a minute, learned from how it takes it.
+//! Limits concurrent requests and tokens per minute of one model, and adapts to its responses.
 //!
-//! What is configured is the most; each "too many requests" halves what is allowed, each answer
-//! adds a little (additive increase, multiplicative decrease).
+//! The configured limit is the maximum. Each "too many requests" halves the current limit, each
+//! answer raises it a little (additive increase, multiplicative decrease).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::answer::TokenUsage;
 use crate::model::error::Error;
 
-/// What a model may be burdened with at most.
+/// Maximum load of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
     /// Calls at once.
@@ -58,7 +58,7 @@ pub struct CallPermit<'a> {
     began: Instant,
 }
 
-/// Of the rate that is configured, added with each answer.
+/// Additive increase per success, as a fraction of the configured rate.
 const RATE_STEP: f64 = 0.02;
 
 #[expect(clippy::cast_precision_loss, reason = "tokens are counted to fifty bits at most")]

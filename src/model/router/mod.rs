@@ -1,4 +1,4 @@
-//! The router: which provider is asked, how often, and how fast.
+//! The router: chooses the route of a call, retries, and limits the rate.
 //!
 //! A call is tried on its routes in the order of the strategy until one answers. What may succeed
 //! later is tried again in later rounds, after a pause; what another provider may do is tried
@@ -27,7 +27,7 @@ use super::{
 use crate::limits;
 use crate::mutant::mutant;
 
-/// In which order routes are asked.
+/// Order in which routes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingStrategy {
     /// As they are written: the next only where the one before fails.
@@ -39,7 +39,7 @@ pub enum RoutingStrategy {
     LeastLoaded,
 }
 
-/// A model and what it may be burdened with; the same for everybody who asks it. Cheap to clone.
+/// A model with its rate limiter, which all callers share. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RoutedModel {
     pub model: SharedModel,
@@ -94,8 +94,7 @@ impl ModelRouter {
         order
     }
 
-    /// The name under which requests on a route are counted: two of one provider and model are told
-    /// apart by their place.
+    /// Name of a route in metrics. A number distinguishes two routes of one provider and model.
     fn name_of(&self, route: &RoutedModel) -> String {
         let name = route.model.route().to_string();
         let namesakes = self.routes.iter().filter(|other| other.model.route().to_string() == name);
@@ -194,7 +193,7 @@ impl CallAttempts<'_> {
         vec![first]
     }
 
-    /// The route was asked for too much before, and wants to be left alone.
+    /// Records that a route was skipped because its provider asked for a pause.
     fn refused(&mut self, route: ModelRoute, rest: Duration) {
         let message = "it asked to be left alone after an earlier request".to_owned();
         let retry_after = Some(Duration::from_secs(rest.as_secs()));

@@ -39,7 +39,7 @@ pub struct RemoteAgentHost {
     deliveries: Subscriber,
     cancels: Subscriber,
     questions: ServiceQuestions,
-    /// The how manieth connection they were told on that we are here.
+    /// Generation of the connection on which presence was announced last.
     announced_on: u64,
 }
 
@@ -210,7 +210,7 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Answers what services are asked (ADR-32).
+    /// Answers the requests that NATS sends to services (ADR-32).
     async fn explain(&self, verb: ServiceVerb, message: Message) {
         let Some(reply) = message.reply else { return };
         if !self.relay.subjects().may_ask(&reply) {

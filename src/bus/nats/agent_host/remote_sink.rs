@@ -1,5 +1,5 @@
-//! How a host far from the pump reports to it: each delivery that it has is known by the subject
-//! its answer goes to, and everything is asked there until it is told.
+//! The sink of an agent host on another machine. The reply subject of a delivery identifies it at
+//! the pump; requests go there and are repeated until the pump responds.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -113,7 +113,7 @@ impl RemoteSink {
         }
     }
 
-    /// Asks until it is told, or has waited long enough.
+    /// Repeats a request until the pump responds or the deadline passes.
     async fn ask(
         &self,
         reply: &str,
@@ -218,8 +218,8 @@ impl RemoteSink {
         }
     }
 
-    /// Returns when the server has everything that was asked of it: nobody answers what comes after
-    /// that, and the server says so.
+    /// Returns when the server has received everything sent before. It sends a request without
+    /// responders, and the server's reply to it proves this.
     pub(super) async fn has_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_ARRIVAL_PATIENCE));
         let nobody = self.0.subjects.answer("arrived");
