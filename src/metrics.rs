@@ -32,7 +32,7 @@ impl Counter {
     }
 }
 
-/// What is so now.
+/// A metric that rises and falls.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! What waits for a person: calls to be approved, and questions to be answered.
+//! Calls that wait for a person: held for approval, or questions to be answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct HeldCall {
     pub to: ListenerName,
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// Of the payload's bytes.
+    /// SHA-256 of the payload's bytes.
     #[serde(rename = "sha256")]
     pub sha256: Digest,
     /// None where the payload was redacted.

@@ -1,4 +1,4 @@
-//! What proving a journal comes to.
+//! The result of proving a journal.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,10 +32,10 @@ pub struct RedactedPayload {
 /// How the checkpoints outside compare with those inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
-    /// Nobody said where they are kept.
+    /// No place of checkpoints outside the journal is known.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// There are none: a rewritten log could not be told from this one.
+    /// There are none, so that a rewritten log would look like this one.
     #[serde(rename = "missing")]
     Missing,
     /// Those in the state directory agree, and there are none elsewhere.
@@ -45,7 +45,7 @@ pub enum OutsideVerdict {
     Agrees,
 }
 
-/// What a proof comes to.
+/// Result of a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ProofVerdict {
     #[serde(rename = "proved")]
@@ -99,7 +99,7 @@ pub struct RecordedLoss {
     pub journal: Option<Uuid>,
 }
 
-/// What was proved, up to the first break.
+/// Everything that was proved, up to the first break.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
     #[serde(rename = "verdict")]

@@ -15,7 +15,7 @@ use super::ledger::{MessageLedger, ThreadCounts};
 /// How a thread stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ThreadPhase {
-    /// Nothing was asked in it yet.
+    /// No call was opened in it yet.
     #[serde(rename = "idle")]
     Idle,
     #[serde(rename = "running")]
@@ -118,7 +118,7 @@ pub struct TreeSummary {
     /// Threads beneath the root.
     #[serde(rename = "subthreads")]
     pub subthreads: usize,
-    /// Of the whole tree.
+    /// Message counts of the whole tree.
     #[serde(rename = "messages")]
     pub messages: ThreadCounts,
     #[serde(rename = "in_flight")]
@@ -129,7 +129,7 @@ pub struct TreeSummary {
     pub opened: Time,
     #[serde(rename = "updated", serialize_with = "text")]
     pub updated: Time,
-    /// Who first asked for what, where anything was.
+    /// Sender of the first call, if there is one.
     #[serde(rename = "asked_by", skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<ListenerName>,
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ use crate::xml::findings::Finding;
 use super::threads::{ThreadPhase, TreeCalls};
 use super::views::{BusyRefusals, MessageView, RefusalView};
 
-/// What happened in one thread.
+/// The events of one thread, in order.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadTimeline {
     #[serde(rename = "thread")]
@@ -52,7 +52,7 @@ pub enum TimelineEvent {
     Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
-    /// What was wrong in a model's turn, beyond its refused payloads.
+    /// Findings about a model's turn, besides its refused payloads.
     #[serde(rename = "findings")]
     Findings {
         #[serde(rename = "by")]
@@ -292,7 +292,7 @@ fn is_refused(record: &Record) -> bool {
     record.facts.iter().any(refused)
 }
 
-/// What the record shows of the signature of its decision.
+/// Checks the signature of a recorded decision.
 fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     let signature = origin.signature.as_deref()?;
     let operator = record.facts.iter().find_map(|fact| match fact {

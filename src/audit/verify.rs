@@ -40,7 +40,7 @@ pub struct VerifyOptions {
     pub known_keys: Vec<String>,
     /// Public keys that count, and no others; none: the one in `state`, and those of `copies`.
     pub keys: Vec<String>,
-    /// Copies in `state` count for nothing: whoever has the key may have written them.
+    /// Ignores copies in `state`, because the owner of the key may have rewritten them.
     pub distrust_state: bool,
 }
 
@@ -76,10 +76,10 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// What a record names a blob as; a later one wins.
+/// Use of a blob by a record. A later record wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
-    /// What a turn was sent.
+    /// Inputs of a turn.
     Turn,
     /// The config of a boot from before boots listed what they run on.
     Older,
@@ -268,7 +268,7 @@ impl JournalProof {
         *known = of.max(*known);
     }
 
-    /// What an operator accepted explains what would be a break otherwise.
+    /// Applies an operator's acceptance, which explains a place that would be a break otherwise.
     fn take_action(&mut self, action: &OperatorAction) {
         if action.verb != OperatorVerb::Repair {
             return;

@@ -7,7 +7,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position,
 use crate::thread::{Input, Record};
 use crate::xml::findings::Place;
 
-/// A message with where it stands and how it ended, as far as was asked.
+/// A message with its position and its disposition up to the position of the query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -108,7 +108,7 @@ impl BusyRefusals {
     }
 }
 
-/// What did not become a message.
+/// A refused payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusalView {
     #[serde(rename = "position")]

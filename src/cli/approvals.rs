@@ -37,5 +37,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Of the hash in what is offered to be typed: enough that no other payload has them.
+/// Digits of the hash in a suggested command, enough to be unique.
 const HASH_CHARS: usize = 16;

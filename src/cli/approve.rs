@@ -66,7 +66,7 @@ fn whole(hash: String, call: Option<&HeldCall>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// The hash of what was shown, once somebody has seen it and said yes.
+/// Shows the call, asks for a confirmation, and returns the hash of the shown payload.
 fn asked(call: &HeldCall) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";

@@ -145,7 +145,7 @@ fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, St
     }
 }
 
-/// A name and what is said of it, beside it.
+/// Writes a row with a name and a text.
 fn row(out: &mut String, name: &str, text: &str) {
     let left = name.chars().count() + 2;
     let columns = RenderOutput::stdout(false).columns;

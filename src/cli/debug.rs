@@ -125,7 +125,7 @@ fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
     shapes.add(Shape { name, attributes, content })
 }
 
-/// What was extracted, as the corpus compares it.
+/// The extraction as JSON, in the form that the corpus compares.
 pub fn describe(extraction: &Extraction) -> Json {
     let action = |element: &Element| {
         let name = match &element.name.namespace {

@@ -69,7 +69,7 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// A journal of its own for every run, left for whoever wants to look.
+/// Creates a directory for the journal of this run, which is kept for later inspection.
 fn tempfile_directory() -> anyhow::Result<PathBuf> {
     let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
     let path = std::env::temp_dir().join(name);

@@ -42,7 +42,7 @@ impl CommandFailure {
         Self { exit, message: message.into() }
     }
 
-    /// Everything was said already.
+    /// A failure whose message is printed already.
     pub fn silent(exit: CommandExit) -> Self {
         Self { exit, message: String::new() }
     }

@@ -80,7 +80,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// What to write, or to type, instead.
+/// Adds to the error what to write or type instead.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::Nobody => {

@@ -163,7 +163,7 @@ fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailu
     })
 }
 
-/// What is wrong with one payload of an answer.
+/// Checks one payload of an answer.
 fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), String> {
     let scanned = scan(text.as_bytes()).map_err(|violation| violation.to_string())?;
     let name = scanned.name;

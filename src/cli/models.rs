@@ -66,7 +66,7 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// What came of asking a model; nothing where there is nobody to ask.
+/// Result of a request to a model; `None` for models that are not on a network.
 type ProbeResult = Option<Result<String, String>>;
 
 /// One after the other, so that each is tried by itself.

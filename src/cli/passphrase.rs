@@ -31,7 +31,7 @@ pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     Ok(passphrase)
 }
 
-/// Whether somebody types it.
+/// Whether the passphrase comes from a terminal.
 fn is_typed() -> bool {
     std::env::var_os(PASSPHRASE_FILE).is_none() && std::io::stdin().is_terminal()
 }

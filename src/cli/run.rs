@@ -118,7 +118,7 @@ fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     }
 }
 
-/// Those that were asked for, or all of them.
+/// Partitions named on the command line, or all.
 fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> {
     let all = config.partitions();
     if let Some(beyond) = asked.iter().find(|asked| **asked >= all) {

@@ -1,4 +1,4 @@
-//! What the verbs that touch a running organism share: the config, the runtime, the log.
+//! Start-up steps that commands share: config, runtime, log.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -79,8 +79,8 @@ fn adopt_orphans() {
     }
 }
 
-/// Where the journal of the config a verb was given lies. What else is wrong with that config is
-/// no concern of whoever only reads.
+/// Finds the journal's directories in the config. Other problems of the config do not matter to
+/// commands that only read.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         problems::report(&problems);
@@ -358,7 +358,7 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// What every verb that decides something takes.
+/// Arguments of every command that takes a decision.
 #[derive(Debug, clap::Args)]
 pub(super) struct DecisionArgs {
     /// Put on record with the decision, and told to nobody.
@@ -379,7 +379,7 @@ impl DecisionArgs {
         DecisionOrigin { who, note, signature: None }
     }
 
-    /// What signs the decision, if anything does.
+    /// Returns the signer of the decision, if one is configured.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
         let Some(path) = &self.sign else { return Ok(None) };
         hide_memory();

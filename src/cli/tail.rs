@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What follows in a journal, up to so much that it is worth a look at the others.
+/// Reads the next records of a journal, up to a limit, so that the other journals get their turn.
 fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
     let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
     if *seen >= last {

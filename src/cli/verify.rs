@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// What the config says of proofs; nothing where the journal is named by its directories.
+/// Proof settings of the config; defaults if the journal is named by its directories.
 fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Counter, Histogram};
 
-/// What a histogram's values are counted in.
+/// Unit of a histogram's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
     /// Counted in microseconds, shown in seconds.
@@ -33,11 +33,11 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Of every sample that is added from here on.
+    /// Labels of every sample that is added from here on.
     common: Vec<(&'static str, String)>,
 }
 
-/// What stands under one name, with its head.
+/// Samples of one metric, with their header.
 #[derive(Debug)]
 struct MetricSamples {
     name: &'static str,
@@ -114,7 +114,7 @@ impl MetricFamily<'_> {
         self.sample(labels, counter.get())
     }
 
-    /// Of `10^digits`ths of the unit.
+    /// Adds a value that counts `10^digits`ths of the unit.
     pub fn decimal(&mut self, labels: LabelPairs<'_>, value: u64, digits: usize) -> &mut Self {
         self.line("", labels, &decimal(value, digits));
         self

@@ -37,10 +37,9 @@ pub enum NotHosted {
     Near { name: String },
 }
 
-/// Those of `only`, or everybody who runs in a process of its own.
+/// Returns the agents in `only`, or all agents that run in a process of their own.
 ///
-/// # Errors
-/// [`NotHosted`] where one of them is nobody who does, or there is nobody.
+/// # Errors [`NotHosted`] if a name of `only` is no such agent, or if there is no such agent.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.far_agents().cloned().collect();
     if only.is_empty() {
@@ -124,7 +123,7 @@ impl HostedAgents {
         Ok(Self { stop, posts, watcher, exporter })
     }
 
-    /// What tells how it is, for as long as anybody asks.
+    /// Returns the health monitor, which works also after the end.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
@@ -190,7 +189,7 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent that is told its memory anew for every turn.
+/// An agent that downloads its thread for every turn.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,

@@ -1,5 +1,5 @@
 //! Spans of agents' turns and of the model calls in them, as OpenTelemetry's conventions for
-//! generative AI name their parts. Nothing of what is said is in them.
+//! generative AI name their parts. They contain no text of the conversation.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::trace::{AttributeValue, Span, SpanKind, SpanTracer};
 pub(super) struct TracedAgent<H> {
     pub agent: H,
     pub name: ListenerName,
-    /// Who is asked first.
+    /// Route that is tried first.
     pub route: ModelRoute,
     pub tracer: SpanTracer,
 }
@@ -179,7 +179,7 @@ const fn finish(stop: StopReason) -> &'static str {
     }
 }
 
-/// A span that ends in any case: whoever is dropped in the middle of it was cancelled.
+/// Ends its span when dropped. A drop before the end means that the turn was cancelled.
 struct SpanGuard<'a> {
     tracer: &'a SpanTracer,
     span: Option<Span>,

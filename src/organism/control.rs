@@ -134,8 +134,8 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// A socket left by a pump that died is replaced: the journal's lock, held by now, says that
-    /// nobody else is there.
+    /// Replaces a socket that a dead pump left. The journal's lock, held by now, proves that no
+    /// other pump runs.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
         // Under another name until it is its owner's alone: nobody else connects in between.
         let unready = path.with_extension("new");

@@ -58,12 +58,12 @@ enum WatchedPumps {
     Elsewhere(Arc<HostedHealth>),
 }
 
-/// Of agents that are hosted here.
+/// Health of agents that are hosted here.
 pub(super) struct HostedHealth {
     pub models: Arc<ModelCounts>,
     /// Each with the agent that it is for.
     pub connections: Vec<(ListenerName, Client)>,
-    /// Whether they were told to end.
+    /// Whether the agents have to stop.
     pub stopped: watch::Receiver<bool>,
 }
 
@@ -80,7 +80,7 @@ impl HostedHealth {
     }
 }
 
-/// What keeps an organism from taking something in.
+/// Reason why an organism accepts no submissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessProblem {
     /// One word of a closed list.

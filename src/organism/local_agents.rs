@@ -44,7 +44,7 @@ pub(super) fn agents(
     Ok(hosts)
 }
 
-/// What an agent elsewhere is told of its memory.
+/// Reads the thread of an agent that runs elsewhere.
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub history: Arc<dyn ThreadHistory>,
@@ -57,7 +57,7 @@ impl ThreadSource for RemoteMemorySource {
     }
 }
 
-/// What agents remember: the journal of this config.
+/// History of agents: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<dyn ThreadHistory> {
     Arc::new(JournalHistory { data: config.data.clone(), idle: Mutex::default() })
 }

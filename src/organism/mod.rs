@@ -73,7 +73,7 @@ pub enum Error {
     /// A bug: the schemas that are built in do not load.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
-    /// Only found once there was nobody else to ask: see [`Config::keys_missing`].
+    /// Reported only if no running organism was found: see [`Config::keys_missing`].
     #[error("{0}")]
     Keys(Arc<ConfigProblems>),
     /// There is no prompt to be shown.
@@ -93,7 +93,7 @@ pub enum Error {
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// Nobody can be hosted, or not whom was asked for.
+    /// No agent can be hosted, or not the named one.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
     /// A process that an organism hosts is not to run that organism itself.
@@ -145,7 +145,7 @@ impl Error {
     }
 }
 
-/// What boots record of this program.
+/// Program version in the record of each boot.
 const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 
 /// Makes the host of a native listener, which reports to the given sink.
@@ -268,7 +268,7 @@ impl Organism {
         &self.config
     }
 
-    /// What tells how it is, for as long as anybody asks.
+    /// Returns the health monitor, which works also after the end.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
@@ -294,7 +294,7 @@ impl Organism {
         ended
     }
 
-    /// As [`Organism::stop`], once everybody who is connected has been told what they wait for.
+    /// As [`Organism::stop`], after every connected client has got its results.
     pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close().all().await;
@@ -342,7 +342,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Who exports spans, where the config names a collector.
+/// Starts the export of spans if the config names a collector.
 fn exporter(config: &Config) -> Option<SpanExporter> {
     let telemetry = config.telemetry.as_ref()?;
     Some(SpanExporter::start(telemetry, &config.name))
@@ -378,13 +378,13 @@ fn open_control_socket(
     control::ControlServer::open(&path, context).map_err(failed)
 }
 
-/// What decides, before it has heard of anything.
+/// Builds the core without any state.
 fn core(config: &Config) -> Core {
     let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
     core.with_operators(config.operators.clone())
 }
 
-/// The gate of a config by itself, for whoever wants verdicts and nothing else.
+/// Builds the gate of a config without a pump, for callers that only need verdicts.
 pub fn gate(config: Config) -> Result<Gate, Error> {
     let config = with_core_words(config)?;
     let gate = Gate::new(Arc::new(config.contracts), config.schemas);

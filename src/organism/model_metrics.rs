@@ -11,7 +11,7 @@ use crate::model::{
     self, CallFuture, ModelRequest, ModelRoute, ModelTerms, OnChunk, RouteTerms, SharedModel,
 };
 
-/// Of one agent on one model.
+/// Counters of one agent on one model.
 #[derive(Debug)]
 struct AgentModelCounters {
     answered: Counter,

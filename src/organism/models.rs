@@ -1,4 +1,4 @@
-//! The config's models, made: each once, so that whoever asks it shares its limits.
+//! Builds the models of a config. Each exists once, so that all callers share its limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
     RouteTerms { route: route.model.route(), context_window, max_tokens, price }
 }
 
-/// What a route leads to; nothing for what has routes itself.
+/// Builds the target of a route; `None` for a model that has routes itself.
 fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, Error> {
     Ok(match &spec.provider {
         ProviderConfig::Playback { recording, .. } => {

@@ -116,7 +116,7 @@ impl PartitionedOrganism {
         self.table.standings()
     }
 
-    /// What tells how it is, for as long as anybody asks.
+    /// Returns the health monitor, which works also after the end.
     pub fn watcher(&self) -> HealthMonitor {
         HealthMonitor::of_several(
             &self.name,
@@ -130,9 +130,9 @@ impl PartitionedOrganism {
         self.keepers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops in this order: nothing comes in; of each partition what is handed over ends, the
-    /// hosts end, the journal is closed and its lease is given back. Who waits for an answer over
-    /// NATS is told whom to ask then.
+    /// Stops in this order: closes the entry points; in each partition, ends the deliveries and the
+    /// hosts, closes the journal and releases its lease. Clients that wait over NATS then learn the
+    /// partition's new owner.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();

@@ -226,7 +226,7 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
     Ok(earlier)
 }
 
-/// What was adopted.
+/// Result of an adoption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
     /// The project it belonged to before; none where it named none.

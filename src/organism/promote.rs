@@ -8,7 +8,7 @@ use super::access::refuse_hosted_start;
 
 pub use crate::journal::jetstream::{Phase, Promoted};
 
-/// What became of it.
+/// Result of a promotion.
 #[derive(Debug)]
 pub enum PromotionResult {
     Moved(Promoted),

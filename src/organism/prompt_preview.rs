@@ -1,5 +1,5 @@
-//! What an agent is sent, rendered as its host renders it: for a turn on record, for the next
-//! one, or for a task made up from its schema. Starts nothing and calls no model.
+//! Previews of prompts, rendered as an agent's host renders them: for a recorded turn, for the next
+//! turn, or for an example task from the schema. Starts no process and calls no model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,11 +44,11 @@ pub struct PromptPreview {
     pub position: Position,
     /// Its body, as it goes over the wire.
     pub wire: String,
-    /// Of everything that is sent.
+    /// Digest of the whole request.
     pub digest: Digest,
     /// In tokens.
     pub size: RequestSize,
-    /// What the record says was sent, for a turn on record.
+    /// Recorded digest of a recorded turn.
     pub recorded: Option<Digest>,
 }
 
@@ -296,7 +296,7 @@ struct ExampleThread {
     record: Record,
 }
 
-/// The thread of examples, and the day on which they are asked.
+/// Thread and date of examples.
 const THREAD: &str = "sess-example1";
 const DAY: &str = "2026-01-01T00:00:00Z";
 

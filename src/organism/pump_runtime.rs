@@ -140,7 +140,8 @@ impl PumpRuntime {
         }
     }
 
-    /// Says how a pump ended that ended by itself. Its hosts end, too, whoever waits for that.
+    /// Returns the result of a pump that ended by itself. Its hosts are ended on a task of their
+    /// own.
     pub async fn bury(mut self) -> Result<(), Error> {
         let hosts = std::mem::take(&mut self.hosts);
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
@@ -187,7 +188,8 @@ fn hosts(
     Ok(hosts)
 }
 
-/// What listeners of an earlier pump left running must not work beside the processes of this one.
+/// Ends processes that an earlier pump left, so that they do not work beside the processes of this
+/// one.
 fn end_earlier_processes(mark: &PumpMark) {
     let ended = end_leftovers(mark);
     if !ended.is_empty() {

@@ -49,7 +49,7 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
     contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
-/// Agents that run elsewhere, each with what their hosts are told.
+/// Agents that run elsewhere, each with the settings for its host.
 fn far_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let history = local_agents::history(config);
     let far = |name: ListenerName| {

@@ -15,14 +15,14 @@ use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 use super::access::refuse_hosted_start;
 use super::{Error, core, operator, project};
 
-/// What the operator accepts.
+/// Damage that the operator accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedDamage {
     /// Records that are gone, or that no MAC covers.
     pub loss: bool,
     /// Payloads that were blanked.
     pub redaction: bool,
-    /// What stands there counts under this host's key, whatever key it was kept with.
+    /// The journal counts under this host's key, whatever key signed it.
     pub key: bool,
 }
 

@@ -9,7 +9,7 @@ use super::access::refuse_hosted_start;
 use super::repair::AcceptedDamage;
 use super::{Error, operator};
 
-/// What was done to the stream of one partition.
+/// Repair of one partition's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionRepair {
     pub stream: String,

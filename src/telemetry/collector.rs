@@ -8,7 +8,7 @@ use crate::config::TelemetryConfig;
 use crate::limits;
 use crate::model::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
 
-/// Who takes spans.
+/// A collector of spans.
 #[derive(Debug)]
 pub(super) struct SpanCollector {
     client: HttpClient,
@@ -16,7 +16,7 @@ pub(super) struct SpanCollector {
     headers: Vec<(String, String)>,
 }
 
-/// What became of a request.
+/// Result of an export request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportVerdict {
     /// Taken, but for so many spans.
@@ -84,8 +84,8 @@ async fn judged(mut answer: HttpResponse) -> ExportVerdict {
     }
 }
 
-/// What can be had of the answer's body. It is only read for what was taken: if it breaks off,
-/// the status has said what matters.
+/// Reads the response's body as far as possible. Only partial successes need it, and the status
+/// alone decides otherwise.
 async fn body(answer: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = answer.chunk().await {

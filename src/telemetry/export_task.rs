@@ -23,9 +23,9 @@ pub(super) struct ExportTask {
     /// Spans in one request; fewer where the collector found that too many.
     at_once: usize,
     backoff: Duration,
-    /// It was told that the collector takes nothing, and not yet that it does again.
+    /// An outage of the collector is logged, and its end is not.
     warned: bool,
-    /// It was told that the collector would not have some spans.
+    /// A rejection of spans is logged.
     told_rejected: bool,
 }
 

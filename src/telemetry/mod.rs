@@ -1,8 +1,7 @@
 //! Spans on their way to a collector, as OTLP over HTTP.
 //!
-//! Must not know what the spans are of. Nobody ever waits for what happens here: a collector that
-//! is slow or away costs the organism nothing but the spans that find no room meanwhile, and those
-//! are counted.
+//! Must not know what the spans are of. No other module waits for this one: a slow or missing
+//! collector costs only the spans that do not fit into the queue, and these are counted.
 
 mod collector;
 mod export_task;
@@ -28,7 +27,7 @@ pub struct SpanExporter {
 }
 
 impl SpanExporter {
-    /// `organism`: its name, told beside the service's. Connects to nobody before there is a span.
+    /// `organism`: its name, exported beside the service's. Connects at the first span.
     pub fn start(telemetry: &TelemetryConfig, organism: &str) -> Self {
         let (tracer, spans) = SpanTracer::new(telemetry.sample);
         let (stop, stopped) = watch::channel(false);

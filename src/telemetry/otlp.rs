@@ -12,7 +12,7 @@ use crate::trace::{AttributeValue, Span, SpanKind};
 /// The version of the semantic conventions whose names the attributes have.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
-/// Whose spans they are.
+/// The resource that the spans belong to.
 #[derive(Debug)]
 pub(super) struct OtlpResource(Json);
 

@@ -1,4 +1,4 @@
-//! What model calls reserve of a tree's budgets, and what they take.
+//! Accounting of model calls: reservations in a tree's budgets, and actual use.
 
 use super::Fact;
 use super::state::{Reserved, Tree};
@@ -6,7 +6,7 @@ use crate::envelope::Spending;
 use crate::ids::{Attempt, CallId, ListenerName};
 
 impl Tree {
-    /// What model calls reserve and take.
+    /// Applies reservations and the use of model calls.
     pub(super) fn account(&mut self, fact: &Fact) {
         match fact {
             Fact::Reserved { call, attempt, agent, spending, request, route } => {

@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// What concerns every tree.
+    /// Applies facts that concern every tree.
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
             Fact::Booted { journal, epoch, config, core_version, .. } => {

@@ -12,7 +12,7 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, Tim
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
-/// Who waits for the result of a call.
+/// The party that waits for the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by")]
 pub enum Opener {
@@ -42,7 +42,7 @@ impl Opener {
     }
 }
 
-/// What a message of kind `call` opens.
+/// The call that a message of kind `call` opens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
     #[serde(rename = "opener")]
@@ -76,7 +76,7 @@ pub enum TimerEnd {
     Cancelled,
 }
 
-/// What a call waits for before anything of it is handed over.
+/// The decision that a held call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hold {
     /// An operator is to approve its payload.
@@ -280,7 +280,7 @@ pub enum Fact {
         tokens_out: u64,
         #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
-        /// Of a turn that ended when its call was closed: the attempt that took it.
+        /// Attempt of a turn that ended because its call was closed.
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
@@ -294,12 +294,12 @@ pub enum Fact {
         #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
     },
-    /// It waits for nobody any more and goes on.
+    /// A held call continues.
     #[serde(rename = "released")]
     Released {
         #[serde(rename = "call")]
         call: CallId,
-        /// Nobody decided on it: its config had changed.
+        /// It was released without a decision, because the config had changed.
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
@@ -315,8 +315,8 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time that is not counted. Nothing could be answered while the pump stood still: that is the
-    /// time-out of nobody. By what the system's clock was set forward, no time passed at all.
+    /// Time that does not count for time-outs: the pump was stopped, so that no answer could
+    /// arrive, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]

@@ -14,7 +14,7 @@ pub enum OperatorVerb {
     /// The organism's directories or its stream were accepted as this project's.
     #[serde(rename = "adopt")]
     Adopt,
-    /// What a start refused of the journal was accepted: a loss, or another key.
+    /// A damage that starts had refused was accepted: a loss, or another key.
     #[serde(rename = "repair")]
     Repair,
     /// The key of another host was trusted.
@@ -32,7 +32,7 @@ impl OperatorVerb {
     }
 }
 
-/// Who acted, as far as the operating system proves it.
+/// The person who acted, as far as the operating system proves it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorIdentity {
     #[serde(rename = "uid", default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct OperatorIdentity {
     pub host: Option<String>,
 }
 
-/// Who took a decision about a tree, and why.
+/// Author of a decision about a tree, and the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionOrigin {
     #[serde(rename = "who", default)]
@@ -98,7 +98,7 @@ pub struct OperatorAction {
     pub details: Vec<ActionDetail>,
 }
 
-/// What an operator accepted as lost, with the evidence outside the journal that the action answers.
+/// A loss that an operator accepted, with the evidence outside the journal that showed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AcceptedLoss {
     /// The last record that was kept.
@@ -137,7 +137,7 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// What it accepts as lost; none where it accepts something else.
+    /// The accepted loss, or `None` for other actions.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
             return None;

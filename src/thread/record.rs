@@ -10,7 +10,7 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, Thr
 
 use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 
-/// What became of one payload of an input.
+/// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// Its bytes are those of the message with this digest.
@@ -21,7 +21,7 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// What was processed: enough to feed it to a fresh pump again.
+/// The input of a step, complete enough to replay it in a new pump.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     #[serde(rename = "boot")]
@@ -168,7 +168,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// What a person decided about a held call.
+    /// A person's decision about a held call.
     #[serde(rename = "decided")]
     Decided {
         #[serde(rename = "message")]
@@ -229,7 +229,7 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// What an operator did to the organism itself.
+    /// An operator's action on the organism itself.
     #[serde(rename = "operator")]
     Operator(OperatorAction),
 }
@@ -272,7 +272,7 @@ impl Record {
         })
     }
 
-    /// The same payloads, for whoever reads a record and puts the bytes in.
+    /// The same payloads, mutable, for readers that add the bytes to a record.
     pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
         self.facts.iter_mut().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&mut Arc::make_mut(message).payload),

@@ -15,7 +15,7 @@ const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_M
 pub const REQUEST_TOKENS: &str = "request-tokens";
 pub const REQUEST_MONEY: &str = "request-money";
 
-/// What a tree had used when its counts last started again.
+/// Usage of a tree at the last restart of its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Renewal {
     usage: Usage,
@@ -24,7 +24,7 @@ pub struct Renewal {
 }
 
 impl Tree {
-    /// What was used since the counts last started again.
+    /// Usage since the last restart of the counts.
     pub fn request_usage(&self) -> Usage {
         let (all, before) = (self.usage, self.renewed().usage);
         Usage {

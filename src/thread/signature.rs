@@ -1,7 +1,6 @@
 //! Operators' signatures on their decisions: Ed25519 over everything that a decision changes.
 //!
-//! Pure: whoever signs brings the time and the nonce, and whoever checks the record brings the
-//! rest.
+//! Pure: the signer supplies time and nonce, and the verifier supplies the rest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
 /// First line of the bytes that are signed.
 const SCHEME: &str = "organism decision 1\n";
 
-/// What a public key begins with as text.
+/// Prefix of a public key as text.
 const ALGORITHM: &str = "ed25519:";
 
 /// The public key of an operator.
@@ -97,13 +96,13 @@ impl OperatorKeys {
     }
 }
 
-/// What a decision changes, as far as it is signed beside thread, journal, time and nonce.
+/// Signed content of a decision, besides thread, journal, time and nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
     /// The request of the held call. None for a cancellation.
     pub call: Option<MessageId>,
-    /// Of the payload that is approved, or of the answer.
+    /// Digest of the approved payload, or of the answer.
     pub digest: Option<Digest>,
     pub reason: &'a str,
     pub note: &'a str,

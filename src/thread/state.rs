@@ -1,4 +1,4 @@
-//! What is so now: trees of threads, open calls, timers and what was spent.
+//! The current state: trees of threads, open calls, timers and usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

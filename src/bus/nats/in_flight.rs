@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_was_silent_is_told_also_when_nobody_is_there_any_more() {
+    fn the_time_of_silence_is_reported_also_after_the_last_replica_left() {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_could_be_heard_is_not_the_listeners() {
+    fn time_without_a_connection_does_not_count_as_silence() {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_while_draining_and_news_is_told_once() {
+    fn a_draining_host_takes_nothing_and_reports_each_change_once() {
         let (mut in_flight, now) = in_flight();
         assert_eq!((in_flight.is_gone(), in_flight.is_gone()), (true, false));
         assert_eq!((in_flight.is_back(), in_flight.is_back()), (true, false));

@@ -121,7 +121,7 @@ fn gist(message: &Message) -> String {
     head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
-/// What a reader may want to know when something happens for the first time.
+/// Explanation of an event, shown at its first occurrence.
 fn gloss(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),

@@ -24,7 +24,7 @@ use crate::xml::visible::visible_json;
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
 
-/// What is written on.
+/// Properties of the output device.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderOutput {
     pub colour: bool,

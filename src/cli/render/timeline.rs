@@ -14,7 +14,7 @@ use crate::thread::TimerEnd;
 use super::table::cut;
 use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap};
 
-/// Lines of a payload that are shown unless all of it is asked for.
+/// Maximum lines of a payload, unless `--full` is set.
 const LINES_MAX: usize = 8;
 /// Deeper subthreads are not indented further.
 const INDENTED_MAX: usize = 8;
@@ -284,7 +284,7 @@ fn tried(failure: &Failure) -> Vec<String> {
     lines
 }
 
-/// Of a model call whose pump or host died.
+/// Text for a model call whose pump or host died.
 fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };

@@ -4,7 +4,7 @@
 use super::payload::{self, leave_out, take_children};
 use crate::xml::element::Element;
 
-/// What stands in the head of a message, beside its name.
+/// Summary of a payload, for the first line of its message.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
     let root = payload::parse(payload)?;
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);
@@ -86,7 +86,7 @@ fn reasons(mut root: Element) -> Vec<String> {
     lines
 }
 
-/// What a turn was accepted with although something was wrong with it.
+/// Warnings about accepted payloads of a turn.
 fn warnings(mut root: Element) -> Vec<String> {
     let mut failover = failover(&mut root);
     let findings = take_children(&mut root, "finding");
@@ -121,7 +121,7 @@ fn failover(root: &mut Element) -> Vec<String> {
     lines
 }
 
-/// What a plan waits for, then its steps, ticked where they are done.
+/// Lines of a plan: its condition, then its steps with check marks.
 fn checklist(mut root: Element) -> Vec<String> {
     let steps = take_children(&mut root, "step");
     let tick = |step: &Element| match step.attribute("done") {

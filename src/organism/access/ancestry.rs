@@ -17,7 +17,7 @@ const GENERATIONS_MAX: usize = 64;
 /// How often a process is looked at whose parents change meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// What is known of where a process comes from.
+/// Known origin of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessAncestry {
     /// Something else started it.
@@ -35,7 +35,7 @@ enum WalkEnd {
     Here(u32),
     /// At the first process, or outside of the namespace.
     Elsewhere,
-    /// At a process that is gone: nobody can tell any more.
+    /// At a process that has exited, so that its parents are unknown.
     Gone,
     Hidden,
 }

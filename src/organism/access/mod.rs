@@ -1,5 +1,5 @@
-//! Who may do what at the control socket (law 5): decided by what the system says of the caller,
-//! never by what the request claims.
+//! Access rules of the control socket (law 5). They rely on the operating system's view of the
+//! caller, never on the claims of a request.
 //!
 //! A process that this organism hosts is refused, with everything that it started. The one
 //! exception is a listener with a client of its own, which may send as this client. Where nothing
@@ -33,7 +33,7 @@ const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 /// The sender on record where it is not certain which listener a hosted process stems from.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
-/// Who connected, by what the system says.
+/// The connected process, as the operating system identifies it.
 #[derive(Debug, Clone)]
 pub struct SocketCaller {
     ancestry: ProcessAncestry,
@@ -41,7 +41,7 @@ pub struct SocketCaller {
     uid: Option<u32>,
 }
 
-/// What was refused, and who is on record as its sender.
+/// A refused request, with the sender that goes on record.
 #[derive(Debug)]
 pub struct DeniedCaller {
     pub sender: ListenerName,
@@ -102,7 +102,7 @@ impl AccessRules {
     }
 }
 
-/// What stands on record of a caller whom nothing proves.
+/// Recorded name of a caller without proof.
 const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
@@ -126,7 +126,7 @@ impl AccessRules {
         Err(Box::new(nobody(message, ask)))
     }
 
-    /// What a person is told of whom nothing shows that they may decide.
+    /// Message to a person who cannot prove the right to decide.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -142,7 +142,7 @@ impl AccessRules {
         }
     }
 
-    /// Whether an operator of this config signed what is asked for.
+    /// Whether an operator of this config signed the request.
     fn is_signed(&self, ask: &ServiceRequest) -> bool {
         let signature = holding_signature(ask);
         let is_owned = |key| self.operators.owner(key).is_some();
@@ -150,8 +150,8 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
-    /// Whether a request over NATS may be asked. The servers' permissions say who may ask anything
-    /// there; a client that has a secret needs it as well.
+    /// Checks a request over NATS. The servers' permissions decide who may send requests; a client
+    /// with a secret also needs the secret.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let ServiceRequest::Submit(parcel) = ask else { return Ok(()) };
         let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
@@ -258,7 +258,7 @@ fn denied(
     }
 }
 
-/// What was tried, as it stands on record.
+/// The refused attempt, as it goes on record.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(parcel) => return parcel.payload.clone(),

@@ -1,4 +1,4 @@
-//! The keys of users: a seed in a file for each, which the user is given; the server is told the
+//! The keys of NATS users. Each user gets a file with the seed; the server's config holds the
 //! public half.
 //!
 //! A user has one key or, while keys change, two: `NAME.nk` and `NAME.old.nk`.
@@ -125,8 +125,8 @@ impl SeedFolder {
         Ok(())
     }
 
-    /// What servers of a cluster show each other, as hard to guess as a seed; made where there is
-    /// none.
+    /// Reads the shared secret of the cluster's servers, or creates it. It has the strength of a
+    /// seed.
     pub fn cluster_secret(&self) -> Result<String, KeyError> {
         let path = self.directory.join("cluster.secret");
         let failed = |source| KeyError::Io { path: path.clone(), source };

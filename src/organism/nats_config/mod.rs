@@ -31,10 +31,10 @@ fn user_of(listener: &ListenerName) -> String {
 /// The users that are no listeners.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
-/// Of the servers' system account, where nobody else is.
+/// The only user of the servers' system account.
 const SYSTEM: &str = "system";
 
-/// What is to be written.
+/// Settings of the files to write.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Keys and configs; made if it is not there.
@@ -74,7 +74,7 @@ pub enum Error {
     Key(#[from] KeyError),
 }
 
-/// What was written.
+/// Paths of the written files.
 #[derive(Debug, Clone)]
 pub struct WrittenFiles {
     /// One for each node, to be given to `nats-server --config`.
@@ -137,7 +137,7 @@ fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Everybody who connects, with what each may do.
+/// All users with their permissions.
 fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     let journal = match &config.storage {
         StorageConfig::JetStream { journal, .. } => Some(journal),

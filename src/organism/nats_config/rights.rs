@@ -1,4 +1,4 @@
-//! What each user may publish and hear.
+//! Permissions of each user to publish and to subscribe.
 
 use crate::bus::nats::ListenerSubjects;
 use crate::ids::ListenerName;
@@ -13,9 +13,9 @@ pub struct SubjectRights {
 }
 
 impl SubjectRights {
-    /// Its deliveries and its cancels come in, its answers go out. What services are asked (ADR-32)
-    /// it answers in the operators' inboxes and nowhere else: who asks chooses where the answer
-    /// goes, and no server checks that.
+    /// Allows its deliveries and cancels in, and its answers out. Discovery requests (ADR-32) may
+    /// be answered only in the operators' inboxes: the sender chooses the reply subject, and no
+    /// server checks it.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![
@@ -67,23 +67,23 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// Somebody who asks servers how they sync, and hears it.
+    /// A user that reads the sync settings of servers.
     pub fn of_system() -> Self {
         let publish = vec!["$SYS.REQ.SERVER.PING.VARZ".to_owned()];
         Self { publish, subscribe: vec!["_INBOX.>".to_owned()] }
     }
 
-    /// Somebody who asks services what they are. Nothing of JetStream: where a server's own answer
-    /// goes is the asker's choice, and it would write it anywhere.
+    /// A user that sends discovery requests. It has no rights on JetStream: the sender chooses the
+    /// reply subject, and the server would publish its answer to any subject.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }
 }
 
-/// What the inboxes of operators begin with.
+/// Prefix of operators' inboxes.
 const OPERATORS: &str = "_INBOX_operator.";
 
-/// Of a journal. A wildcard stands for a whole token only, so each is named.
+/// Names of a journal's streams. A wildcard matches whole tokens only, so each stream is named.
 fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
     let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
     let all = (0..partitions).map(of);

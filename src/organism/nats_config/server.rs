@@ -11,7 +11,7 @@ use crate::limits;
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNode {
-    /// Of the server, one token.
+    /// Name of the server, one token.
     pub name: String,
     /// Where it listens and the others find it.
     pub host: String,
@@ -27,13 +27,13 @@ pub struct ServerTls {
 }
 
 impl ServerNode {
-    /// Nobody but this machine gets there.
+    /// Whether the address is reachable from this machine only.
     pub fn is_loopback(&self) -> bool {
         let address = self.host.parse::<IpAddr>().map(|address| address.is_loopback());
         self.host == "localhost" || address == Ok(true)
     }
 
-    /// Of its config, in a cluster of so many.
+    /// Name of its config file in a cluster of `of` servers.
     pub fn file(&self, of: usize) -> String {
         match of {
             1 => "server.conf".to_owned(),
@@ -42,7 +42,7 @@ impl ServerNode {
     }
 }
 
-/// Who may connect, the same for every server.
+/// Accounts and users, the same for every server.
 pub fn accounts(organism: &str, users: &[(String, Vec<String>, SubjectRights)]) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
@@ -72,7 +72,7 @@ fn account(out: &mut String, users: &[&(String, Vec<String>, SubjectRights)]) {
     out.push_str("    ]\n  }\n");
 }
 
-/// Of one server.
+/// Config of one server.
 pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew. After a change:\n\

@@ -19,7 +19,7 @@ use crate::limits;
 use crate::organism::Error;
 use crate::organism::health::PumpHealth;
 
-/// Of one process: says what it has, and has it handed over when that is due.
+/// Membership of one process: announces its partitions, and starts handovers that are due.
 pub(super) struct GroupMembership {
     table: Arc<PartitionMap>,
     /// For people.
@@ -28,14 +28,14 @@ pub(super) struct GroupMembership {
     /// The keepers of its partitions.
     keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// What was handed over last, and to whom, until that one says that it has it.
+    /// The last handover and its receiver, until the receiver announces the partition.
     given: Option<(u32, Candidate, Instant)>,
-    /// Who did not take what they were given, and when.
+    /// Members that did not take a partition that was handed to them, and when.
     spurned: BTreeMap<Candidate, Instant>,
     warned: BTreeSet<Candidate>,
 }
 
-/// Who is to have a partition next.
+/// The next owner of a partition.
 pub(super) struct PartitionHeir {
     pub id: Candidate,
     /// For people.
@@ -53,7 +53,7 @@ impl GroupMembership {
         Self { table, holder, config, keepers, known, given: None, spurned, warned }
     }
 
-    /// Until it is told to stop, which the others are told, too.
+    /// Announces this member until it has to stop, and then announces its leave.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
         let mut heard = rpc.subscribe_members().await?;
@@ -150,7 +150,7 @@ impl GroupMembership {
     }
 }
 
-/// Everybody who was heard of lately.
+/// Members whose announcement is recent.
 #[derive(Default)]
 struct LiveMembers {
     entries: BTreeMap<Candidate, (MemberRecord, Instant)>,
@@ -163,7 +163,7 @@ impl LiveMembers {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
-    /// Each process as people know it, and when it was heard of last.
+    /// Name of each member, and the time of its last announcement.
     fn holders(&self) -> BTreeMap<Candidate, (String, Instant)> {
         let entries = self.entries.values();
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
@@ -196,7 +196,7 @@ impl LiveMembers {
         }
     }
 
-    /// What is due, once everybody has had the time to hear of everybody.
+    /// The handover that is due, after every member has had the time to learn of all others.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::BALANCE_CALM;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

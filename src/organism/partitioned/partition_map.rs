@@ -22,7 +22,7 @@ pub struct PartitionMap {
     arrivals: Notify,
     /// Numbers of the pumps that run here, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
-    /// Processes of this organism that were heard of lately, as people know them.
+    /// Names of the live processes of this organism.
     members: Mutex<BTreeMap<Candidate, (String, Instant)>>,
     begun: Instant,
     pub(super) rpc: PumpRpc,
@@ -30,7 +30,7 @@ pub struct PartitionMap {
     pub(in crate::organism) rules: Arc<AccessRules>,
 }
 
-/// What of the partitions that are not here will be.
+/// State of take-overs: which partitions this process could take over, and which are on their way.
 #[derive(Default)]
 struct TakeoverPlan {
     /// They could be taken over at any time.
@@ -39,8 +39,8 @@ struct TakeoverPlan {
     arriving: BTreeSet<u32>,
 }
 
-/// What a table says of its process: which partitions it has, which it could take over, and
-/// whether one is coming or going.
+/// State that a process announces: its partitions, those that it could take over, and whether one
+/// is being moved.
 pub(super) type MemberPosture = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]
@@ -103,8 +103,8 @@ impl PartitionMap {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes that were heard of lately, this one included. Empty until every process has had
-    /// the time to be heard of.
+    /// Live processes, this one included. Empty until every process has had the time to announce
+    /// itself.
     pub(super) fn members(&self) -> BTreeMap<Candidate, String> {
         if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
             return BTreeMap::new();
@@ -139,7 +139,7 @@ impl PartitionMap {
         poise.arriving.insert(partition);
     }
 
-    /// What other processes are to know of this one.
+    /// State of this process, for announcements.
     pub(super) fn posture(&self) -> MemberPosture {
         let (places, poise) = (self.all(), self.poise());
         let of = |fits: fn(&PartitionLocation) -> bool| {

@@ -1,5 +1,5 @@
-//! Who is to hand a partition over to whom: worked out by every process for itself, from what all
-//! of them say of themselves.
+//! Rebalance: which process hands a partition to which. Every process computes it from the
+//! announcements of all.
 //!
 //! A process that has at least two more than another, which stands by for one of them, hands one
 //! over. Each such step makes the difference smaller, so they come to an end, and nothing is ever
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Digest;
 use crate::journal::jetstream::Candidate;
 
-/// What a process says of itself.
+/// Announcement of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRecord {
     #[serde(rename = "id")]
@@ -20,7 +20,7 @@ pub struct MemberRecord {
     /// For people.
     #[serde(rename = "holder")]
     pub holder: String,
-    /// Of the config that it runs.
+    /// Digest of its config.
     #[serde(rename = "config")]
     pub config: Digest,
     /// Partitions that it pumps.
@@ -45,7 +45,7 @@ pub struct PartitionHandover {
     pub of: BTreeSet<u32>,
 }
 
-/// What is due; everybody who knows the same comes to the same.
+/// The handover that is due. Processes with the same announcements compute the same handover.
 pub fn due<'a>(roll: impl Iterator<Item = &'a MemberRecord> + Clone) -> Option<PartitionHandover> {
     let pairs = roll.clone().flat_map(|from| roll.clone().map(move |to| (from, to)));
     let fitting = pairs.filter(|(from, to)| {

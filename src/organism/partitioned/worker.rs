@@ -23,11 +23,11 @@ use crate::pump::core::Core;
 use crate::trace::SpanTracer;
 
 pub(super) struct PartitionWorker {
-    /// Of this partition.
+    /// Config of this partition.
     config: Arc<Config>,
     partition: u32,
     table: Arc<PartitionMap>,
-    /// Who is to have it instead of this process.
+    /// Receives the heir that takes over the partition.
     hand_over: mpsc::Receiver<PartitionHeir>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
@@ -55,7 +55,7 @@ impl PartitionWorker {
         Self { config, partition, table, hand_over, stop, tracer }
     }
 
-    /// Until it is told to stop, or the partition must not be pumped any more.
+    /// Runs until it has to stop or the partition must not be pumped any more.
     pub async fn keep(mut self) -> Result<(), Error> {
         let kept = self.in_turns().await;
         if let Err(error) = &kept {
@@ -88,7 +88,7 @@ impl PartitionWorker {
         Ok(())
     }
 
-    /// Waits for the lease. None when it is told to stop.
+    /// Waits for the lease. Returns `None` if it has to stop.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (_let_go, released) = channel();
         let (tell, told) = oneshot::channel();
@@ -116,7 +116,7 @@ impl PartitionWorker {
         Ok(None)
     }
 
-    /// Whether it was told to stop; false where another pump took over, or is to.
+    /// Runs the pump. Returns true if it has to stop, and false if another pump took over or will.
     async fn pump(&mut self, works: PumpRuntime, bequest: &Bequest) -> Result<bool, Error> {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
@@ -194,7 +194,7 @@ fn is_passing_at_start(error: &Error) -> bool {
     }
 }
 
-/// What another try may get past.
+/// Whether a retry may succeed.
 fn is_passing(error: &journal::Error) -> bool {
     use journal::Error;
     matches!(

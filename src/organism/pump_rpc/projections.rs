@@ -22,7 +22,7 @@ pub(in crate::organism) type KnownMembers =
 pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);
 
 impl ProjectionResponder {
-    /// Waits until nothing can be asked any more.
+    /// Waits for the end of the subscription.
     pub async fn ended(&mut self) {
         (&mut self.0).await.ok();
     }

@@ -19,14 +19,14 @@ use super::slow_disk::Silent;
 use super::world::{name, word};
 
 /// A server in front of this pump, and the path of its socket.
-fn serve(running: &Running, patience: Duration) -> (Server, PathBuf) {
+fn serve(running: &Running, patience: Duration) -> (ControlServer, PathBuf) {
     let data = running.place.data();
     let path = socket_path(&data);
     let context = ControlContext::new(running.handle.clone(), data, patience);
     (ControlServer::open(&path, context).unwrap(), path)
 }
 
-async fn close(server: Server) {
+async fn close(server: ControlServer) {
     let closed = tokio::time::timeout(PATIENCE, server.close().all()).await;
     closed.expect("an open connection holds up the stop");
 }
