@@ -7,7 +7,7 @@ mod write;
 pub(super) use write::body;
 
 use super::key::ProviderKey;
-use super::remote::{StreamReader, WireDialect};
+use super::remote::{AnswerReader, WireDialect};
 
 /// Version of the format, sent with each request.
 const VERSION: &str = "2023-06-01";
@@ -27,7 +27,7 @@ impl WireDialect for AnthropicFormat {
         std::iter::once(version).chain(key).collect()
     }
 
-    fn reader(&self) -> Box<dyn StreamReader> {
+    fn reader(&self) -> Box<dyn AnswerReader> {
         Box::new(read::AnthropicReader::default())
     }
 }

@@ -11,7 +11,7 @@ use super::opaque_blocks::OpaqueBlock;
 use crate::limits;
 use crate::model::answer::{StopReason, ToolCall};
 use crate::model::estimate::{ReportedUsage, plausible};
-use crate::model::remote::{AnswerWriter, ReadProgress, StreamFault, StreamReader, StreamSummary};
+use crate::model::remote::{AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary};
 use crate::model::sse;
 
 /// Every event in one: which of the keys are there depends on its type.
@@ -209,7 +209,7 @@ impl AnthropicReader {
     }
 }
 
-impl StreamReader for AnthropicReader {
+impl AnswerReader for AnthropicReader {
     fn event(
         &mut self,
         event: sse::SseEvent<'_>,

@@ -7,7 +7,7 @@ mod write;
 pub(super) use write::body;
 
 use super::key::ProviderKey;
-use super::remote::{OpenAiQuirks, StreamReader, WireDialect};
+use super::remote::{AnswerReader, OpenAiQuirks, WireDialect};
 
 /// The format, with what is odd about who speaks it.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl WireDialect for ChatCompletions {
         key.map(|key| ("authorization", format!("Bearer {}", key.expose()))).into_iter().collect()
     }
 
-    fn reader(&self) -> Box<dyn StreamReader> {
+    fn reader(&self) -> Box<dyn AnswerReader> {
         Box::new(read::OpenAiReader::new(self.quirks))
     }
 }

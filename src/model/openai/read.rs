@@ -12,7 +12,7 @@ use super::calls::{CallAssembler, CallDelta, JsonText};
 use crate::model::answer::StopReason;
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
-    AnswerWriter, OpenAiQuirks, ReadProgress, StreamFault, StreamReader, StreamSummary,
+    AnswerReader, AnswerWriter, OpenAiQuirks, ReadProgress, StreamFault, StreamSummary,
 };
 use crate::model::sse::SseEvent;
 
@@ -213,7 +213,7 @@ impl OpenAiReader {
     }
 }
 
-impl StreamReader for OpenAiReader {
+impl AnswerReader for OpenAiReader {
     fn event(
         &mut self,
         event: SseEvent<'_>,

@@ -87,11 +87,11 @@ pub(super) trait WireDialect: Debug + Send + Sync {
 
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)>;
 
-    fn reader(&self) -> Box<dyn StreamReader>;
+    fn reader(&self) -> Box<dyn AnswerReader>;
 }
 
 /// Reads one stream, event by event.
-pub(super) trait StreamReader: Send {
+pub(super) trait AnswerReader: Send {
     fn event(
         &mut self,
         event: sse::SseEvent<'_>,
@@ -168,7 +168,7 @@ impl RemoteModel {
     async fn read(
         &self,
         answer: &mut HttpResponse,
-        reader: &mut dyn StreamReader,
+        reader: &mut dyn AnswerReader,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), Error> {
         let mut decoder = sse::SseDecoder::default();
