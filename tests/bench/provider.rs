@@ -127,7 +127,7 @@ fn options(preset: &str, url: &str) -> Options {
         endpoint: ProviderEndpoint::parse(url, false).unwrap(),
         key: Some(ProviderKey::new("sk-bench-0123456789abcdef0123456789", source).unwrap()),
         timeouts: HttpTimeouts::default(),
-        asked: AnswerSettings::default(),
+        answer: AnswerSettings::default(),
     }
 }
 
