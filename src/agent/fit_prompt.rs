@@ -39,7 +39,9 @@ pub(super) fn fit(
     if tokens::at_most(&request) <= room {
         return Ok(FittedRequest { request, left_out });
     }
+
     let mut found = None;
+
     loop {
         let size = terms.size(&request, None).total();
         if size <= room {
@@ -97,6 +99,7 @@ fn candidates(
             });
         }
     }
+
     candidates.sort_by_key(|candidate| (candidate.is_old, std::cmp::Reverse(candidate.saves)));
     candidates
 }

@@ -82,7 +82,9 @@ impl TurnInputs {
             memory: self.memory,
             version,
         };
+
         let mut items = history::of(records, &view).items;
+
         for item in &mut items {
             if let MemoryItem::ThreadMessage(seen) = item {
                 seen.left_out |= past.left_out.contains(&seen.message.id);
@@ -129,6 +131,7 @@ impl SentDigests {
         if mutant("forget-the-inputs") {
             return Self { prompt: older_digest(request), kept: None, inputs: None };
         }
+
         let kept = inputs.write();
         let digest = Digest::of(kept.as_bytes());
         let prompt = Digest::of(inputs.wire(request).as_bytes());
@@ -147,6 +150,7 @@ pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let one_call = if request.one_call { "one call\0" } else { "" };
     let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
+
     for message in &request.messages {
         parts.extend([message.role.as_str().as_bytes(), b"\0"]);
         for block in &message.blocks {
@@ -160,6 +164,7 @@ pub(super) fn older_digest(request: &ModelRequest) -> Digest {
             parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));
         }
     }
+
     parts.extend([tools.as_bytes(), bounds.as_bytes()]);
     Digest::of_parts(&parts)
 }

@@ -31,6 +31,7 @@ impl AgentEnvironment {
             let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
             lines.lines().find_map(value)
         };
+
         Self {
             os: fact("OS").unwrap_or_default(),
             shell: fact("Shell").unwrap_or_default(),
@@ -80,9 +81,11 @@ pub fn system(
         };
         section(&mut out, name, &text);
     }
+
     for (name, text) in sections.iter().filter(|(name, _)| !STANDARD.contains(&name.as_str())) {
         section(&mut out, name, text.trim());
     }
+
     out
 }
 

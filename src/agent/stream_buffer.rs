@@ -91,6 +91,7 @@ impl AnswerBuffer {
                 return;
             }
         };
+
         self.is_under_way = true;
         self.bytes = self.bytes.saturating_add(text.len());
         self.is_too_long |= kept.len() + text.len() > limits::TURN_BYTES_MAX;
@@ -132,6 +133,7 @@ impl AnswerBuffer {
         if self.bytes > 0 {
             self.lose("restarted", true);
         }
+
         self.read = 0;
         self.raw.clear();
         self.thoughts.clear();
@@ -153,14 +155,17 @@ impl AnswerBuffer {
         if charged.is_empty() {
             return None;
         }
+
         let tokens_in = terms.size(request, None).total();
         let mut sum = (TokenUsage::default(), Money::default());
+
         for lost in charged {
             let tokens_out = u64::try_from(lost.bytes.div_ceil(4)).unwrap_or(u64::MAX);
             let usage =
                 TokenUsage { tokens_in, tokens_out, estimated: true, ..TokenUsage::default() };
             sum = (sum.0.and(Some(usage)), sum.1.plus(terms.cost(&lost.route, &usage)));
         }
+
         Some(sum)
     }
 }

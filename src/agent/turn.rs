@@ -101,6 +101,7 @@ impl ModelAgent {
             transport: options.transport,
             finals,
         };
+
         let protocol = Arc::new(AgentProtocol::new(taught, &options.schemas));
         Self { options: Arc::new(options), protocol, model, history }
     }
@@ -138,6 +139,7 @@ impl ModelAgent {
             Ok(answered) => answered,
             Err(broken) => self.rejected(&rendered, broken)?,
         };
+
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let inputs = self.inputs(&rendered, &answered.end.route);
         let sent = SentDigests::of(&rendered.request, &inputs);
@@ -154,6 +156,7 @@ impl ModelAgent {
             tokens_out: end.usage.tokens_out,
             money,
         };
+
         let payloads =
             reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
@@ -216,6 +219,7 @@ impl ModelAgent {
             answered_by: end.model.as_deref(),
             tries,
         };
+
         note.write()
     }
 
@@ -259,6 +263,7 @@ impl ModelAgent {
             let stands = notice::TurnProgress { iteration, window_full };
             is_needed.then(|| self.protocol.notice(&stands, &slots))
         };
+
         let name = &self.options.contract.name;
         let origin = RequestOrigin {
             agent: name.clone(),
@@ -266,6 +271,7 @@ impl ModelAgent {
             turn,
             trace: delivery.trace,
         };
+
         let system = prompt::system(&self.protocol, &self.options.sections, &environment);
         let render = |items: &[MemoryItem], window_full: bool| {
             let tools = self.protocol.tools(window_full);
@@ -288,6 +294,7 @@ impl ModelAgent {
                 max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
             }
         };
+
         let (terms, version) = (&self.options.terms, self.options.version);
         let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, render)?;
         let FittedRequest { request, left_out } = fitted;
@@ -311,6 +318,7 @@ impl ModelAgent {
             memory: self.options.memory,
             version: self.options.version,
         };
+
         Ok(history::of(&records, &view))
     }
 
@@ -325,10 +333,12 @@ impl ModelAgent {
         if !window_full && remembered.iterations + 1 < self.options.max_iterations {
             return None;
         }
+
         let valid = |action: &&TurnAction| {
             self.meaning(&action.name).is_some()
                 && self.options.schemas.validate(&action.name, &action.payload).is_ok()
         };
+
         let allowed = usize::try_from(self.options.contract.actions_per_turn.max(1));
         let mut done = reading.actions.iter().filter(valid).take(allowed.unwrap_or(usize::MAX));
         let mut acted = remembered.acted;
@@ -341,6 +351,7 @@ impl ModelAgent {
         }) {
             return None;
         }
+
         Some(match (window_full, acted) {
             (true, _) => Spent::WindowFull,
             (false, true) => Spent::AfterLastCall,

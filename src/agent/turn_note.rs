@@ -87,34 +87,44 @@ impl TurnNote<'_> {
         ] {
             let _ = write!(out, " {name}=\"{}\"", escape_attribute(&value));
         }
+
         if let Some(inputs) = self.inputs {
             let _ = write!(out, " inputs=\"{inputs}\"");
         }
+
         if let Some(nonce) = self.nonce {
             let _ = write!(out, " nonce=\"{}\"", escape_attribute(nonce));
         }
+
         if self.usage.estimated {
             out.push_str(" estimated=\"true\"");
         }
+
         if let Some((money, currency)) = self.cost {
             let _ = write!(out, " cost=\"{money}\" currency=\"{}\"", escape_attribute(currency));
         }
+
         if let Some(model) = self.answered_by.map(shown) {
             let _ = write!(out, " answered_by=\"{}\"", escape_attribute(&model));
         }
+
         let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));
         if let Some(notice) = self.notice {
             verbatim(&mut out, "notice", &[], notice);
         }
+
         verbatim(&mut out, "raw", &[], self.raw);
+
         for ParsedToolCall { call, digest } in self.calls {
             let digest = digest.to_string();
             let values = [("id", call.id.as_str()), ("name", &call.name), ("payload", &digest)];
             verbatim(&mut out, "call", &values, &call.arguments);
         }
+
         for own in self.own {
             verbatim(&mut out, "block", &[("provider", &own.provider)], &own.json);
         }
+
         for (findings, accepted) in [(self.findings, ""), (self.warnings, " accepted=\"true\"")] {
             for finding in findings {
                 let _ = write!(
@@ -127,10 +137,12 @@ impl TurnNote<'_> {
                 );
             }
         }
+
         self.tries.iter().for_each(|lost| write_try(&mut out, lost));
         for message in self.left_out {
             let _ = write!(out, "<left-out message=\"{message}\"/>");
         }
+
         out.push_str("</");
         out.push_str(WORD);
         out.push('>');
@@ -155,6 +167,7 @@ fn verbatim(out: &mut String, name: &str, attributes: &[(&str, &str)], text: &st
     for (attribute, value) in attributes {
         let _ = write!(out, " {attribute}=\"{}\"", escape_attribute(value));
     }
+
     if text.chars().all(is_xml_char) {
         let _ = write!(out, ">{}</{name}>", escape_text(text));
     } else {

@@ -68,14 +68,17 @@ impl ReadCopies {
         for path in &options.copies {
             copies.add_named(data, options, journal, path)?;
         }
+
         if let Some(directory) = &options.checkpoints {
             copies.add_directory(data, directory, journal);
         }
+
         if let Some(state) = &options.state {
             let outside = Outside::new(state, journal);
             let lines = outside.read()?;
             copies.add(outside.path(), lines, false, !options.distrust_state);
         }
+
         Ok(copies)
     }
 
@@ -103,6 +106,7 @@ impl ReadCopies {
             );
             return Err(Error::Broken { position: 0, detail });
         }
+
         let own = [Some(data), options.state.as_deref(), options.key_state.as_deref()];
         let is_own = own.into_iter().flatten().any(|own| is_in(path, own));
         if is_own {
@@ -113,6 +117,7 @@ impl ReadCopies {
         } else {
             self.pinned_keys.extend(lines.iter().map(|line| line.key.clone()));
         }
+
         self.add(path, lines, !is_own, true);
         Ok(())
     }
@@ -166,6 +171,7 @@ impl ReadCopies {
                 }
             }
         }
+
         differences
     }
 
@@ -194,6 +200,7 @@ impl ReadCopies {
         if vouched > Position(0) && vouched >= due {
             return None;
         }
+
         let name_place = "name a place for copies with `checkpoints` under [journal], or compare \
                           with a copy that is kept elsewhere with `--checkpoint FILE`";
         let way_on = self.lacking.as_deref().unwrap_or(name_place);

@@ -38,6 +38,7 @@ pub fn export(
         };
         Ok(ExportSource { reader, tree, head })
     };
+
     let sources = readers.iter().map(source).collect::<Result<Vec<_>, _>>()?;
     match (format, sources.as_slice()) {
         (ExportFormat::Xml, [source]) => xml(source, out),
@@ -66,10 +67,12 @@ fn each_in_time(
     if let [source] = sources {
         return source.each(visit);
     }
+
     let mut ahead = Vec::new();
     for source in sources {
         ahead.push(PeekedJournal { source, from: 1, read: source.first()?.into() });
     }
+
     loop {
         let earliest = ahead.iter_mut().filter(|ahead| !ahead.read.is_empty());
         let time =
@@ -122,12 +125,14 @@ impl ExportSource<'_> {
         if self.tree.is_some() {
             return self.reader.walk(self.head)?.iter().try_for_each(visit);
         }
+
         let mut from = 1;
         while from <= self.head.0 {
             let to = self.head.0.min(from + limits::SCAN_RECORDS - 1);
             self.reader.records(Position(from), Position(to))?.iter().try_for_each(&mut *visit)?;
             from = to + 1;
         }
+
         Ok(())
     }
 }
@@ -249,5 +254,6 @@ fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     } else {
         envelope::text::write_delivered(&mut text, message, false, None);
     }
+
     writeln!(out, "{text}")
 }

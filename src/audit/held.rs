@@ -82,6 +82,7 @@ pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
         }
         from = Position(to.0 + 1);
     }
+
     let mut held: Vec<_> = open.calls.into_values().filter_map(WaitingCall::held).collect();
     HeldCall::sort(&mut held);
     Ok(held)
@@ -132,6 +133,7 @@ impl OpenCalls {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;
         }
+
         let said = attributes(message.payload.as_str());
         let get = |name: &str| said.iter().find(|(called, _)| *called == name);
         let Some((_, of)) = get("message_id") else { return };

@@ -47,6 +47,7 @@ impl MessageLedger {
         if let Input::Busy { count, .. } = &record.input {
             self.unplaced += count;
         }
+
         record.facts.iter().try_for_each(|fact| match fact {
             Fact::Accepted { message, .. } => self.accept(record, message),
             Fact::Disposed { message, .. } => self.settle(*message),
@@ -72,10 +73,12 @@ impl MessageLedger {
         if thread.root() != record.tree {
             return Err(format!("message {} of {thread} stands in {}", message.id, record.tree));
         }
+
         let at = self.place(thread);
         let Entry::Vacant(entry) = self.messages.entry(message.id) else {
             return Err(format!("message {} is accepted a second time", message.id));
         };
+
         entry.insert((at, false));
         let tally = self.count(at, |tally| tally.accepted += 1);
         if message.seq != tally.accepted {
@@ -84,6 +87,7 @@ impl MessageLedger {
                 message.id, message.seq, tally.accepted
             ));
         }
+
         Ok(())
     }
 
@@ -91,9 +95,11 @@ impl MessageLedger {
         let Some((at, settled)) = self.messages.get_mut(&id) else {
             return Err(format!("message {id} has a disposition, but was never accepted"));
         };
+
         if std::mem::replace(settled, true) {
             return Err(format!("message {id} has a second disposition"));
         }
+
         let at = *at;
         self.count(at, |tally| tally.settled += 1);
         Ok(())
@@ -103,6 +109,7 @@ impl MessageLedger {
         if let Some(at) = self.by_thread.get(thread) {
             return *at;
         }
+
         let at = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         self.threads.push((thread.clone(), ThreadCounts::default()));
         self.by_thread.insert(thread.clone(), at);

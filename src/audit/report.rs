@@ -69,6 +69,7 @@ impl ProofReport {
                 self.verdict = ProofVerdict::NotProved;
             }
         }
+
         if self.broken.is_none() && self.unproved.is_empty() {
             self.verdict = ProofVerdict::Proved;
         }

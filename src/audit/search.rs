@@ -19,6 +19,7 @@ pub fn search(
     let text = text.to_lowercase();
     let mut found = Vec::new();
     let mut to = reader.last()?;
+
     while to > Position(0) && found.len() < limit {
         let from = Position(to.0.saturating_sub(limits::SCAN_RECORDS - 1).max(1));
         let records = reader.records(from, to)?;
@@ -36,6 +37,7 @@ pub fn search(
         }
         to = Position(from.0 - 1);
     }
+
     found.truncate(limit);
     found.reverse();
     Ok(found)

@@ -153,6 +153,7 @@ fn summary(records: &[Sealed]) -> TreeSummary {
     let root = records.first().map_or_else(ThreadId::organism, |record| record.tree.clone());
     let (mut ledger, mut calls, mut subthreads, mut asked) =
         (MessageLedger::default(), TreeCalls::default(), 0, None);
+
     for record in &records {
         // A list is no proof: what does not add up is for `verify` to say.
         ledger.take(record).unwrap_or_default();
@@ -167,6 +168,7 @@ fn summary(records: &[Sealed]) -> TreeSummary {
             }
         }
     }
+
     let messages = ledger.total();
     let (asked_by, asked) = asked.unzip();
     TreeSummary {

@@ -149,6 +149,7 @@ impl TimelineBuilder {
         let scene = self.scene(record);
         self.take_input(record, &scene);
         let mut opened = Vec::new();
+
         for fact in &record.facts {
             if let Fact::ThreadOpened { thread, by } = fact {
                 self.open(thread, by, record.time);
@@ -157,6 +158,7 @@ impl TimelineBuilder {
             self.take_fact(record, fact, &scene);
             self.calls.take(fact);
         }
+
         // After what was said when it was opened.
         for child in opened {
             if let (Some(parent), Some(story)) = (child.parent(), self.stories.get(&child)) {
@@ -179,6 +181,7 @@ impl TimelineBuilder {
             Input::Decided { message, .. } => self.calls.thread_of(CallId(*message)),
             _ => None,
         };
+
         call.unwrap_or(&record.tree).clone()
     }
 
@@ -187,9 +190,11 @@ impl TimelineBuilder {
             let (by, origin, signed) = (by.clone(), origin.clone(), signed_by(record, origin));
             self.add(scene, record, TimelineEvent::Decision { verb, by, origin, signed });
         }
+
         if let Some(busy) = BusyRefusals::of(record) {
             self.add(scene, record, TimelineEvent::Busy(busy));
         }
+
         match &record.input {
             Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {
                 let findings = turn.findings.clone();
@@ -251,6 +256,7 @@ impl TimelineBuilder {
             updated: at,
             items: Vec::new(),
         };
+
         self.stories.entry(thread.clone()).or_insert(story);
     }
 
@@ -282,6 +288,7 @@ impl TimelineBuilder {
                 }
             }
         }
+
         Some(story)
     }
 }

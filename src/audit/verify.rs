@@ -69,6 +69,7 @@ pub fn verify_with(
         Err(Error::Broken { position, detail }) => Some(ChainBreak { position, detail }),
         Err(error) => return Err(error),
     };
+
     Ok(proof.report(broken))
 }
 
@@ -147,15 +148,18 @@ impl JournalProof {
         if !self.is_pinned {
             self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
         }
+
         let reader = Reader::open(data)?;
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
         if options.is_backup {
             self.copies.drop_behind(last);
         }
+
         if mark.0 > last {
             return Err(ends_early(last, &format!("records up to {} were acknowledged", mark.0)));
         }
+
         reader.check_structure()?;
         let differs = self.copies.differences(&checkpoints);
         self.read_all(data, last, mark, &checkpoints, progress)?;
@@ -164,6 +168,7 @@ impl JournalProof {
             let detail = format!("a checkpoint speaks of position {}", beyond.position);
             return Err(ends_early(last, &detail));
         }
+
         self.judge_place(replaced)?;
         self.judge_macs(mark.0)?;
         self.judge_redactions()?;
@@ -172,6 +177,7 @@ impl JournalProof {
         if reader.is_projection()? {
             self.unproved.push(NOT_COMPARED.to_owned());
         }
+
         Ok(())
     }
 
@@ -189,12 +195,14 @@ impl JournalProof {
                 Some(Err(error)) => return Err(error),
                 None => None,
             };
+
         self.at_hand.extend(options.keys.iter().cloned());
         let key = key.filter(|key| options.keys.is_empty() || self.at_hand.contains(&key.public()));
         self.at_hand.extend(key.as_ref().map(Key::public));
         if options.keys.is_empty() {
             self.at_hand.extend(options.known_keys.iter().cloned());
         }
+
         self.coverage = Coverage::new(self.journal, key.as_ref().map(Key::mac));
         Ok(())
     }
@@ -238,6 +246,7 @@ impl JournalProof {
         if let Input::Operator(action) = &sealed.record.input {
             self.take_action(action);
         }
+
         for fact in &sealed.record.facts {
             match fact {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
@@ -260,6 +269,7 @@ impl JournalProof {
                 _ => {}
             }
         }
+
         Ok(())
     }
 
@@ -273,6 +283,7 @@ impl JournalProof {
         if action.verb != OperatorVerb::Repair {
             return;
         }
+
         self.redactions.extend(action.redacted());
         self.losses.extend(action.accepted_loss().map(|loss| RecordedLoss {
             kept: loss.kept,
@@ -287,11 +298,13 @@ impl JournalProof {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
             losses.any(|loss| loss.kept < position && position <= loss.acknowledged)
         };
+
         if let Some(differs) = differs.iter().find(|differs| !is_lost(differs.position)) {
             let file = differs.file.display();
             let detail = format!("the checkpoint in {file} is not the one in the journal");
             return Err(Error::Broken { position: differs.position.0, detail });
         }
+
         if let Some(CopyDifference { position, file }) = differs.last() {
             self.unproved.push(format!(
                 "{} shows records up to {position} that an operator accepted as lost: `organism \
@@ -299,6 +312,7 @@ impl JournalProof {
                 file.display()
             ));
         }
+
         Ok(())
     }
 
@@ -317,6 +331,7 @@ impl JournalProof {
         let broken = |position: Position, detail: &str| {
             Err(Error::Broken { position: position.0, detail: detail.to_owned() })
         };
+
         match (self.coverage.wrong(), self.coverage.last()) {
             (Some(wrong), _) if covered < wrong => {
                 broken(wrong, "the records up to here are not those that their MAC covers")
@@ -349,16 +364,20 @@ impl JournalProof {
         if checkpoint.journal != self.journal || checkpoint.count != position {
             return Err(broken("its checkpoint is another journal's"));
         }
+
         if !checkpoint.is_genuine() {
             return Err(broken("its checkpoint has a false signature"));
         }
+
         if checkpoint.merkle_root != heads.merkle_root() {
             return Err(broken("the records up to here are not those of its checkpoint"));
         }
+
         self.checkpoints += 1;
         if self.key_changes.last().is_none_or(|(_, key)| *key != checkpoint.key) {
             self.key_changes.push((checkpoint.position, checkpoint.key.clone()));
         }
+
         self.signers.take_checkpoint(checkpoint);
         Ok(())
     }
@@ -378,10 +397,12 @@ impl JournalProof {
                 return Err(Error::Broken { position: tree.head.0, detail });
             }
         }
+
         if trees.len() < self.heads.len() {
             let detail = "trees are missing from the table of trees".to_owned();
             return Err(Error::Broken { position: 0, detail });
         }
+
         Ok(())
     }
 
@@ -391,9 +412,11 @@ impl JournalProof {
             self.blobs += 1;
             self.named_blobs.remove(&digest);
         }
+
         if mutant("miss-no-blob") {
             return Ok(());
         }
+
         for (digest, (position, of)) in &self.named_blobs {
             if *of == BlobUse::Boot {
                 let detail = format!("blob {digest}, which this boot lists, is missing");
@@ -401,6 +424,7 @@ impl JournalProof {
             }
             self.unproved.push(format!("blob {digest} of {of} at {position} is missing"));
         }
+
         Ok(())
     }
 
@@ -436,11 +460,13 @@ impl JournalProof {
             let first = covered.0 + 1;
             reasons.push(format!("{count} records, from {first} on, are under no key at hand"));
         }
+
         reasons.append(&mut self.copies.unread);
         match last {
             Position(0) => reasons.push("the journal is empty: nothing in it is proved".to_owned()),
             _ => reasons.extend(self.copies.reason()),
         }
+
         reasons
     }
 
@@ -452,6 +478,7 @@ impl JournalProof {
             (None, false) => ProofVerdict::NotProved,
             (None, true) => ProofVerdict::Proved,
         };
+
         ProofReport {
             verdict,
             unproved,

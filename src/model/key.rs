@@ -103,11 +103,13 @@ impl KeyFilter {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
         }
+
         let mut text = std::mem::take(&mut self.held);
         text.push_str(piece);
         if memmem::find(text.as_bytes(), self.key.as_bytes()).is_some() {
             text = text.replace(&*self.key, HIDDEN);
         }
+
         let keep = self.begun(&text);
         self.held = text.split_off(text.len() - keep);
         Some(text)

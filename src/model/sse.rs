@@ -103,6 +103,7 @@ impl SseDecoder {
         if self.line.is_empty() {
             return self.read_line(last);
         }
+
         self.keep(last)?;
         let mut line = std::mem::take(&mut self.line);
         let read = self.read_line(&line);
@@ -116,16 +117,19 @@ impl SseDecoder {
             true => line,
             false => line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line),
         };
+
         if line.is_empty() {
             if !self.has_data {
                 self.name.clear();
             }
             return Ok(self.has_data);
         }
+
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         let (field, value) = line.split_at(colon);
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
+
         match field {
             b"data" => self.add(value)?,
             b"event" => {
@@ -134,6 +138,7 @@ impl SseDecoder {
             }
             _ => {}
         }
+
         Ok(false)
     }
 
@@ -141,9 +146,11 @@ impl SseDecoder {
         if self.data.len() + value.len() >= limits::STREAM_EVENT_BYTES_MAX {
             return Err(OverlongEvent);
         }
+
         if self.has_data {
             self.data.push(b'\n');
         }
+
         self.data.extend_from_slice(value);
         self.has_data = true;
         Ok(())

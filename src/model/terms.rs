@@ -115,6 +115,7 @@ impl ModelTerms {
         if families.is_empty() {
             families.push(TokenizerFamily::Other);
         }
+
         families
     }
 
@@ -143,6 +144,7 @@ impl ModelTerms {
             Some(_) => own.filter_map(of).max(),
             None => self.0.iter().filter_map(of).max(),
         };
+
         cost.unwrap_or_default()
     }
 
@@ -183,6 +185,7 @@ mod tests {
             cached: 9_000,
             ..TokenUsage::default()
         };
+
         assert_eq!(terms.cost(&cheap.route, &usage).to_string(), "0.0039");
         let stranger = ModelRoute { provider: "x".to_owned(), model: "y".to_owned() };
         assert_eq!(terms.cost(&stranger, &usage).to_string(), "0.0207", "at the dearest price");

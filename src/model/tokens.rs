@@ -58,6 +58,7 @@ impl TokenizerFamily {
             Self::Cl100k => bpe_openai::cl100k_base(),
             Self::O200k | Self::Other => bpe_openai::o200k_base(),
         };
+
         let tokens = u64::try_from(vocabulary.count(text)).unwrap_or(u64::MAX);
         match self.is_estimate() {
             true => tokens.saturating_mul(100 + limits::ESTIMATE_MARGIN_PERCENT).div_ceil(100),
@@ -136,6 +137,7 @@ fn parts(block: &ChatBlock) -> impl Iterator<Item = &str> {
         ChatBlock::Call(call) => [&call.name, &call.arguments],
         ChatBlock::Own(own) => [&own.json, ""],
     };
+
     parts.into_iter().filter(|part| !part.is_empty())
 }
 

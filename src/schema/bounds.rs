@@ -25,11 +25,13 @@ pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
             }
         }
     }
+
     let mut weigh = ParticleScale { groups, known: HashMap::new() };
     let mut problems = Vec::new();
     for source in sources {
         walk(source, &source.root, &mut weigh, &mut problems);
     }
+
     problems
 }
 
@@ -57,6 +59,7 @@ fn walk(
             _ => {}
         }
     }
+
     for child in element.children() {
         walk(source, child, weigh, problems);
     }
@@ -77,6 +80,7 @@ impl ParticleWeight {
                 limits::SCHEMA_PARTICLES_MAX
             ));
         }
+
         (self.occurs > limits::SCHEMA_OCCURS_MAX).then(|| {
             format!(
                 "counted repetitions inside one another multiply beyond {}; make one of them unbounded",
@@ -105,6 +109,7 @@ impl ParticleScale<'_> {
             sum.particles = sum.particles.saturating_add(one.particles);
             sum.occurs = sum.occurs.max(one.occurs.saturating_mul(counted(child)));
         }
+
         sum
     }
 
@@ -113,13 +118,16 @@ impl ParticleScale<'_> {
         if let Some(known) = self.known.get(local) {
             return known.unwrap_or_default();
         }
+
         self.known.insert(local.to_owned(), None);
         let mut most = ParticleWeight::default();
+
         for definition in self.groups.get(local).cloned().unwrap_or_default() {
             let weight = self.children(definition);
             most.particles = most.particles.max(weight.particles);
             most.occurs = most.occurs.max(weight.occurs);
         }
+
         self.known.insert(local.to_owned(), Some(most));
         most
     }

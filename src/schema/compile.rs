@@ -112,6 +112,7 @@ impl Compiler {
         if self.used >= limits::SCHEMAS_PER_CHILD_MAX {
             self.child = None;
         }
+
         let mut worker = match self.child.take() {
             Some(worker) => worker,
             None => {
@@ -119,6 +120,7 @@ impl Compiler {
                 start(&program).map_err(|e| CompileFailure::NoChild(e.to_string()))?
             }
         };
+
         self.used += 1;
         let answer = worker.ask(&bundle.compiled)?;
         self.child = Some(worker);
@@ -207,6 +209,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
         output.write_all(b"\n")?;
         output.flush()?;
     }
+
     Ok(())
 }
 
@@ -215,6 +218,7 @@ fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {
         Ok((_, warnings)) => (true, warnings),
         Err(errors) => (false, errors),
     };
+
     let said = said.into_iter().map(|d| CompileMessage {
         warning: d.level == Level::Warning,
         code: d.code,
@@ -254,6 +258,7 @@ fn watched(bundle: &Bundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (tell, answer) = channel();
     std::thread::spawn(move || tell.send(verdict(&documents)));
+
     match answer.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
         Ok(verdict) => Ok(verdict),
         Err(RecvTimeoutError::Timeout) => Err(CompileFailure::Slow),
@@ -266,10 +271,12 @@ fn program() -> Option<PathBuf> {
     if let Some(told) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(told.into());
     }
+
     let this = std::env::current_exe().ok()?;
     if this.file_stem().is_some_and(|stem| stem == "organism") {
         return Some(this);
     }
+
     let folder = this.parent()?;
     let name = format!("organism{}", std::env::consts::EXE_SUFFIX);
     let places = [Some(folder.join(&name)), folder.parent().map(|up| up.join(&name))];

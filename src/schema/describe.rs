@@ -75,6 +75,7 @@ pub fn payload(model: &Model, name: &PayloadName) -> Description {
             parameters: Vec::new(),
         };
     };
+
     let outline = model.outline(&element.kind);
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
     Description {
@@ -182,6 +183,7 @@ fn parameter(
         above.pop();
         inner
     };
+
     let value_doc = outline.text.as_ref().and_then(|text| text.notes.doc.clone());
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone()).or(value_doc);
     Parameter {
@@ -217,6 +219,7 @@ fn of_value(value: &Value) -> Content {
         let kind = format!("list, separated by blanks, of {}", of_value(item));
         return Content { kind, choices: Vec::new(), range: range(value) };
     }
+
     let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
     let kind = match value.builtin.as_str() {
         _ if !choices.is_empty() => "one of".to_owned(),
@@ -227,6 +230,7 @@ fn of_value(value: &Value) -> Content {
         }
         builtin => words(builtin).to_owned(),
     };
+
     Content { kind, choices, range: range(value) }
 }
 
@@ -260,10 +264,12 @@ fn range(value: &Value) -> Option<String> {
         (None, Some(high)) => parts.push(format!("at most {high}")),
         (None, None) => {}
     }
+
     parts.extend(facets.min_exclusive.iter().map(|low| format!("more than {low}")));
     parts.extend(facets.max_exclusive.iter().map(|high| format!("less than {high}")));
     let unit = if value.list_of.is_some() { "items" } else { "characters" };
     parts.extend(facets.length.map(|n| format!("exactly {n} {unit}")));
+
     match (facets.min_length, facets.max_length) {
         (Some(low), Some(high)) => parts.push(format!("{low} to {high} {unit}")),
         (Some(1), None) => parts.push("not empty".to_owned()),
@@ -271,11 +277,13 @@ fn range(value: &Value) -> Option<String> {
         (None, Some(high)) => parts.push(format!("at most {high} {unit}")),
         (None, None) => {}
     }
+
     parts.extend(facets.fraction_digits.map(|n| format!("at most {n} decimals")));
     parts.extend(facets.total_digits.map(|n| format!("at most {n} digits")));
     for step in &value.pattern_steps {
         parts.push(format!("matching {}", step.join(" or ")));
     }
+
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
@@ -285,6 +293,7 @@ impl fmt::Display for Content {
         if !self.choices.is_empty() {
             write!(f, " {}", self.choices.join(", "))?;
         }
+
         match &self.range {
             Some(range) => write!(f, " ({range})"),
             None => Ok(()),
@@ -298,10 +307,12 @@ impl fmt::Display for Description {
         if !self.doc.is_empty() {
             write!(f, ": {}", self.doc)?;
         }
+
         writeln!(f)?;
         if let Some(text) = &self.text {
             writeln!(f, "  content: {text}")?;
         }
+
         self.parameters.iter().try_for_each(|parameter| line(parameter, f, 1))
     }
 }
@@ -312,6 +323,7 @@ fn line(parameter: &Parameter, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt:
         (false, true) => "alternative",
         (false, false) => "optional",
     };
+
     write!(
         f,
         "{:indent$}- {}: {}, {need}",
@@ -323,15 +335,19 @@ fn line(parameter: &Parameter, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt:
     if parameter.attribute {
         f.write_str(", attribute")?;
     }
+
     if parameter.repeated {
         f.write_str(", may repeat")?;
     }
+
     if let Some(default) = &parameter.default {
         write!(f, ", default {default}")?;
     }
+
     if let Some(doc) = &parameter.doc {
         write!(f, ". {doc}")?;
     }
+
     writeln!(f)?;
     parameter.parameters.iter().try_for_each(|inner| line(inner, f, depth + 1))
 }

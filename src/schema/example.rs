@@ -28,6 +28,7 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
     let outline = model.outline(&element.kind);
     let given = element.notes.examples.iter().chain(&outline.notes.examples);
     let mut out: Vec<String> = given.filter(|e| e.starts_with('<')).cloned().collect();
+
     for optional in [true, false] {
         for attempt in 0..ATTEMPTS {
             let budget = limits::EXAMPLE_ELEMENTS_MAX;
@@ -37,6 +38,7 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
             }
         }
     }
+
     out.dedup();
     out
 }
@@ -56,6 +58,7 @@ impl ExampleBuilder<'_> {
         if self.above.len() > limits::OUTLINE_DEPTH_MAX {
             return None;
         }
+
         let kind = self.concrete(&element.kind)?;
         let outline = self.model.outline(kind.as_ref().unwrap_or(&element.kind));
         self.above.push(element.name.clone());
@@ -67,6 +70,7 @@ impl ExampleBuilder<'_> {
             let kind = PayloadName::new(kind.namespace(), &kind.local);
             node.attributes.insert(0, (QName::new(Some(XSI), "type"), kind.to_string()));
         }
+
         Some(node)
     }
 
@@ -91,11 +95,13 @@ impl ExampleBuilder<'_> {
                 node.attributes.push((attribute.name.clone(), value));
             }
         }
+
         if outline.is_text() {
             node = node.with_text(self.text(element, outline));
         } else {
             self.particles(&outline.content, &mut node.content)?;
         }
+
         Some(node)
     }
 
@@ -131,6 +137,7 @@ impl ExampleBuilder<'_> {
                 }
             }
         }
+
         Some(())
     }
 
@@ -173,10 +180,12 @@ impl ExampleBuilder<'_> {
         if branches.is_empty() {
             return Some(());
         }
+
         let start = self.attempt % branches.len();
         let order = branches.iter().cycle().skip(start).take(branches.len());
         let mut order: Vec<&Particle> = order.collect();
         order.sort_by_key(|particle| self.leads_back(particle));
+
         for branch in order {
             let before = out.len();
             let particle = Particle { min: branch.min.max(1), ..branch.clone() };
@@ -185,6 +194,7 @@ impl ExampleBuilder<'_> {
             }
             out.truncate(before);
         }
+
         None
     }
 
@@ -202,6 +212,7 @@ fn stranger(namespace: &str) -> Option<Element> {
         "##targetNamespace" => return None,
         given => given,
     };
+
     Some(Element::new(QName::new(Some(namespace), "example")))
 }
 
@@ -220,6 +231,7 @@ impl PrefixBindings {
         let default = if bare { String::new() } else { root.name.namespace().to_owned() };
         let mut prefixed: Vec<(String, String)> = Vec::new();
         others.extend(elements.into_iter().filter(|ns| *ns != default));
+
         for namespace in others {
             let known = namespace.is_empty()
                 || namespace == XML_NAMESPACE
@@ -232,6 +244,7 @@ impl PrefixBindings {
                 prefixed.push((prefix, namespace));
             }
         }
+
         Self { default, prefixed }
     }
 
@@ -243,6 +256,7 @@ impl PrefixBindings {
         if name.namespace() == XML_NAMESPACE {
             return format!("xml:{}", name.local);
         }
+
         match self.prefixed.iter().find(|(_, ns)| *ns == name.namespace()) {
             Some((prefix, _)) => format!("{prefix}:{}", name.local),
             None => name.local.to_string(),
@@ -273,9 +287,11 @@ fn written(root: &Element) -> String {
     if !bindings.default.is_empty() {
         let _ = write!(declared, " xmlns=\"{}\"", escape_attribute(&bindings.default));
     }
+
     for (prefix, namespace) in &bindings.prefixed {
         let _ = write!(declared, " xmlns:{prefix}=\"{}\"", escape_attribute(namespace));
     }
+
     let mut out = String::new();
     put(root, &bindings, &declared, 0, &mut out);
     out
@@ -285,11 +301,13 @@ fn put(node: &Element, bindings: &PrefixBindings, declared: &str, depth: usize, 
     let name = bindings.element(&node.name);
     let indent = "  ".repeat(depth);
     let _ = write!(out, "{indent}<{name}{declared}");
+
     for (attribute, value) in &node.attributes {
         let kind = chosen_type(attribute, value).map(|kind| bindings.element(&kind));
         let value = kind.map_or_else(|| escape_attribute(value), Cow::Owned);
         let _ = write!(out, " {}=\"{value}\"", bindings.attribute(attribute));
     }
+
     let text = node.own_text();
     if node.children().next().is_some() {
         out.push('>');

@@ -66,6 +66,7 @@ impl SchemaFile {
         if !beyond.is_empty() {
             return Err(beyond);
         }
+
         let mut warnings = compiler.check(&bundle)?;
         warnings.extend(lint::check(&bundle.sources));
         Ok(Self::new(bundle, warnings))
@@ -118,14 +119,17 @@ impl SchemaFile {
                 return Verdict::Malformed(messages::unreadable(text, &diagnostics));
             }
         };
+
         if document.has_doctype() {
             let message = "a payload may have no document type declaration";
             let finding = Finding::new("not-well-formed", Place::at(text, 0), message);
             return Verdict::Malformed(vec![finding]);
         }
+
         if let Some(name) = name.filter(|n| !document.root_is(&n.namespace, &n.local)) {
             return Verdict::Invalid(vec![wrong_root(&document, name, text)]);
         }
+
         let grammar = match self.grammar() {
             Ok(grammar) => grammar,
             Err(problems) => {
@@ -134,12 +138,14 @@ impl SchemaFile {
                 return Verdict::Invalid(vec![finding]);
             }
         };
+
         let mut grammar = grammar.borrow_mut();
         let result = grammar.validate(&document);
         if memchr::memmem::find(text, b"chemaLocation").is_some() {
             // A hint is not followed, but the context remembers having seen it.
             grammar.forget();
         }
+
         match result {
             Ok(()) => Verdict::Valid,
             Err(diagnostics) => {
@@ -250,6 +256,7 @@ fn names(bundle: &Bundle) -> Vec<PayloadName> {
             }
         }
     }
+
     names.sort();
     names.dedup();
     names

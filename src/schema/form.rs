@@ -60,6 +60,7 @@ impl<E> FormFilling<'_, E> {
                 element = self.children(element, first)?;
             }
         }
+
         match text {
             Some(content) => {
                 let text = self.put(content, None, true, None)?.unwrap_or_default();
@@ -81,6 +82,7 @@ impl<E> FormFilling<'_, E> {
                 break;
             }
         }
+
         Ok(element)
     }
 
@@ -92,9 +94,11 @@ impl<E> FormFilling<'_, E> {
                 self.put(&of.content, of.doc.as_deref(), required, of.default.as_deref())?;
             return Ok(value.map(|value| element.with_text(value)));
         }
+
         if !required && !self.yes(of.doc.as_deref())? {
             return Ok(None);
         }
+
         let text = is_text(&of.content).then_some(&of.content);
         self.element(element, text, &of.parameters).map(Some)
     }

@@ -45,6 +45,7 @@ impl ParserContext {
             let context = NonNull::new(unsafe { c::xmlNewParserCtxt() })?;
             *kept = Some(Self { context, room: limits::PARSER_BYTES.max(length) });
         }
+
         let parser = kept.as_mut()?;
         parser.room -= length;
         Some(parser)
@@ -102,6 +103,7 @@ impl Document {
             NonNull::new(doc)
         });
         let document = doc.map(|doc| Self { doc, here: PhantomData });
+
         match (document, take()) {
             (Some(document), heard) if heard.errors == 0 => Ok(document),
             (_, heard) if heard.errors == 0 => Err(vec![no_memory()]),
@@ -175,21 +177,25 @@ impl Grammar {
             c::xmlSchemaFreeParserCtxt(context);
             NonNull::new(schema)
         };
+
         SERVED.with_borrow_mut(Vec::clear);
         let heard = take();
         let Some(schema) = schema else {
             let errors = heard.errors_only();
             return Err(if errors.is_empty() { vec![no_memory()] } else { errors });
         };
+
         let Some(context) = new_context(schema) else {
             // SAFETY: nothing else refers to the schema.
             unsafe { c::xmlSchemaFree(schema.as_ptr()) };
             return Err(vec![no_memory()]);
         };
+
         let grammar = Self { schema, context, here: PhantomData };
         if heard.errors > 0 {
             return Err(heard.errors_only());
         }
+
         Ok((grammar, heard.diagnostics))
     }
 
@@ -203,6 +209,7 @@ impl Grammar {
         if code == 0 && heard.errors == 0 {
             return Ok(());
         }
+
         let errors = heard.errors_only();
         Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
     }
@@ -228,6 +235,7 @@ fn new_context(schema: NonNull<c::xmlSchema>) -> Option<NonNull<c::xmlSchemaVali
             std::ptr::null_mut(),
         );
     }
+
     Some(context)
 }
 
@@ -247,6 +255,7 @@ fn ready() {
         // SAFETY: sets the handler of this thread, which needs no data of its own.
         unsafe { c::xmlSetStructuredErrorFunc(std::ptr::null_mut(), Some(handler())) };
     }
+
     let _ = take();
 }
 
@@ -307,6 +316,7 @@ unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
         c::xmlErrorDomain_XML_FROM_SCHEMASV => Domain::Instance,
         _ => Domain::Other,
     };
+
     // SAFETY: message and file are C strings or null; the node, where one is given by the
     // schema processor, is a live node of a live tree. The parser's own errors carry none.
     unsafe {
@@ -379,6 +389,7 @@ unsafe fn steps_to(node: *const c::xmlNode) -> Vec<Step> {
             break;
         }
     }
+
     steps.reverse();
     steps
 }

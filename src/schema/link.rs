@@ -25,6 +25,7 @@ impl LinkKind {
         if !is_xsd(&element.name) {
             return None;
         }
+
         match &*element.name.local {
             "include" => Some(Self::Include),
             "redefine" => Some(Self::Redefine),
@@ -53,6 +54,7 @@ impl Link {
             LinkKind::Import => element.attribute("namespace").unwrap_or_default(),
             LinkKind::Include | LinkKind::Redefine => "",
         };
+
         Self {
             from,
             kind,
@@ -73,8 +75,10 @@ pub fn absolute(sources: &[Source], links: &[Link]) -> Vec<Vec<u8>> {
             wanted.entry(&link.namespace).or_default().insert(to);
         }
     }
+
     let mut gathered = Vec::new();
     let mut entries: BTreeMap<&str, usize> = BTreeMap::new();
+
     for (namespace, documents) in &wanted {
         let start = if *namespace == main && documents.len() > 1 { Some(0) } else { None };
         let one = start.or_else(|| {
@@ -86,14 +90,17 @@ pub fn absolute(sources: &[Source], links: &[Link]) -> Vec<Vec<u8>> {
         });
         entries.insert(namespace, index);
     }
+
     if wanted.contains_key(main) {
         entries.insert(main, 0);
     }
+
     let mut out: Vec<Vec<u8>> = Vec::with_capacity(sources.len() + gathered.len());
     for (index, source) in sources.iter().enumerate() {
         let own = links.iter().filter(|link| link.from == index);
         out.push(rewrite(&source.text, own, &entries).into_bytes());
     }
+
     out.extend(gathered.into_iter().map(String::into_bytes));
     out
 }
@@ -109,6 +116,7 @@ pub fn reachable(document: usize, links: &[Link]) -> BTreeSet<usize> {
             }
         }
     }
+
     seen
 }
 
@@ -118,10 +126,12 @@ fn gather(namespace: &str, documents: &BTreeSet<usize>) -> String {
         let namespace = escape_attribute(namespace);
         out.push_str(&format!(" targetNamespace=\"{namespace}\""));
     }
+
     out.push('>');
     for document in documents {
         out.push_str(&format!("<xs:include schemaLocation=\"{SCHEME}{document}\"/>"));
     }
+
     out.push_str("</xs:schema>");
     out
 }
@@ -151,6 +161,7 @@ fn rewrite<'a>(
         out.push_str(&retag(text.get(link.tag.clone()).unwrap_or_default(), to));
         done = link.tag.end;
     }
+
     out.push_str(text.get(done..).unwrap_or_default());
     out
 }
@@ -166,6 +177,7 @@ fn retag(tag: &str, to: Option<usize>) -> String {
         }
         None => tag.to_owned(),
     };
+
     let Some(to) = to else { return bare };
     let name_end = bare.find([' ', '\t', '\n', '\r', '/', '>']).unwrap_or(bare.len());
     let (name, rest) = bare.split_at_checked(name_end).unwrap_or((&bare, ""));
@@ -188,5 +200,6 @@ fn location(tag: &str) -> Option<Range<usize>> {
         let end = tag.len() - inner.len() + inner.find(quote)? + 1;
         return Some(start..end);
     }
+
     None
 }

@@ -35,6 +35,7 @@ fn doubt(element: &Element) -> Option<(&'static str, &'static str)> {
             "`processContents=\"skip\"` switches validation off here; use `strict` or `lax`",
         ));
     }
+
     let referred = element.attribute("ref").is_some() && element.attribute("fixed").is_some();
     if element.is("attribute") && referred {
         return Some((
@@ -42,5 +43,6 @@ fn doubt(element: &Element) -> Option<(&'static str, &'static str)> {
             "`fixed` on a reference is not enforced; put it on the attribute's declaration",
         ));
     }
+
     None
 }

@@ -110,11 +110,13 @@ impl BundleLoader {
                 break;
             }
         }
+
         self.settle_unlocated();
         if !self.problems.is_empty() {
             self.problems.truncate(limits::FINDINGS_MAX);
             return Err(self.problems);
         }
+
         let compiled = link::absolute(&self.sources, &self.links);
         let digest = digest(&self.sources);
         Ok(Bundle { sources: self.sources, links: self.links, compiled, digest })
@@ -135,6 +137,7 @@ impl BundleLoader {
         if let Some(path) = &source.path {
             self.by_path.insert(path.clone(), index);
         }
+
         self.sources.push(source);
         index
     }
@@ -155,6 +158,7 @@ impl BundleLoader {
                 return self.built_in(namespace, label, text).map(Some);
             }
         }
+
         let Some(location) = element.attribute("schemaLocation") else {
             if kind == LinkKind::Import {
                 return Ok(None);
@@ -162,7 +166,9 @@ impl BundleLoader {
             let message = "`schemaLocation` is missing; name a file in the schema's folder";
             return Err(from.problem(element, "schema-import-missing", message));
         };
+
         let path = self.inside(from, element, location.trim())?;
+
         match self.by_path.get(&path) {
             Some(index) => Ok(Some(*index)),
             None => {
@@ -182,6 +188,7 @@ impl BundleLoader {
         if let Some(index) = self.by_namespace.get(namespace) {
             return Ok(*index);
         }
+
         let source = Source::parse(text.as_bytes(), label, None)?;
         let index = self.take(source);
         self.by_namespace.insert(namespace.to_owned(), index);
@@ -201,6 +208,7 @@ impl BundleLoader {
             );
             from.problem(element, "schema-import-outside", message)
         };
+
         let Some(folder) = &self.folder else { return Err(outside()) };
         let base = from.path.as_deref().and_then(Path::parent).unwrap_or(folder);
         let written = Path::new(location);
@@ -208,10 +216,12 @@ impl BundleLoader {
         if scheme || written.is_absolute() || location.contains('\\') || location.is_empty() {
             return Err(outside());
         }
+
         let joined = lexical(&base.join(written));
         if !joined.starts_with(folder) {
             return Err(outside());
         }
+
         let real = joined.canonicalize().map_err(|_| {
             let message = format!("`{location}` is not there; put it into the schema's folder");
             from.problem(element, "schema-import-missing", message)
@@ -276,6 +286,7 @@ fn lexical(path: &Path) -> PathBuf {
             part => out.push(part),
         }
     }
+
     out
 }
 

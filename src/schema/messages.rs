@@ -63,6 +63,7 @@ pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
         let place = Place::at(text, offset(text, d.line, d.column));
         Finding::new(code, place, one_line(&d.message))
     };
+
     diagnostics.iter().map(finding).collect()
 }
 
@@ -73,6 +74,7 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
         1 => 0,
         _ => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(text.len(), |at| at + 1),
     };
+
     let column = usize::try_from(column.max(1)).unwrap_or(usize::MAX) - 1;
     let rest = text.get(start..).unwrap_or_default();
     let starts = rest.iter().enumerate().filter(|(_, byte)| (**byte & 0xC0) != 0x80);
@@ -93,6 +95,7 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
             kept.push(diagnostic);
         }
     }
+
     let ways: Vec<Vec<u32>> = kept.iter().map(|d| way(&d.steps)).collect();
     let places = locate(std::str::from_utf8(text).unwrap_or_default(), &ways);
     let finding = |(d, start): (&&Diagnostic, Option<usize>)| {
@@ -101,6 +104,7 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
         let place = Place { path, ..place };
         Finding::new(code_of(d), place, sentence(&d.message, namespaces))
     };
+
     kept.iter().zip(places).map(finding).collect()
 }
 
@@ -131,6 +135,7 @@ fn path(steps: &[Step]) -> String {
             out.push_str(&format!("[{}]", step.same));
         }
     }
+
     out
 }
 
@@ -149,6 +154,7 @@ pub fn refused(bundle: &Bundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem
         };
         SchemaProblem::new(label, d.line, code, sentence(&d.message, &namespaces))
     };
+
     diagnostics.iter().map(problem).collect()
 }
 
@@ -175,16 +181,19 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     for namespace in namespaces {
         text = text.replace(&format!("{{{namespace}}}"), "");
     }
+
     let mut text = one_line(&text);
     if expects_itself(&text) {
         // The namespace is what is wrong, so it is what must be shown.
         text = one_line(message);
     }
+
     let Some((subject, said)) = text.split_once("': ") else { return text };
     let said = match said.strip_prefix("[facet '").and_then(|rest| rest.split_once("'] ")) {
         Some((_, said)) => said,
         None => said,
     };
+
     format!("{subject}': {}", one_line(said))
 }
 
@@ -203,6 +212,7 @@ pub fn one_line(message: &str) -> String {
     let text = words.join(" ");
     let text = text.trim_end_matches('.').replace(". Expected is", "; expected is");
     let mut chars = text.chars();
+
     match chars.next() {
         // An abbreviation such as "PCDATA" keeps its case.
         Some(first) if !chars.clone().next().is_some_and(char::is_uppercase) => {

@@ -85,6 +85,7 @@ impl Schemas {
             let label = file.label();
             return Err(vec![SchemaProblem::new(label, 1, "schema-reserved-namespace", message)]);
         }
+
         self.register(file)
     }
 
@@ -102,6 +103,7 @@ impl Schemas {
         let taken = |name: &&PayloadName| {
             self.by_name.get(*name).is_some_and(|other| other.digest() != file.digest())
         };
+
         if let Some(name) = names.iter().find(taken) {
             let other = self.by_name.get(name).map(|f| f.label().to_owned()).unwrap_or_default();
             let message =
@@ -109,12 +111,14 @@ impl Schemas {
             let label = file.label();
             return Err(vec![SchemaProblem::new(label, 1, "schema-duplicate-name", message)]);
         }
+
         Arc::make_mut(&mut self.warnings).extend_from_slice(file.warnings());
         let file = Arc::new(file);
         let by_name = Arc::make_mut(&mut self.by_name);
         for name in &names {
             by_name.insert(name.clone(), file.clone());
         }
+
         Ok(names)
     }
 

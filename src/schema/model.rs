@@ -189,6 +189,7 @@ impl Model {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
         let mut seen = Vec::new();
+
         while let Some(name) = open.pop() {
             if seen.contains(&name) {
                 continue;
@@ -199,6 +200,7 @@ impl Model {
             open.extend(self.substitutes.get(&name).into_iter().flatten().cloned());
             seen.push(name);
         }
+
         out
     }
 
@@ -212,6 +214,7 @@ impl Model {
             };
             !complex.is_abstract && self.descends(complex, wanted, 0)
         };
+
         names.iter().find(fits).map(|name| (*name).clone())
     }
 
@@ -223,9 +226,11 @@ impl Model {
             | Derivation::SimpleRestricts(base, ..) => base,
             Derivation::None => return false,
         };
+
         if matches!(base, TypeRef::Named(name) if name == wanted) {
             return true;
         }
+
         match self.type_of(base) {
             Some(Type::Complex(base)) if depth < crate::limits::OUTLINE_DEPTH_MAX => {
                 self.descends(base, wanted, depth + 1)

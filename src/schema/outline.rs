@@ -64,6 +64,7 @@ impl Model {
         if depth > limits::OUTLINE_DEPTH_MAX {
             return anything;
         }
+
         match self.type_of(reference) {
             None => match reference {
                 TypeRef::Named(name) if is_xsd(name) && &*name.local != "anyType" => {
@@ -120,6 +121,7 @@ impl Model {
                 all.push(self.attribute(usage, &declared));
             }
         }
+
         for group in new.groups.iter().filter_map(|name| self.attribute_groups.get(name)) {
             if depth < limits::OUTLINE_DEPTH_MAX {
                 self.add_attributes(all, group, depth + 1);
@@ -139,6 +141,7 @@ impl Model {
             TypeRef::Anything => TypeRef::Named(QName::new(Some(XSD), "string")),
             kind => kind.clone(),
         };
+
         let mut notes = usage.notes.clone();
         notes.doc = notes.doc.or_else(|| declared.notes.doc.clone());
         notes.examples.extend_from_slice(&declared.notes.examples);
@@ -169,6 +172,7 @@ impl Model {
                 return Value::builtin(builtin);
             }
         };
+
         let mut value = match &simple.base {
             SimpleBase::Restriction(base) => self.value_at(base, depth + 1),
             SimpleBase::List(item) => {
@@ -180,13 +184,16 @@ impl Model {
                 Value { builtin: "union".into(), union_of: members, ..Value::default() }
             }
         };
+
         value.restrict(&simple.facets);
         if simple.notes.doc.is_some() {
             value.notes.doc = simple.notes.doc.clone();
         }
+
         if !simple.notes.examples.is_empty() {
             value.notes.examples = simple.notes.examples.clone();
         }
+
         value
     }
 
@@ -207,6 +214,7 @@ impl Model {
         if depth > limits::OUTLINE_DEPTH_MAX {
             return;
         }
+
         for particle in particles {
             match &particle.term {
                 Term::Element(element) => found.0.push(element.clone()),
@@ -234,6 +242,7 @@ impl Value {
             "ENTITIES" => "ENTITY",
             _ => return Self { builtin: name, ..Self::default() },
         };
+
         let item = Self { builtin: item.into(), ..Self::default() };
         Self { builtin: "list".into(), list_of: Some(Box::new(item)), ..Self::default() }
     }
@@ -246,6 +255,7 @@ impl Value {
                 old.clone_from(new);
             }
         };
+
         swap(&mut facets.length, new.length);
         swap(&mut facets.min_length, new.min_length);
         swap(&mut facets.max_length, new.max_length);
@@ -258,6 +268,7 @@ impl Value {
         if !new.enumeration.is_empty() {
             facets.enumeration = new.enumeration.clone();
         }
+
         if !new.patterns.is_empty() {
             self.pattern_steps.push(new.patterns.clone());
         }

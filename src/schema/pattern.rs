@@ -9,6 +9,7 @@ pub fn sample(pattern: &str, wish: usize) -> Option<String> {
     if reader.rest.next().is_some() {
         return None;
     }
+
     let mut out = String::new();
     write(&tree, wish, &mut out);
     (out.len() <= LENGTH_MAX).then_some(out)
@@ -94,13 +95,16 @@ impl PatternReader<'_> {
         if self.depth > DEPTH_MAX {
             return None;
         }
+
         let mut chosen = self.branch()?;
+
         while self.rest.next_if_eq(&'|').is_some() {
             let other = self.branch()?;
             if matches!(&chosen, PatternNode::Sequence(nodes) if nodes.is_empty()) {
                 chosen = other;
             }
         }
+
         self.depth -= 1;
         Some(chosen)
     }
@@ -115,6 +119,7 @@ impl PatternReader<'_> {
             let node = self.atom(c)?;
             nodes.push(self.repeated(node)?);
         }
+
         Some(PatternNode::Sequence(nodes))
     }
 
@@ -197,6 +202,7 @@ impl PatternReader<'_> {
         if !range {
             return Some(ClassItem::Range(low, low));
         }
+
         self.rest.next();
         let high = match self.rest.next()? {
             '\\' => match self.escape()? {
@@ -205,6 +211,7 @@ impl PatternReader<'_> {
             },
             c => c,
         };
+
         Some(ClassItem::Range(low, high))
     }
 
@@ -226,6 +233,7 @@ impl PatternReader<'_> {
             }
             _ => return Some(node),
         };
+
         self.rest.next();
         Some(PatternNode::Repeat { inner: Box::new(node), min, max })
     }
@@ -245,6 +253,7 @@ fn category(name: &str) -> Option<Vec<ClassItem>> {
         "IsBasicLatin" => &[('\u{0}', '\u{7f}')],
         _ => return None,
     };
+
     Some(ranges.iter().map(|(low, high)| ClassItem::Range(*low, *high)).collect())
 }
 
@@ -252,6 +261,7 @@ fn write(node: &PatternNode, wish: usize, out: &mut String) {
     if out.len() > LENGTH_MAX {
         return;
     }
+
     match node {
         PatternNode::Char(c) => out.push(*c),
         PatternNode::Class(class) => out.push(class.pick()),

@@ -8,11 +8,13 @@ pub fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATTERN_BYTES_MAX {
         return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
     }
+
     let mut scan =
         PatternScan { rest: pattern.chars().peekable(), open: vec![OpenGroup::default()] };
     while let Some(c) = scan.rest.next() {
         scan.take(c)?;
     }
+
     Ok(())
 }
 
@@ -67,6 +69,7 @@ impl PatternScan<'_> {
             '[' => self.class(),
             _ => {}
         }
+
         self.piece(false, 0)
     }
 
@@ -77,16 +80,19 @@ impl PatternScan<'_> {
             let message = "the pattern repeats a repetition without bound, which takes exponential time; repeat it once";
             return Err(message.to_owned());
         }
+
         let repeats = if most > 1 { inner.max(1).saturating_mul(most) } else { inner };
         if inner > 1 && repeats > limits::PATTERN_REPEATS_MAX {
             let most = limits::PATTERN_REPEATS_MAX;
             return Err(format!("counted repetitions in the pattern multiply beyond {most}"));
         }
+
         if let Some(group) = self.open.last_mut() {
             group.pieces += 1;
             group.endless = endless || bare;
             group.repeats = group.repeats.max(repeats);
         }
+
         Ok(())
     }
 

@@ -36,9 +36,11 @@ impl fmt::Display for SchemaProblem {
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
         }
+
         if self.column > 0 {
             write!(f, ":{}", self.column)?;
         }
+
         write!(f, ": {}: {}", self.code, self.message)
     }
 }

@@ -21,11 +21,13 @@ pub fn model(bundle: &Bundle) -> Model {
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
     // What is redefined is read before what redefines it.
     readings.sort_by(|a, b| b.cmp(a));
+
     for (index, namespace) in readings {
         if let Some(source) = bundle.sources.get(index) {
             ModelReader::new(source, &namespace).read(&mut model);
         }
     }
+
     model
 }
 
@@ -33,6 +35,7 @@ fn readings(bundle: &Bundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
     let mut open: Vec<(usize, String)> = own(0).map(|ns| (0, ns)).into_iter().collect();
+
     while let Some((index, namespace)) = open.pop() {
         if !seen.insert((index, namespace.clone())) {
             continue;
@@ -44,6 +47,7 @@ fn readings(bundle: &Bundle) -> BTreeSet<(usize, String)> {
             open.push((to, if adopts { namespace.clone() } else { target }));
         }
     }
+
     seen
 }
 
@@ -75,6 +79,7 @@ impl<'a> ModelReader<'a> {
         for child in self.root.children() {
             self.component(child, model);
         }
+
         for redefine in self.root.all("redefine") {
             for child in redefine.children() {
                 self.redefine(child, model);
@@ -102,6 +107,7 @@ impl<'a> ModelReader<'a> {
         if !is_xsd(&element.name) {
             return;
         }
+
         let Some(name) = self.own(element) else { return };
         match &*element.name.local {
             "element" => {
@@ -137,13 +143,17 @@ impl<'a> ModelReader<'a> {
         if let Some(old) = model.types.get(&name).cloned() {
             model.types.insert(aside.clone(), old);
         }
+
         if let Some(old) = model.groups.get(&name).cloned() {
             model.groups.insert(aside.clone(), old);
         }
+
         if let Some(old) = model.attribute_groups.get(&name).cloned() {
             model.attribute_groups.insert(aside.clone(), old);
         }
+
         self.component(element, model);
+
         match &*element.name.local {
             "complexType" => {
                 let mut complex = self.complex(element);
@@ -184,9 +194,11 @@ impl<'a> ModelReader<'a> {
         if let Some(name) = self.name(element, "type") {
             return TypeRef::Named(name);
         }
+
         if let Some(inline) = element.first("complexType") {
             return TypeRef::Inline(Arc::new(Type::Complex(Box::new(self.complex(inline)))));
         }
+
         self.inline_simple(element).unwrap_or(TypeRef::Anything)
     }
 
@@ -203,6 +215,7 @@ impl<'a> ModelReader<'a> {
             let base = SimpleBase::List(item.unwrap_or(TypeRef::Anything));
             return SimpleType { base, facets: Facets::default(), notes };
         }
+
         if let Some(union) = element.first("union") {
             let members = union.attribute("memberTypes").unwrap_or_default();
             let named = members.split_whitespace().filter_map(|m| self.resolve(union, m));
@@ -212,6 +225,7 @@ impl<'a> ModelReader<'a> {
             let base = SimpleBase::Union(named.map(TypeRef::Named).chain(inline).collect());
             return SimpleType { base, facets: Facets::default(), notes };
         }
+
         let restriction = element.first("restriction");
         let base = restriction
             .and_then(|r| named(r, "base").or_else(|| self.inline_simple(r)))
@@ -244,6 +258,7 @@ impl<'a> ModelReader<'a> {
                 body = inner;
             }
         }
+
         ComplexType {
             is_abstract: is_true(element, "abstract"),
             mixed,
@@ -262,6 +277,7 @@ impl<'a> ModelReader<'a> {
         if !is_xsd(&element.name) {
             return None;
         }
+
         let term = match &*element.name.local {
             "element" => match self.name(element, "ref") {
                 Some(name) => Term::ElementRef(name),
@@ -283,6 +299,7 @@ impl<'a> ModelReader<'a> {
             }),
             _ => return None,
         };
+
         let count = |name: &str| element.attribute(name).map(str::trim);
         let min = count("minOccurs").and_then(|n| n.parse().ok()).unwrap_or(1);
         let max = match count("maxOccurs") {
@@ -290,6 +307,7 @@ impl<'a> ModelReader<'a> {
             Some(number) => Some(number.parse().unwrap_or(1)),
             None => Some(1),
         };
+
         (max != Some(0)).then_some(Particle { min, max, term })
     }
 
@@ -313,6 +331,7 @@ impl<'a> ModelReader<'a> {
                 _ => {}
             }
         }
+
         out
     }
 
@@ -327,6 +346,7 @@ impl<'a> ModelReader<'a> {
                 AttributeOf::Local(Arc::new(self.attribute(element, name)))
             }
         };
+
         let usage = element.attribute("use").map(str::trim);
         Some(AttributeUse {
             of,
@@ -373,6 +393,7 @@ fn facets(restriction: &Element) -> Facets {
             _ => {}
         }
     }
+
     out
 }
 
@@ -391,5 +412,6 @@ fn notes(element: &Element) -> Notes {
             out.examples.extend(examples.map(|e| e.own_text().trim().to_owned()));
         }
     }
+
     out
 }

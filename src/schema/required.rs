@@ -13,6 +13,7 @@ pub(super) fn name_required(findings: &mut [Finding], describe: impl FnOnce() ->
     }
 
     let description = describe();
+
     for finding in findings {
         let required = required_of(&description, finding);
         match required.as_slice() {
@@ -43,6 +44,7 @@ fn required_of(description: &Description, finding: &Finding) -> Vec<String> {
     }
 
     let mut parameters = &description.parameters;
+
     for step in steps.iter().skip(1) {
         let name = step.split('[').next().unwrap_or(step);
         let Some(child) = parameters.iter().find(|one| !one.attribute && one.name == name) else {
@@ -58,5 +60,6 @@ fn required_of(description: &Description, finding: &Finding) -> Vec<String> {
             && !one.alternative
             && offered.iter().any(|name| name.rsplit('}').next() == Some(&one.name))
     };
+
     parameters.iter().filter(is_required).map(|one| one.name.clone()).collect()
 }

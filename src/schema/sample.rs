@@ -11,6 +11,7 @@ pub fn value(value: &Value, notes: &Notes, name: &str, attempt: usize) -> String
     if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
         return example.clone();
     }
+
     if let Some(item) = &value.list_of {
         let facets = &value.facets;
         let times = facets.length.or(facets.min_length).unwrap_or(1).max(1);
@@ -18,17 +19,21 @@ pub fn value(value: &Value, notes: &Notes, name: &str, attempt: usize) -> String
         let times = usize::try_from(times).unwrap_or(1).min(1_000);
         return vec![one; times].join(" ");
     }
+
     let choices = value.choices();
     if let Some(choice) = choices.get(attempt % choices.len().max(1)) {
         return choice.value.clone();
     }
+
     if !value.union_of.is_empty() {
         let member = value.union_of.get(attempt % value.union_of.len());
         return member.map(|m| self::value(m, notes, name, attempt)).unwrap_or_default();
     }
+
     if let Some(text) = patterned(value, attempt) {
         return text;
     }
+
     plain(value, name, attempt)
 }
 
@@ -42,13 +47,16 @@ fn patterned(value: &Value, attempt: usize) -> Option<String> {
         let length = text.chars().count() as u64;
         (low..=high).contains(&length)
     };
+
     let wishes = [3, 1, 0, 2, 4, 8, usize::try_from(low).unwrap_or(0)];
     let mut samples = Vec::new();
+
     for pattern in patterns {
         for wish in wishes {
             samples.extend(pattern::sample(pattern, wish).filter(fits));
         }
     }
+
     samples.dedup();
     let count = samples.len();
     (count > 0).then(|| samples.swap_remove(attempt % count))
@@ -98,18 +106,22 @@ fn number(value: &Value, usual: &str) -> String {
             && above.is_none_or(|b| n > b)
             && below.is_none_or(|b| n < b)
     };
+
     let whole = usual_number.fract() == 0.0 || facets.fraction_digits == Some(0);
     let usual_number = if whole { usual_number.trunc() } else { usual_number };
     if good(usual_number) {
         return if whole { format!("{usual_number:.0}") } else { usual.to_owned() };
     }
+
     if let Some(bound) = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref()) {
         return bound.trim().to_owned();
     }
+
     let halfway = match (above, below) {
         (Some(a), Some(b)) => f64::midpoint(a, b),
         _ => 0.0,
     };
+
     let tries = [above.map(|b| b + 1.0), below.map(|b| b - 1.0), Some(halfway)];
     let found = tries.into_iter().flatten().find(|n| good(*n)).unwrap_or(usual_number);
     if found.fract() == 0.0 { format!("{found:.0}") } else { found.to_string() }

@@ -36,9 +36,11 @@ impl ShapeBuilder<'_> {
             TypeRef::Inline(inline) => ShapeKey::Inline(name, Arc::as_ptr(inline) as usize),
             TypeRef::Anything => ShapeKey::Anything(name),
         };
+
         if let Some(id) = self.known.get(&key) {
             return *id;
         }
+
         let outline = self.model.outline(&element.kind);
         let id = self.shapes.add(Shape {
             name: element.name.clone(),
@@ -63,9 +65,11 @@ impl ShapeBuilder<'_> {
                 Content::Elements(ids)
             }
         };
+
         if let Some(shape) = self.shapes.nodes.get_mut(id.0 as usize) {
             shape.content = content;
         }
+
         id
     }
 }

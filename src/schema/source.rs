@@ -30,13 +30,16 @@ impl Source {
         let unreadable = |error: std::io::Error| {
             problem("schema-unreadable", format!("the schema cannot be read: {error}"))
         };
+
         let about = std::fs::metadata(path).map_err(unreadable)?;
         if !about.is_file() {
             return Err(problem("schema-unreadable", "the schema is not a regular file".into()));
         }
+
         if about.len() > limits::SCHEMA_BYTES_MAX as u64 {
             return Err(too_large(label));
         }
+
         let bytes = std::fs::read(path).map_err(unreadable)?;
         Self::parse(&bytes, label, Some(path.to_owned()))
     }
@@ -45,10 +48,12 @@ impl Source {
         if bytes.len() > limits::SCHEMA_BYTES_MAX {
             return Err(too_large(label));
         }
+
         let problem = |place: &Place, code: &str, message: String| {
             let problem = SchemaProblem::new(label, place.line, code, message);
             SchemaProblem { column: place.column, ..problem }
         };
+
         let text = decode(bytes).ok_or_else(|| {
             let message = "the schema is neither UTF-8 nor UTF-16 text; save it as UTF-8";
             SchemaProblem::new(label, 1, "schema-encoding", message)
@@ -58,6 +63,7 @@ impl Source {
             let place = Place::at(text.as_bytes(), offset);
             return Err(problem(&place, "schema-doctype", message.into()));
         }
+
         if let Some(offset) = excess(&text) {
             let message = format!(
                 "more than {} attributes on one element, or {} namespaces in scope",
@@ -67,6 +73,7 @@ impl Source {
             let place = Place::at(text.as_bytes(), offset);
             return Err(problem(&place, "schema-too-complex", message));
         }
+
         if let Err(diagnostics) = Document::parse(text.as_bytes()) {
             let place = diagnostics.first().map_or_else(Place::default, |d| Place {
                 line: d.line,
@@ -77,6 +84,7 @@ impl Source {
             let said = super::messages::one_line(&said);
             return Err(problem(&place, "schema-not-well-formed", said));
         }
+
         let root = Element::read_document(&text).ok_or_else(|| {
             let message = "the schema could not be read as XML 1.0 with namespaces";
             SchemaProblem::new(label, 1, "schema-not-well-formed", message)
@@ -89,6 +97,7 @@ impl Source {
             let line = Place::at(text.as_bytes(), root.origin.tag.start).line;
             return Err(SchemaProblem::new(label, line, "schema-not-a-schema", message));
         }
+
         Ok(Self { label: label.to_owned(), path, text, root })
     }
 
@@ -124,6 +133,7 @@ fn decode(bytes: &[u8]) -> Option<String> {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();
         String::from_utf16(&units).ok()
     };
+
     let text = match bytes {
         [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes)?,
         [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes)?,
@@ -136,11 +146,13 @@ fn decode(bytes: &[u8]) -> Option<String> {
             _ => return None,
         },
     };
+
     let Some(declaration) =
         text.strip_prefix("<?xml").filter(|r| r.starts_with([' ', '\t', '\n', '\r']))
     else {
         return Some(text);
     };
+
     let (head, rest) = declaration.split_once("?>")?;
     // Lines keep their numbers.
     let breaks = head.bytes().filter(|b| *b == b'\n').count();

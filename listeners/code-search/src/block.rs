@@ -71,6 +71,7 @@ pub fn lead(lines: &[&str], start: usize, shape: Shape) -> usize {
             }
         }
     };
+
     let above = lines.iter().take(start).rev().take_while(|line| belongs(line)).count();
     start - above
 }
@@ -97,6 +98,7 @@ pub fn code_lines(lines: &[&str], shape: Shape) -> Vec<bool> {
         }
         Shape::Guessed => true,
     };
+
     lines.iter().map(each).collect()
 }
 
@@ -130,6 +132,7 @@ fn braces_end(lines: &[&str], start: usize, lexis: Lexis) -> usize {
             return at;
         }
     }
+
     lines.len().saturating_sub(1).max(start)
 }
 
@@ -151,6 +154,7 @@ fn indented_end(lines: &[&str], start: usize) -> usize {
     let own = lines.get(start).map_or(0, |line| indent(line));
     let mut scan = Scan::default();
     let mut last = start;
+
     for (at, line) in lines.iter().enumerate().skip(start) {
         let fresh = scan.depth <= 0 && scan.inside.is_none();
         let blank = line.trim().is_empty();
@@ -166,6 +170,7 @@ fn indented_end(lines: &[&str], start: usize) -> usize {
             last = at;
         }
     }
+
     last
 }
 
@@ -178,6 +183,7 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
         let heading = depth > 0 && line.trim_start_matches('#').starts_with(' ');
         heading && depth <= own && code.get(at) == Some(&true)
     };
+
     let mut after = lines.iter().enumerate().skip(start + 1);
     let next = after.find(|(at, line)| is_next(*at, line)).map_or(lines.len(), |(at, _)| at);
     let body = lines.get(start..next).unwrap_or_default();
@@ -217,11 +223,13 @@ impl Scan {
             };
             rest = rest.get(step..).unwrap_or_default();
         }
+
         // Only these run past the end of a line.
         let spans = match self.inside {
             Some(Inside::Text(quote)) => quote == '`' || lexis.lifetimes && quote == '"',
             _ => true,
         };
+
         if !spans {
             self.inside = None;
         }
@@ -241,6 +249,7 @@ impl Scan {
             self.inside = Some(Inside::Comment);
             return 2;
         }
+
         match c {
             '"' => {
                 let before = line.get(..at).unwrap_or_default();
@@ -262,6 +271,7 @@ impl Scan {
             ';' => token(c),
             _ => {}
         }
+
         c.len_utf8()
     }
 
@@ -281,9 +291,11 @@ impl Scan {
                 (rest.chars().take(3).filter(|found| *found == quote).count() == 3).then_some(3)
             }
         };
+
         if closes.is_some() {
             self.inside = None;
         }
+
         closes.unwrap_or(c.len_utf8())
     }
 
@@ -310,6 +322,7 @@ impl Scan {
             };
             rest = rest.get(step..).unwrap_or_default();
         }
+
         if matches!(self.inside, Some(Inside::Text(_))) {
             self.inside = None;
         }

@@ -27,6 +27,7 @@ pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolErro
         (None, Some(end)) => target = Target::Range(1, end),
         (None, None) => {}
     }
+
     let content = read(tree, path)?;
     let lines: Vec<&str> = content.lines().collect();
     let file = tree::shown(&tree.resolve(path)?);
@@ -47,6 +48,7 @@ pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolErro
             (found.first + 1, found.last + 1, Some(name))
         }
     };
+
     let wanted = lines.get(first.saturating_sub(1)..last).unwrap_or_default();
     let (text, taken) = bounded(wanted);
     if taken < wanted.len() {
@@ -54,9 +56,11 @@ pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolErro
         notes
             .push(format!("cut: lines {next} to {last} follow; ask for them by line and end_line"));
     }
+
     if lines.is_empty() {
         notes.push("the file is empty".to_owned());
     }
+
     let end_line = (first + taken).saturating_sub(1).max(first);
     Ok(ExtractResult { file_path: file, line: first, end_line, symbol, notes, text })
 }
@@ -67,11 +71,13 @@ fn split<'a>(tree: &Tree, written: &'a str) -> Result<(&'a str, Target), ToolErr
     if whole.is_ok() {
         return Ok((written, Target::Whole));
     }
+
     if let Some((path, symbol)) = written.split_once('#')
         && !symbol.is_empty()
     {
         return Ok((path, Target::Symbol(symbol.trim().to_owned())));
     }
+
     if let Some((path, place)) = written.rsplit_once(':') {
         let number = |text: &str| text.trim_start_matches('L').parse::<usize>().ok();
         if let Some(line) = number(place) {
@@ -83,6 +89,7 @@ fn split<'a>(tree: &Tree, written: &'a str) -> Result<(&'a str, Target), ToolErr
             return Ok((path, Target::Range(from, to)));
         }
     }
+
     whole.map(|_| (written, Target::Whole))
 }
 
@@ -91,19 +98,23 @@ fn read(tree: &Tree, path: &str) -> Result<String, ToolError> {
     let unreadable = |error: std::io::Error| {
         ToolError::new(Code::Unreadable, format!("`{path}` cannot be read: {error}"))
     };
+
     let meta = real.metadata().map_err(unreadable)?;
     if !meta.is_file() {
         let message = format!("`{path}` is a directory; give a file, or search beneath it");
         return Err(ToolError::new(Code::NotAFile, message));
     }
+
     if meta.len() > limits::FILE_BYTES_MAX {
         let message = format!("`{path}` has {} bytes; at most 4 MiB are read", meta.len());
         return Err(ToolError::new(Code::TooLarge, message));
     }
+
     let bytes = std::fs::read(&real).map_err(unreadable)?;
     if text::is_binary(&bytes) {
         return Err(ToolError::new(Code::NotText, format!("`{path}` is not a text file")));
     }
+
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -117,6 +128,7 @@ fn check(first: usize, last: usize, lines: &[&str], file: &str) -> Result<(), To
     } else {
         return Ok(());
     };
+
     Err(ToolError::new(Code::BadRange, message))
 }
 
@@ -131,6 +143,7 @@ fn find(
     if !others.is_empty() {
         notes.push(format!("`{name}` is also defined from line {}", others.join(", ")));
     }
+
     found.into_iter().next().ok_or_else(|| {
         let names = symbol::names(file, lines);
         let known = names.iter().take(limits::SUGGESTIONS_MAX).map(String::as_str);
@@ -158,5 +171,6 @@ fn bounded(lines: &[&str]) -> (String, usize) {
         out.push('\n');
         taken += 1;
     }
+
     (out, taken)
 }

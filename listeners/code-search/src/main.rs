@@ -13,10 +13,12 @@ fn main() -> ExitCode {
     let (Some(root), None) = (arguments.next(), arguments.next()) else {
         return fail("usage: code-search ROOT, where ROOT is the directory to search");
     };
+
     let tree = match Tree::open(Path::new(&root)) {
         Ok(tree) => tree,
         Err(error) => return fail(&format!("cannot search {}: {error}", root.display())),
     };
+
     let (searched, queried) = (tree.clone(), tree.clone());
     Listener::new()
         .on(move |search: Search, request: &Request| {

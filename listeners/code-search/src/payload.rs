@@ -156,6 +156,7 @@ fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error>
         "false" | "0" => Ok(false),
         other => Err(serde::de::Error::custom(format!("`{other}` is not a boolean"))),
     };
+
     text.map(read).transpose()
 }
 

@@ -26,7 +26,9 @@ pub fn query(tree: &Tree, request: &Query) -> Result<QueryResults, ToolError> {
         notes: Vec::new(),
         matches: Vec::new(),
     };
+
     let mut left_out = 0;
+
     for file in tree.files(&within) {
         if !allow_tests && tree::is_test(&file) {
             left_out += 1;
@@ -39,6 +41,7 @@ pub fn query(tree: &Tree, request: &Query) -> Result<QueryResults, ToolError> {
         let note = format!("{left_out} test files were not searched; set allow_tests to true");
         results.notes.push(note);
     }
+
     results.truncated = results.total > results.matches.len();
     Ok(results)
 }
@@ -51,15 +54,18 @@ fn search_file(tree: &Tree, file: &Path, pattern: &Pattern, results: &mut QueryR
             .push(format!("{} is larger than 4 MiB and was not searched", tree::shown(file)));
         return;
     }
+
     let Ok(bytes) = std::fs::read(&path) else {
         results.notes.push(format!("{} could not be read", tree::shown(file)));
         return;
     };
+
     if text::is_binary(&bytes) {
         return;
     }
 
     let source = String::from_utf8_lossy(&bytes);
+
     for found in pattern.matches_in(&source) {
         results.total += 1;
         if results.matches.len() < limits::MATCHES_MAX {
@@ -73,6 +79,7 @@ fn shown_match(file: &Path, source: &str, found: &Range<usize>) -> QueryMatch {
         let before = source.as_bytes().get(..offset).unwrap_or_default();
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     };
+
     let whole = source.get(found.clone()).unwrap_or_default();
     let shown = text::head(whole, limits::LINE_BYTES_MAX);
     let gone = whole.len() - shown.len();
@@ -108,6 +115,7 @@ impl Pattern {
         let token = |at: usize| tokens.get(at).and_then(|range| text.get(range.clone()));
         let mut parts = Vec::new();
         let mut at = 0;
+
         while let Some(here) = token(at) {
             if here != "$" {
                 parts.push(Part::Token(here.to_owned()));
@@ -127,9 +135,11 @@ impl Pattern {
         if !parts.iter().any(|part| matches!(part, Part::Token(_))) {
             return wrong("a pattern holds some code, not holes alone".to_owned());
         }
+
         if matches!(parts.first(), Some(Part::Any)) || matches!(parts.last(), Some(Part::Any)) {
             return wrong("a pattern neither begins nor ends with $$$".to_owned());
         }
+
         Ok(Self(parts))
     }
 
@@ -140,6 +150,7 @@ impl Pattern {
             tokens.iter().map(|range| source.get(range.clone()).unwrap_or_default()).collect();
         let mut found = Vec::new();
         let mut at = 0;
+
         while at < texts.len() {
             let mut steps = limits::QUERY_STEPS_MAX;
             match fit(&self.0, &texts, at, &mut steps) {
@@ -151,6 +162,7 @@ impl Pattern {
                 None => at += 1,
             }
         }
+
         found
     }
 }
@@ -196,6 +208,7 @@ fn past_one(texts: &[&str], at: usize) -> Option<usize> {
             return Some(index + 1);
         }
     }
+
     None
 }
 
@@ -222,6 +235,7 @@ fn tokens(text: &str) -> Vec<Range<usize>> {
         }
         out.push(start..end);
     }
+
     out
 }
 
@@ -235,6 +249,7 @@ fn string_end(text: &str, from: usize) -> Option<usize> {
             _ => escaped = c == '\\' && !escaped,
         }
     }
+
     None
 }
 

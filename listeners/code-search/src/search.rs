@@ -24,6 +24,7 @@ pub fn search(tree: &Tree, request: &Search) -> Result<SearchResults, ToolError>
 
     let mut found = Found::default();
     let mut searcher = SearcherBuilder::new().line_number(true).build();
+
     for file in tree.files(&within) {
         if !allow_tests && tree::is_test(&file) {
             found.tests += 1;
@@ -36,6 +37,7 @@ pub fn search(tree: &Tree, request: &Search) -> Result<SearchResults, ToolError>
             break;
         }
     }
+
     notes.extend(found.notes());
     Ok(SearchResults {
         total: found.total,
@@ -51,14 +53,17 @@ fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolErr
         let message = format!("a query has 1 to {} bytes", limits::QUERY_BYTES_MAX);
         return Err(ToolError::new(Code::BadQuery, message));
     }
+
     if query.contains(['\n', '\r']) {
         let message = "a query is matched against one line at a time and holds no line break";
         return Err(ToolError::new(Code::BadQuery, message));
     }
+
     let build = |literal: bool| {
         let mut builder = RegexMatcherBuilder::new();
         builder.case_smart(true).fixed_strings(literal).line_terminator(Some(b'\n')).build(query)
     };
+
     build(false).or_else(|error| {
         let reason = error.to_string();
         let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").trim();
@@ -85,13 +90,16 @@ impl Found {
             self.large += 1;
             return;
         }
+
         let Ok(bytes) = std::fs::read(&path) else {
             self.unreadable += 1;
             return;
         };
+
         if text::is_binary(&bytes) {
             return;
         }
+
         let name = tree::shown(file);
         let sink = Bytes(|line, bytes| {
             self.total += 1;
@@ -113,6 +121,7 @@ impl Found {
                 notes.push(format!("{files} not searched: {text}"));
             }
         };
+
         note(self.tests, "tests; set allow_tests to true to include them");
         note(self.large, "larger than 4 MiB");
         note(self.unreadable, "could not be read");
@@ -135,6 +144,7 @@ fn cut(line: &str, start: usize) -> String {
     if line.len() <= limits::LINE_BYTES_MAX {
         return line.to_owned();
     }
+
     let fits = start < limits::LINE_BYTES_MAX - limits::LINE_LEAD_BYTES;
     let from = if fits { 0 } else { start.saturating_sub(limits::LINE_LEAD_BYTES) };
     let rest = text::tail(line, from);
@@ -143,6 +153,7 @@ fn cut(line: &str, start: usize) -> String {
         0 => String::new(),
         count => format!("[… {count} bytes …]"),
     };
+
     format!("{}{shown}{}", gone(line.len() - rest.len()), gone(rest.len() - shown.len()))
 }
 

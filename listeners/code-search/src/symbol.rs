@@ -83,6 +83,7 @@ fn language(file: &str) -> Language {
         "md" | "markdown" => (HEADING, Shape::Headings),
         _ => (ANY, Shape::Guessed),
     };
+
     Language { patterns, containers: if extension == "rs" { RUST_IMPL } else { &[] }, shape }
 }
 
@@ -95,11 +96,13 @@ pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<Definition> {
     if !whole.is_empty() {
         return whole;
     }
+
     let containers = named(lines, language.containers, language.shape);
     if let Some((outer, inner)) = wanted.rsplit_once("::").or_else(|| wanted.rsplit_once('.')) {
         let outer = outer.rsplit([':', '.']).next().unwrap_or(outer);
         return within(&own, &containers, lines, language.shape, outer, inner);
     }
+
     definitions(&containers, lines, language.shape, |name| name == wanted)
 }
 
@@ -151,10 +154,12 @@ fn same(shape: Shape, name: &str, wanted: &str) -> bool {
     if shape != Shape::Headings {
         return name == wanted;
     }
+
     let anchor = |text: &str| -> String {
         let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
         kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
     };
+
     anchor(name) == anchor(wanted)
 }
 
@@ -171,6 +176,7 @@ fn name_on(line: &str, matchers: &[RegexMatcher]) -> Option<String> {
     if STATEMENTS.contains(&first) {
         return None;
     }
+
     matchers.iter().find_map(|matcher| {
         let mut captures = matcher.new_captures().ok()?;
         if !matcher.captures(line.as_bytes(), &mut captures).ok()? {

@@ -47,6 +47,7 @@ impl Tree {
                 }
             }
         }
+
         let not_found = || {
             let message = format!(
                 "there is no `{written}` here; paths are relative to the searched directory, \
@@ -54,6 +55,7 @@ impl Tree {
             );
             ToolError::new(Code::NotFound, message)
         };
+
         let real = self.root.join(inside).canonicalize().map_err(|_| not_found())?;
         let inside = real.strip_prefix(&self.root).map_err(|_| outside(written))?.to_owned();
         if inside.as_os_str().is_empty() || self.shows(&inside) {

@@ -95,6 +95,7 @@ fn edit(element: &Element) -> Option<Edit> {
         "create_file" => EditKind::Create { body: body() },
         _ => return None,
     };
+
     let path = owned(element, "file_path").or_else(|| owned(element, "path"))?;
     Some(Edit { path, kind })
 }

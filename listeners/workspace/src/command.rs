@@ -71,6 +71,7 @@ impl Commands {
             stderr: Stream::new(child.stderr.take())?,
             child,
         };
+
         let outcome = run.until_over(begun + self.time, cancelled)?;
         let (stdout, stderr) = (run.stdout.said, run.stderr.said);
         Ok(Done { outcome, stdout, stderr, duration: begun.elapsed() })
@@ -106,6 +107,7 @@ impl Running {
                 break Outcome::Cancelled;
             }
         };
+
         self.stop()?;
         Ok(outcome)
     }
@@ -120,10 +122,12 @@ impl Running {
                 return Ok(());
             }
         }
+
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // One that is gone already is what is wanted.
             let _ = kill_process_group(group, Signal::KILL);
         }
+
         self.child.wait().map(drop)
     }
 
@@ -139,6 +143,7 @@ impl Running {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+
         self.stdout.read()?;
         self.stderr.read()?;
         self.child.try_wait()
@@ -178,6 +183,7 @@ impl<R: Read + AsFd> Stream<R> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ pub fn of(changes: &[Change]) -> Diff {
         let lines = one(change, &mut text);
         diff.files.push(Lines { path: change.place.to_string(), word: change.word(), lines });
     }
+
     diff.bytes = text.len();
     diff.text = cut(text);
     diff
@@ -46,6 +47,7 @@ fn one(change: &Change, out: &mut String) -> Option<(usize, usize)> {
         true => format!("{mark}/{}", change.place),
         false => "/dev/null".to_owned(),
     };
+
     let old_name = side("a", change.before.is_some());
     let new_name = side("b", change.after.is_some());
     let (Some(old), Some(new)) = (text(change.before.as_deref()), text(change.after.as_deref()))
@@ -53,15 +55,18 @@ fn one(change: &Change, out: &mut String) -> Option<(usize, usize)> {
         out.push_str(&format!("Binary files {old_name} and {new_name} differ\n"));
         return None;
     };
+
     let diff = TextDiff::configure().timeout(limits::DIFF_TIME_MAX).diff_lines(old, new);
     let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
     let counts = (count(ChangeTag::Insert), count(ChangeTag::Delete));
     let unified = diff.unified_diff().context_radius(3).header(&old_name, &new_name).to_string();
+
     match unified.is_empty() {
         // A file without a line.
         true => out.push_str(&format!("--- {old_name}\n+++ {new_name}\n")),
         false => out.push_str(&unified),
     }
+
     Some(counts)
 }
 

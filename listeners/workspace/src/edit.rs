@@ -22,6 +22,7 @@ pub fn replace(before: Option<&[u8]>, body: &str) -> Vec<u8> {
     if before.starts_with(BOM) && !body.as_bytes().starts_with(BOM) {
         after.extend_from_slice(BOM);
     }
+
     after.extend(in_style(body, has_crlf(before)));
     after
 }
@@ -42,6 +43,7 @@ pub fn replace_substring(
             _ => several(path, &view.text, &found),
         });
     };
+
     let (from, to) = (view.offset(start), view.offset(start + old.len()));
     let piece = before.get(from..to).unwrap_or_default();
     let crlf = has_crlf(if piece.contains(&b'\n') { piece } else { before });
@@ -66,6 +68,7 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
         );
         return Err(Failure::new(Code::BadLine, message));
     };
+
     let crlf = has_crlf(before);
     let end: &[u8] = if crlf { b"\r\n" } else { b"\n" };
     let mut lines = in_style(body, crlf);
@@ -74,6 +77,7 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
         None => bom,
         Some(index) => ends.get(index).copied().unwrap_or(last),
     };
+
     let (head, tail) = (before.get(..at).unwrap_or_default(), before.get(at..).unwrap_or_default());
     // After a last line that has no end, the new one becomes the one without.
     let joins = at == last && is_open && number > 0;
@@ -81,9 +85,11 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
         let open = lines.strip_suffix(end).unwrap_or(&lines).to_vec();
         return Ok([head, end, &open].concat());
     }
+
     if !lines.is_empty() && !lines.ends_with(b"\n") {
         lines.extend_from_slice(end);
     }
+
     Ok([head, &lines, tail].concat())
 }
 
@@ -103,6 +109,7 @@ impl View {
             view.dropped.push(view.text.len());
             from = at + 1;
         }
+
         view.text.extend_from_slice(bytes.get(from..).unwrap_or_default());
         view
     }
@@ -118,6 +125,7 @@ fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(old);
     let mut found = Vec::new();
     let mut from = 0;
+
     while let Some(at) = text.get(from..).and_then(|rest| finder.find(rest)) {
         found.push(from + at);
         from += at + 1;
@@ -125,6 +133,7 @@ fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
             break;
         }
     }
+
     found
 }
 
@@ -137,6 +146,7 @@ fn no_match(path: &str, text: &[u8], old: &str) -> Failure {
         }
         None => "; read the file again and copy the text as it is there".to_owned(),
     };
+
     Failure::new(Code::NoMatch, format!("old_str is not in `{path}`{hint}"))
 }
 

@@ -21,9 +21,11 @@ pub fn of(
     for name in PASSED.iter().copied().chain(passed.iter().map(String::as_str)) {
         all.extend(value(name).map(|value| (name.into(), value)));
     }
+
     if !all.iter().any(|(name, _)| name == "PATH") {
         all.push(("PATH".into(), PATH_DEFAULT.into()));
     }
+
     all.extend(SET.iter().map(|(name, value)| (OsStr::new(name).into(), OsStr::new(value).into())));
     all.push(("SHELL".into(), shell.into()));
     all

@@ -102,6 +102,7 @@ impl Failure {
             Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => Code::BadPath,
             _ => Code::Failed,
         };
+
         Self::new(code, format!("{what}: {}", std::io::Error::from(error)))
     }
 

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     {
         return supervise(command);
     }
+
     match opened(&arguments) {
         Ok(workspace) => serve(workspace),
         Err(reason) => {
@@ -64,8 +65,10 @@ fn parsed(arguments: &[OsString]) -> Result<(PathBuf, Options), String> {
         installs: false,
         approved: false,
     };
+
     let mut root = None;
     let mut rest = arguments.iter();
+
     while let Some(argument) = rest.next() {
         let mut value = || rest.next().cloned().ok_or(USAGE);
         match argument.to_str() {
@@ -80,10 +83,12 @@ fn parsed(arguments: &[OsString]) -> Result<(PathBuf, Options), String> {
             _ => root = Some(PathBuf::from(argument)),
         }
     }
+
     let root = root.ok_or(USAGE)?;
     if options.state.as_os_str().is_empty() {
         options.state = state_of(&root)?;
     }
+
     Ok((root, options))
 }
 

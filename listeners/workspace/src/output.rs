@@ -40,6 +40,7 @@ impl Output {
             let all: Vec<u8> = self.head.iter().chain(&self.tail).copied().collect();
             return String::from_utf8_lossy(&all).into_owned();
         }
+
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
         let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));

@@ -64,6 +64,7 @@ pub fn install(language: &str, list: &str) -> Result<Install, Failure> {
         let message = format!("there is no package manager for this language; known are {known}");
         return Err(Failure::new(Code::UnknownLanguage, message));
     };
+
     let packages: Vec<String> =
         list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if packages.is_empty() || packages.len() > limits::PACKAGES_MAX {
@@ -71,6 +72,7 @@ pub fn install(language: &str, list: &str) -> Result<Install, Failure> {
         let message = format!("package_list names {count} packages; 1 to {most} are taken");
         return Err(Failure::new(Code::BadPackage, message));
     }
+
     if let Some(bad) = packages.iter().find(|name| !is_name(name, manager.names)) {
         let shown: String = bad.chars().take(80).collect();
         let message = format!(
@@ -78,6 +80,7 @@ pub fn install(language: &str, list: &str) -> Result<Install, Failure> {
         );
         return Err(Failure::new(Code::BadPackage, message));
     }
+
     let command = manager.command.iter().map(|part| (*part).to_owned());
     let command = command.chain(packages.iter().cloned()).collect();
     Ok(Install { packages, command })
@@ -91,12 +94,14 @@ fn is_name(text: &str, names: Names) -> bool {
         Names::Scoped => text.strip_prefix('@').unwrap_or(text),
         _ => text,
     };
+
     let parts: Vec<&str> = name.split('/').collect();
     let slashes = match names {
         Names::Plain => parts.len() == 1,
         Names::Scoped => parts.len() == if text.starts_with('@') { 2 } else { 1 },
         Names::Path => true,
     };
+
     let is_file = ARCHIVES.iter().any(|end| text.to_ascii_lowercase().ends_with(end));
     text.len() <= limits::PACKAGE_BYTES_MAX
         && !is_file

@@ -26,19 +26,24 @@ impl Place {
             let most = limits::PATH_BYTES_MAX;
             return Err(bad(format!("a path has 1 to {most} bytes; this one has {}", text.len())));
         }
+
         if text.chars().any(char::is_control) {
             return Err(bad(format!("`{shown}` holds a control character")));
         }
+
         let outside = |why: &str| {
             let message =
                 format!("`{shown}` {why}; give a path relative to the workspace, without `..`");
             Failure::new(Code::OutsideWorkspace, message)
         };
+
         let within = match text.strip_prefix('/') {
             None => text,
             Some(_) => beneath(text, root).ok_or_else(|| outside("is outside the workspace"))?,
         };
+
         let mut names = Vec::new();
+
         for name in within.split('/').filter(|name| !matches!(*name, "" | ".")) {
             if name == ".." {
                 return Err(outside("climbs out of a directory"));
@@ -52,9 +57,11 @@ impl Place {
             }
             names.push(name.to_owned());
         }
+
         if names.len() > limits::PATH_PARTS_MAX {
             return Err(bad(format!("`{shown}` is too deep")));
         }
+
         Ok(Self { names })
     }
 
@@ -66,6 +73,7 @@ impl Place {
             let message = format!("`{}` is a directory; name a file", shown(text));
             return Err(Failure::new(Code::NotAFile, message));
         }
+
         Ok(place)
     }
 
@@ -115,5 +123,6 @@ fn shown(text: &str) -> String {
     if text.chars().nth(CHARS_MAX).is_some() {
         out.push('…');
     }
+
     out
 }

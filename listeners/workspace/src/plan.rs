@@ -33,6 +33,7 @@ pub fn changes(root: &Root, edits: &[Edit], is_approved: bool) -> Result<Vec<Cha
         }
         change.after = Some(after);
     }
+
     let bytes: usize = plan.changes.iter().map(Change::bytes).sum();
     if bytes > limits::SET_BYTES_MAX {
         let message = format!(
@@ -41,6 +42,7 @@ pub fn changes(root: &Root, edits: &[Edit], is_approved: bool) -> Result<Vec<Cha
         );
         return Err(Failure::new(Code::TooLarge, message));
     }
+
     Ok(plan.changes.into_iter().filter(Change::is_one).collect())
 }
 
@@ -71,6 +73,7 @@ impl Plan {
                 self.changes.len() - 1
             }
         };
+
         Ok(self.changes.get_mut(index).expect("what is known has been looked at"))
     }
 
@@ -79,6 +82,7 @@ impl Plan {
             let message = format!("a set changes at most {} files", limits::SET_FILES_MAX);
             return Err(Failure::new(Code::TooMany, message));
         }
+
         let found = root.read(place)?;
         if let Some(found) = &found
             && let Some(other) = self.ids.insert(found.id, place.clone())
@@ -86,10 +90,12 @@ impl Plan {
             let message = format!("`{other}` and `{place}` are the same file; call it by one name");
             return Err(Failure::new(Code::SameFile, message));
         }
+
         let (bytes, owner) = match found {
             Some(found) => (Some(found.bytes), Some(found.owner)),
             None => (None, None),
         };
+
         let after = bytes.clone();
         self.changes.push(Change { place: place.clone(), before: bytes, after, owner });
         Ok(())
@@ -102,6 +108,7 @@ fn made(path: &str, now: Option<&[u8]>, kind: &EditKind) -> Result<Vec<u8>, Fail
         let message = format!("there is no file `{path}`");
         now.ok_or_else(|| Failure::new(Code::NotFound, message))
     };
+
     match kind {
         EditKind::Substring { old, new } => edit::replace_substring(path, there()?, old, new),
         EditKind::Insert { line, body } => edit::insert(path, there()?, line, body),

@@ -42,6 +42,7 @@ pub fn changes(summary: Option<&str>, sets: &[Manifest], diff: &Diff) -> String 
         let told = child(WORKSPACE, "set").with_attribute("number", set.set.to_string());
         changes = changes.with_child(summarised(told, set.summary.as_deref(), set.undoes));
     }
+
     with_diff(WORKSPACE, changes, diff).to_xml()
 }
 
@@ -51,20 +52,24 @@ pub fn ran(id: Option<&str>, command: Option<&str>, done: &Done) -> String {
     if let Some(id) = id {
         result = result.with_attribute("id", id);
     }
+
     let (word, code) = match done.outcome {
         Outcome::Exited(code) => ("exited", Some(code)),
         Outcome::TimedOut => ("timed-out", None),
         Outcome::TooMuchOutput => ("too-much-output", None),
         Outcome::Cancelled => ("cancelled", None),
     };
+
     result = result.with_attribute("outcome", word);
     if let Some(code) = code {
         result = result.with_attribute("exit_code", code.to_string());
     }
+
     result = result.with_attribute("duration_ms", done.duration.as_millis().to_string());
     if let Some(command) = command {
         result = result.with_child(child(ACTIONS, "command").with_text(command));
     }
+
     result
         .with_child(output("stdout", &done.stdout))
         .with_child(output("stderr", &done.stderr))
@@ -78,6 +83,7 @@ pub fn proposed(proposal: &str, language: &str, install: &Install) -> String {
     for name in &install.packages {
         proposed = proposed.with_child(child(ACTIONS, "package").with_text(name.as_str()));
     }
+
     let command = package::shown(&install.command);
     proposed.with_child(child(ACTIONS, "command").with_text(command)).to_xml()
 }
@@ -94,9 +100,11 @@ fn summarised(mut element: Element, summary: Option<&str>, undoes: Option<u64>) 
     if let Some(summary) = summary {
         element = element.with_attribute("summary", summary);
     }
+
     if let Some(undoes) = undoes {
         element = element.with_attribute("undoes", undoes.to_string());
     }
+
     element
 }
 
@@ -112,6 +120,7 @@ fn with_diff(namespace: &str, mut element: Element, diff: &Diff) -> Element {
         }
         element = element.with_child(told);
     }
+
     let told = cut(child(namespace, "diff"), diff.is_cut(), diff.bytes as u64);
     element.with_child(told.with_text(diff.text.as_str()))
 }

@@ -92,6 +92,7 @@ impl Root {
                 Err(error) => return Err(no_directory(&dir, name, place, error)),
             };
         }
+
         Ok(Some(dir))
     }
 
@@ -110,6 +111,7 @@ impl Root {
                 missing.push(names.join("/"));
             }
         }
+
         Ok(missing)
     }
 
@@ -126,6 +128,7 @@ impl Root {
             dir = openat(&dir, name, DIRECTORY, Mode::empty())
                 .map_err(|error| no_directory(&dir, name, place, error))?;
         }
+
         Ok(dir)
     }
 
@@ -156,11 +159,13 @@ pub fn read_in(dir: &OwnedFd, name: &str, place: &Place) -> Result<Option<Found>
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(failed(error)),
     }
+
     let file = match openat(dir, name, READ, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
+
     let stat = fstat(&file).map_err(failed)?;
     regular(FileType::from_raw_mode(stat.st_mode), place)?;
     let mut bytes = Vec::new();
@@ -171,6 +176,7 @@ pub fn read_in(dir: &OwnedFd, name: &str, place: &Place) -> Result<Option<Found>
         let message = format!("`{place}` is larger than {most} bytes");
         return Err(Failure::new(Code::TooLarge, message));
     }
+
     let owner = Owner { mode: stat.st_mode & MODE_KEPT, uid: stat.st_uid, gid: stat.st_gid };
     Ok(Some(Found { bytes, owner, id: (stat.st_dev, stat.st_ino) }))
 }
@@ -197,6 +203,7 @@ pub fn create_in(
         let _ = fchown(file.as_fd(), Some(uid), Some(gid));
         fchmod(file.as_fd(), Mode::from_raw_mode(owner.mode)).map_err(failed)?;
     }
+
     file.sync_all().map_err(|e| Failure::io(&e, &format!("cannot write `{place}`")))
 }
 
@@ -215,6 +222,7 @@ pub fn rename_free(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
         Err(Errno::INVAL | Errno::NOSYS) => {}
         other => return other,
     }
+
     match statat(dir, to, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => renameat(dir, from, dir, to),
         Err(error) => Err(error),
@@ -240,6 +248,7 @@ fn regular(kind: FileType, place: &Place) -> Result<(), Failure> {
         FileType::Directory => "is a directory",
         _ => "is a device, a pipe or a socket",
     };
+
     Err(Failure::new(Code::NotAFile, format!("`{place}` {what}, not a file")))
 }
 
@@ -252,5 +261,6 @@ fn no_directory(dir: &OwnedFd, name: &str, place: &Place, error: Errno) -> Failu
         Ok(FileType::Directory) | Err(_) => return Failure::of(error, "open", place),
         Ok(_) => (Code::NotADirectory, "not a directory"),
     };
+
     Failure::new(code, format!("in `{place}`, `{name}` is {what}"))
 }

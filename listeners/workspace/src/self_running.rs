@@ -258,6 +258,7 @@ mod tests {
         ] {
             assert!(is_git(name), "{name:?}");
         }
+
         for name in [".gitignore", "git", ".gitx", "x.git", "git~", "git~x", "~1"] {
             assert!(!is_git(name), "{name:?}");
         }
@@ -293,6 +294,7 @@ mod tests {
         ] {
             assert!(find(&names(path)).is_some(), "{path}");
         }
+
         for path in [
             "src/hooks/use_state.ts",
             ".gitignore",

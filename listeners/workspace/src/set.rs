@@ -46,11 +46,13 @@ impl<'a> Sets<'a> {
             Some(manifest) => self.take_back(&manifest)?,
             None => self.state.abandon().map_err(remembering)?,
         }
+
         if let Some(last) = self.numbers()?.last().copied()
             && !self.state.is_clean(last)
         {
             self.clear(&self.manifest(last)?);
         }
+
         Ok(())
     }
 
@@ -75,6 +77,7 @@ impl<'a> Sets<'a> {
                 return Ok(Some(manifest));
             }
         }
+
         Ok(None)
     }
 
@@ -93,6 +96,7 @@ impl<'a> Sets<'a> {
         if content.is_none() {
             return Ok(None);
         }
+
         self.state.kept(Some(manifest.set), index, side).map(Some).map_err(remembering)
     }
 
@@ -111,6 +115,7 @@ impl<'a> Sets<'a> {
                 missing.into_iter().filter(|path| !directories.contains(path)).collect::<Vec<_>>(),
             );
         }
+
         let manifest = Manifest {
             set,
             message: about.message,
@@ -120,6 +125,7 @@ impl<'a> Sets<'a> {
             directories,
             answer: answer(set),
         };
+
         failpoint(STEP);
         let begun = self.state.begin(&manifest, changes);
         let made = begun.map_err(remembering).and_then(|()| self.carry_out(&manifest, changes));
@@ -134,6 +140,7 @@ impl<'a> Sets<'a> {
                 )),
             };
         }
+
         self.clear(&manifest);
         // Old sets that cannot be forgotten take up room and do no other harm.
         let _ = self.state.forget_sets();
@@ -149,10 +156,12 @@ impl<'a> Sets<'a> {
                 root::create_in(&dir, &name, after, change.owner, &change.place)?;
             }
         }
+
         for (index, change) in changes.iter().enumerate() {
             failpoint(STEP);
             self.swap(&manifest.temporary(index), change)?;
         }
+
         failpoint(STEP);
         self.state.finish(manifest.set).map_err(remembering)?;
         failpoint(STEP);
@@ -169,6 +178,7 @@ impl<'a> Sets<'a> {
                 format!("`{place}` has just been changed by somebody else; nothing was changed"),
             )
         };
+
         let Some(dir) = self.root.parent(place)? else { return Err(meanwhile()) };
         let swapped = match (&change.before, &change.after) {
             (None, _) => root::rename_free(&dir, temporary, name),
@@ -180,11 +190,13 @@ impl<'a> Sets<'a> {
             }
             (Some(_), None) => root::rename_free(&dir, name, temporary),
         };
+
         match swapped {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::EXIST) => return Err(meanwhile()),
             Err(error) => return Err(Failure::of(error, "write", place)),
         }
+
         // What was there is now under the temporary name, and cannot change unseen any more.
         let was = read(&dir, temporary, place);
         if change.before.is_some() && was.is_some() && was != change.before {
@@ -195,6 +207,7 @@ impl<'a> Sets<'a> {
             back.map_err(|error| Failure::of(error, "put back", place))?;
             return Err(meanwhile());
         }
+
         fsync(&dir).map_err(|error| Failure::of(error, "write", place))
     }
 
@@ -225,6 +238,7 @@ impl<'a> Sets<'a> {
             }
             Err(failure) => return Err(failure),
         };
+
         let (_, name) = place.split();
         let temporary = manifest.temporary(index);
         let failed = |error| Failure::of(error, "put back", place);
@@ -245,6 +259,7 @@ impl<'a> Sets<'a> {
                 }
             }
         }
+
         root::remove_in(&dir, &temporary).map_err(failed)?;
         fsync(&dir).map_err(failed)
     }
@@ -261,9 +276,11 @@ impl<'a> Sets<'a> {
                 return;
             }
         }
+
         if let Some(undone) = manifest.undoes.and_then(|number| self.state.set(number).ok()) {
             self.remove_directories(&undone);
         }
+
         // Without the mark it is only done once more.
         let _ = self.state.mark_clean(manifest.set);
     }

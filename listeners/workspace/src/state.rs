@@ -41,9 +41,11 @@ impl State {
         for folder in ["sets", "answers", "proposals"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
         }
+
         let state = Self { dir: dir.to_owned() };
         let _lock = state.locked()?;
         let owner = state.dir.join("root");
+
         match fs::read(&owner) {
             Ok(path) if path == workspace.as_os_str().as_bytes() => {}
             Ok(path) => {
@@ -56,6 +58,7 @@ impl State {
             }
             Err(error) => return Err(error),
         }
+
         state.forget()?;
         Ok(state)
     }
@@ -110,6 +113,7 @@ impl State {
         self.abandon()?;
         let folder = self.open_folder();
         fs::DirBuilder::new().mode(0o700).create(&folder)?;
+
         for (index, change) in changes.iter().enumerate() {
             let sides = [(Side::Before, &change.before), (Side::After, &change.after)];
             for (side, content) in sides {
@@ -118,6 +122,7 @@ impl State {
                 }
             }
         }
+
         write(&folder.join(MANIFEST), &serde_json::to_vec(manifest)?)?;
         sync(&self.dir)
     }
@@ -131,6 +136,7 @@ impl State {
             // Not surely on the disk, so not made.
             fs::rename(&folder, &open)?;
         }
+
         synced
     }
 
@@ -168,6 +174,7 @@ impl State {
                 fs::remove_dir_all(folder)?;
             }
         }
+
         Ok(())
     }
 
@@ -212,6 +219,7 @@ impl State {
             let old = known.len().saturating_sub(limits::ANSWERS_KEPT);
             known.iter().take(old).try_for_each(|(_, path)| fs::remove_file(path))?;
         }
+
         Ok(())
     }
 
@@ -262,6 +270,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // What is left of it would only take up room.
         let _ = fs::remove_file(&temporary);
     }
+
     written?;
     path.parent().map_or(Ok(()), sync)
 }

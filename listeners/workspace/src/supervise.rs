@@ -26,15 +26,18 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else {
         return failed("no command to supervise");
     };
+
     if let Err(error) = set_child_subreaper(Some(getpid())) {
         return failed(&format!("cannot supervise: {error}"));
     }
+
     let spawned =
         Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
     let mut child = match spawned {
         Ok(child) => child,
         Err(error) => return failed(&format!("{}: {error}", program.to_string_lossy())),
     };
+
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
         until_over(pid);
@@ -42,6 +45,7 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
         // gone by itself is what is wanted.
         let _ = kill_process_group(pid, Signal::KILL);
     }
+
     let status = child.wait();
     sweep();
     match status {

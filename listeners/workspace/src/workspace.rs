@@ -73,6 +73,7 @@ impl Workspace {
                 "the state directory is inside the workspace, where agents could write to it; name another with --state",
             ));
         }
+
         let state = State::open(&kept, root.path())?;
         Sets::open(&root, &state).map_err(io::Error::other)?;
         let environment =
@@ -90,12 +91,14 @@ impl Workspace {
         if let Some(answer) = self.state.answer(call.message) {
             return Ok(answer);
         }
+
         let answered = match &request {
             Request::Set(set) => self.perform(call, set),
             Request::Show { from } => self.show(*from),
             Request::Undo => self.undo(call),
             Request::Install { proposal } => self.install(call, proposal),
         };
+
         Ok(answered.unwrap_or_else(|failure| reply::failed(&failure)))
     }
 
@@ -105,14 +108,17 @@ impl Workspace {
             let message = format!("a set runs at most {most} commands and installations");
             return Err(Failure::new(Code::TooMany, message));
         }
+
         let mut answer = match (set.edits.is_empty(), set.steps.is_empty()) {
             (true, true) => return self.summary(set.summary.as_deref()),
             (true, false) => String::new(),
             (false, _) => self.change(call.message, set)?,
         };
+
         if set.steps.is_empty() {
             return Ok(answer);
         }
+
         for (index, step) in set.steps.iter().enumerate() {
             let (text, goes_on) = match self.step(call, index, step) {
                 Ok(done) => done,
@@ -123,6 +129,7 @@ impl Workspace {
                 break;
             }
         }
+
         self.remember(call, &answer);
         Ok(answer)
     }
@@ -135,17 +142,20 @@ impl Workspace {
         if let Some(made) = sets.made_for(message)? {
             return Ok(made.answer);
         }
+
         let is_approved = self.approved || set.is_held;
         let changes = plan::changes(&self.root, &set.edits, is_approved)?;
         let diff = diff::of(&changes);
         if changes.is_empty() {
             return Ok(reply::applied(None, summary, None, &diff));
         }
+
         let about = About {
             message: message.to_owned(),
             summary: summary.map(str::to_owned),
             undoes: None,
         };
+
         sets.make(&changes, about, |set| reply::applied(Some(set), summary, None, &diff))
     }
 
@@ -154,6 +164,7 @@ impl Workspace {
         if let Some(made) = sets.made_for(call.message)? {
             return Ok(made.answer);
         }
+
         let all = sets.all()?;
         let undone: Vec<u64> = all.iter().filter_map(|set| set.undoes).collect();
         let standing = |set: &&Manifest| set.undoes.is_none() && !undone.contains(&set.set);
@@ -161,6 +172,7 @@ impl Workspace {
             let message = "there is no set of changes that could be taken back";
             return Err(Failure::new(Code::NothingToUndo, message));
         };
+
         let changes = self.inverse(&sets, last)?;
         let diff = diff::of(&changes);
         let summary = format!("undo of set {}", last.set);
@@ -169,6 +181,7 @@ impl Workspace {
             summary: Some(summary.clone()),
             undoes: Some(last.set),
         };
+
         sets.make(&changes, about, |set| {
             reply::applied(Some(set), Some(&summary), Some(last.set), &diff)
         })
@@ -189,9 +202,11 @@ impl Workspace {
             let owner = entry.owner.or(now.as_ref().map(|found| found.owner));
             changes.push(Change { place, before: now.map(|found| found.bytes), after, owner });
         }
+
         if changed.is_empty() {
             return Ok(changes);
         }
+
         let message = format!(
             "set {} cannot be taken back: {} changed since; nothing was written",
             set.set,
@@ -210,6 +225,7 @@ impl Workspace {
             }
             all.retain(|set| set.set >= from);
         }
+
         let changes = together(&sets, &all)?;
         Ok(reply::changes(None, &all, &diff::of(&changes)))
     }
@@ -263,11 +279,13 @@ impl Workspace {
         if self.state.has_begun(call.message, 0) {
             return Err(interrupted());
         }
+
         let taken = self.state.take_proposal(proposal).map_err(remembering)?;
         let Some(command) = taken else {
             let message = "there is no such proposal, or it has been run; propose the packages and take the name from install-proposed";
             return Err(Failure::new(Code::UnknownProposal, message));
         };
+
         self.begin(call, 0)?;
         let done = self.run(call, &command, &top(&self.root)?)?;
         let answer = reply::ran(Some(proposal), Some(&package::shown(&command)), &done);
@@ -308,13 +326,16 @@ fn together(sets: &Sets<'_>, all: &[Manifest]) -> Result<Vec<Change>, Failure> {
             span.last = here;
         }
     }
+
     let mut changes = Vec::new();
+
     for (path, Span { first, last }) in spans {
         let before = sets.kept(first.0, first.1, Side::Before)?;
         let after = sets.kept(last.0, last.1, Side::After)?;
         let place = Place::file(path, Path::new("/"))?;
         changes.push(Change { place, before, after, owner: None });
     }
+
     changes.retain(Change::is_one);
     Ok(changes)
 }

@@ -118,6 +118,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     for record in records.iter().filter(|record| record.position <= view.position) {
         gathered.read(record, view);
     }
+
     let mut remembered = AgentMemory {
         turns: count(gathered.turns.iter().map(|_| ())),
         iterations: count(gathered.turns.iter().filter(|turn| turn.past.call == view.call)),
@@ -125,6 +126,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
         began: gathered.began,
         ..AgentMemory::default()
     };
+
     let windows = std::mem::take(&mut gathered.windows);
     let mut places = gathered.in_order(view);
     let before_clearing = places.len();
@@ -132,14 +134,17 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
         RendererVersion::V3 => None,
         RendererVersion::V4 => Some(view.call),
     };
+
     for (before, kept) in windows {
         clear(&mut places, before, kept, stays);
     }
+
     let has_gap = stays.is_some() && places.len() < before_clearing;
     remembered.items = shown(places, &gathered);
     if has_gap {
         mark_gap(&mut remembered.items, view.call);
     }
+
     remembered
 }
 
@@ -204,6 +209,7 @@ impl ThreadRecords {
                 _ => {}
             }
         }
+
         self.left_out.extend(turn.iter().flat_map(|turn| &turn.past.left_out));
         self.turns.extend(turn);
     }
@@ -220,6 +226,7 @@ impl ThreadRecords {
         if is_core(&message.name, turn_note::WORD) {
             return;
         }
+
         let own = message.from == *view.agent;
         if let Some(turn) = turn.filter(|_| own) {
             if message.kind != Kind::Note && turn.past.call == view.call {
@@ -237,16 +244,19 @@ impl ThreadRecords {
                 return;
             }
         }
+
         if let Some(turn) = turn
             && let Some(native) = turn.outcomes.refusal_of(message.id)
         {
             self.results.insert(message.id, (turn.seq, native));
         }
+
         if let Some(turn) = turn
             && let Some(place) = turn.places.of_refusal(message.id)
         {
             self.refusals.insert(message.id, (turn.seq, place));
         }
+
         if own || message.to == *view.agent || view.memory == MemoryScope::Thread {
             self.seen.push((position, Arc::clone(message)));
         }
@@ -258,8 +268,10 @@ impl ThreadRecords {
         for turn in self.turns.iter().rev() {
             met.insert(turn.past.call, turn.past.position);
         }
+
         met.entry(view.call).or_insert(view.position);
         let mut places = Vec::new();
+
         for (position, message) in self.seen.drain(..) {
             let mut at = position;
             if message.kind == Kind::Call && message.to == *view.agent {
@@ -273,6 +285,7 @@ impl ThreadRecords {
             let item = PlacedContent::ThreadMessage(message);
             places.push(PlacedItem { at, is_model_text: false, seq, counts, item });
         }
+
         for OwnTurn { past, seq, outcomes, .. } in self.turns.drain(..) {
             let PastTurn { position: at, provider, raw, calls, own, .. } = past;
             let calls = outcomes.with_payloads(calls);
@@ -285,6 +298,7 @@ impl ThreadRecords {
             }));
             places.push(PlacedItem { at, is_model_text: true, seq, counts: true, item });
         }
+
         places.sort_by_key(|place| (place.at, place.is_model_text, place.seq));
         places
     }
@@ -295,10 +309,12 @@ fn own_turn(fact: &Fact, record: &Record, view: &Viewpoint<'_>) -> Option<OwnTur
     if message.thread != *view.thread || !is_core(&message.name, turn_note::WORD) {
         return None;
     }
+
     let past = PastTurn::read(message.payload.as_str())?;
     if past.agent != *view.agent {
         return None;
     }
+
     let outcomes = CallOutcomes::of(&past.calls, &record.facts, view.agent);
     let places = ActionPlaces::of(&record.facts, view.agent);
     Some(OwnTurn { past, seq: message.seq, outcomes, places })
@@ -348,6 +364,7 @@ fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<Cal
             cut = index;
         }
     }
+
     let mut index = 0;
     places.retain(|place| {
         let is_kept = index >= cut || place.seq >= before || place.is_request_of(stays);
@@ -376,6 +393,7 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
         let in_window = model_text.contains(&call.turn);
         Some(AnsweredCall { name: call.name.clone(), group: call.group, in_window })
     };
+
     // The result of a native call, or the answer to what it was taken for.
     let native = |message: &Message| {
         let (turn, call) = match results.get(&message.id) {
@@ -387,6 +405,7 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
         };
         model_text.contains(&turn).then_some((turn, call))
     };
+
     // An own word is its own result: `recorded`.
     let action = |message: &Message| {
         let (turn, place) = match refusals.get(&message.id) {
@@ -399,6 +418,7 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
         };
         model_text.contains(&turn).then_some((turn, place))
     };
+
     let show = |place: PlacedItem| match place.item {
         PlacedContent::ModelText(model_text) => MemoryItem::ModelText(model_text),
         PlacedContent::ThreadMessage(message) => {
@@ -414,5 +434,6 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
             }))
         }
     };
+
     places.into_iter().map(show).collect()
 }

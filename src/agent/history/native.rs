@@ -27,6 +27,7 @@ impl CallOutcomes {
         if calls.is_empty() {
             return outcomes;
         }
+
         let mut open: Vec<bool> = vec![true; calls.len()];
         let mut take = |digest: Digest| {
             let fits = |(call, open): (&ParsedToolCall, &bool)| *open && call.digest == digest;
@@ -34,9 +35,11 @@ impl CallOutcomes {
             *open.get_mut(at)? = false;
             Some(at)
         };
+
         // A group is one call to several peers.
         let mut group: Option<(CallId, usize)> = None;
         let mut refusal: Option<usize> = None;
+
         for fact in facts {
             match fact {
                 Fact::Accepted { message, opening, .. } if message.from == *agent => {
@@ -63,6 +66,7 @@ impl CallOutcomes {
                 _ => {}
             }
         }
+
         outcomes
     }
 

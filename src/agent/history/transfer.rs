@@ -41,6 +41,7 @@ pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<
         serde_json::to_writer(&mut out, &line).expect("plain data is JSON");
         out.push(b'\n');
     }
+
     out
 }
 
@@ -106,6 +107,7 @@ impl TransferredThread {
             }
             Ok(record)
         };
+
         lines.enumerate().map(read).collect::<Result<_, _>>().map(Self)
     }
 }

@@ -45,15 +45,18 @@ impl AvailableActions {
             let tools = tags(&self.tools);
             how.push(format!("call one tool ({tools}) with its parameters as child elements"));
         }
+
         if !self.finals.is_empty() {
             how.push(format!("end the task with {}", tags(&self.finals)));
         }
+
         let how = if how.is_empty() { "write one action".to_owned() } else { how.join(", or ") };
         let nothing = match unknown {
             _ if raw.trim().is_empty() => "it was empty; ".to_owned(),
             [] => String::new(),
             unknown => format!("none of your actions is called {}; ", tags(unknown)),
         };
+
         Finding::new(
             NO_ACTION,
             Place::at(raw.as_bytes(), 0),
@@ -71,6 +74,7 @@ impl AvailableActions {
             true => String::new(),
             false => format!("call one of the native tools ({}), or ", self.tools.join(", ")),
         };
+
         let message = format!(
             "the response did not contain a valid tool call or final report: {nothing}{call}{end}"
         );

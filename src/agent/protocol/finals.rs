@@ -43,6 +43,7 @@ impl ReportPlace {
         if description.text.is_some() {
             return needed.next().is_none().then_some(Self::Content);
         }
+
         let only = needed.next().filter(|p| !p.attribute && !p.repeated && p.required)?;
         let plain = only.parameters.is_empty() && only.content.kind == "text";
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
@@ -96,6 +97,7 @@ impl AgentFinals {
             let message = "the final report is empty; write everything the asker needs to know";
             return Err(Finding::new(FINAL_EMPTY, place, message));
         }
+
         let Some(schema) = self.format.schema() else { return Ok(()) };
         let json: Json = match serde_json::from_str(report) {
             Ok(json) => json,
@@ -104,10 +106,12 @@ impl AgentFinals {
                 return Err(Finding::new(FINAL_NOT_JSON, place, message));
             }
         };
+
         let mistakes = schema.mistakes(&json);
         if mistakes.is_empty() {
             return Ok(());
         }
+
         let message = format!("the final report does not fit its schema: {}", mistakes.join("; "));
         Err(Finding::new(FINAL_INVALID, place, message))
     }
@@ -121,6 +125,7 @@ impl AgentFinals {
             Some(written) => format!("format `{written}` is not taken; write format=\"{wanted}\""),
             None => format!("the final report has no format; write format=\"{wanted}\""),
         };
+
         Err(Finding::new(FINAL_FORMAT, place, message))
     }
 
@@ -130,9 +135,11 @@ impl AgentFinals {
             let message = "this agent has no final that takes a report";
             Finding::new(FINAL_INVALID, place.clone(), message)
         };
+
         let name = self.of_text().ok_or_else(nowhere)?;
         let key = self.report(name).ok_or_else(nowhere)?.key();
         let arguments = json!({key: report}).to_string();
+
         match self.schemas.to_xml(name, &arguments) {
             Ok(xml) => Ok(TurnAction { name: name.clone(), payload: xml.into_bytes() }),
             Err(found) => {

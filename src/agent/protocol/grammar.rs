@@ -37,6 +37,7 @@ impl GrammarWords {
             });
             words.shapes.roots.push(id);
         }
+
         words.grammar()
     }
 }
@@ -56,11 +57,13 @@ pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
             addressable.push(id);
         }
     }
+
     for (parent, child) in [("spawn-thread", Some("initial-payload")), ("send-to-thread", None)] {
         if let Some(shape) = place(&mut shapes, parent, child) {
             shape.content = Content::Elements(addressable.clone());
         }
     }
+
     let taken = |local: &str| lexicon.iter().any(|word| &*word.name.local == local);
     let reasoning = REASONING.into_iter().filter(|name| *name == "thinking" || !taken(name));
     let reasoning = reasoning.map(str::to_owned).collect();
@@ -84,11 +87,13 @@ fn place<'s>(shapes: &'s mut Shapes, parent: &str, child: Option<&str>) -> Optio
             })
         })
     };
+
     let roots = shapes.roots.clone();
     let mut id = named(shapes, &roots, parent)?;
     if let Some(child) = child {
         let Content::Elements(children) = &shapes.get(id)?.content else { return None };
         id = named(shapes, children, child)?;
     }
+
     shapes.nodes.get_mut(id.0 as usize)
 }

@@ -43,6 +43,7 @@ impl<'s> ElementFinder<'s> {
         if self.left == 0 {
             return Some(start);
         }
+
         self.left -= 1;
 
         if let Some(verbatim) = &element.verbatim {
@@ -54,6 +55,7 @@ impl<'s> ElementFinder<'s> {
             self.pass(&verbatim.xml);
             return None;
         }
+
         element.content.iter().find_map(|node| match node {
             Node::Element(child) => self.enter(child),
             Node::Text(text) => {

@@ -62,6 +62,7 @@ impl AgentProtocol {
             },
             _ => AvailableActions { tools: tools.names(), finals: tools.finals() },
         };
+
         let grammar = Arc::new(words.grammar());
         Self { taught, words, grammar, tools, choices, schemas: schemas.clone() }
     }
@@ -136,6 +137,7 @@ impl TurnReader<'_> {
         sorted.thought(reasoning);
         let thoughts = sorted.reading.notes.len();
         let mut warnings = Vec::new();
+
         match protocol.taught.transport {
             ActionTransport::Xml => {
                 let mut judge = xml::XmlPolicy { raw, finals };
@@ -167,6 +169,7 @@ impl TurnReader<'_> {
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
         }
+
         let silent = sorted.reading.notes.len() == thoughts;
         protocol.judge_turn(&mut sorted, raw, silent, end.stop, &extraction.unknown_roots);
         let mut reading = sorted.finish(&extraction);
@@ -178,6 +181,7 @@ impl TurnReader<'_> {
         if protocol.taught.transport == ActionTransport::XmlFinal {
             forget_nonce(&mut reading, &slots);
         }
+
         reading
     }
 }
@@ -250,6 +254,7 @@ impl AgentProtocol {
             StopReason::Refused if idle => feedback_findings.push(feedback::refused(raw)),
             _ => {}
         }
+
         if sorted.is_idle() && !sorted.noted && (sorted.spoke || silent) {
             feedback_findings.push(match self.taught.transport {
                 ActionTransport::Xml => self.choices.no_action(raw, unknown),
@@ -263,6 +268,7 @@ impl AgentProtocol {
                 }
             });
         }
+
         self.explain_unknown_actions(sorted, raw);
         feedback_findings.append(&mut sorted.reading.feedback);
         sorted.reading.feedback = feedback_findings;
@@ -276,6 +282,7 @@ impl AgentProtocol {
         if self.transport() != ActionTransport::Xml || !actions.is_empty() {
             return;
         }
+
         if broken.iter().all(is_unknown)
             && let Some(last) = broken.last_mut()
         {

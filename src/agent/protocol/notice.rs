@@ -33,8 +33,10 @@ pub fn write(
     } else if iteration >= most {
         out.push_str(" It is the last: only what ends the task counts.");
     }
+
     out.push('\n');
     let local = |word: &super::VocabularyEntry| word.name.local.to_string();
+
     match taught.transport {
         _ if turn.window_full => {}
         ActionTransport::Xml => {
@@ -50,6 +52,7 @@ pub fn write(
             }
         }
     }
+
     let format = &taught.finals.format;
     let words = format.words();
     let _ = match taught.transport {
@@ -61,6 +64,7 @@ pub fn write(
             writeln!(out, "To end the task: {}, in {words}.", name_of_final(&finals))
         }
     };
+
     out.push_str("</notice>");
     out
 }

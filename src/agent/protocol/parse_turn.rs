@@ -184,6 +184,7 @@ impl ParsedItems {
             // Notes are handed over first, so that is where counting starts.
             broken.index += self.reading.notes.len();
         }
+
         let mut reading = self.reading;
         reading.findings.extend(reading.feedback.iter().cloned());
         reading.findings.extend(reading.broken.iter().map(|broken| broken.finding.clone()));

@@ -44,13 +44,16 @@ pub fn capabilities(taught: &PromptInput) -> String {
                 .to_owned();
         }
     }
+
     let mut out = String::from("You can use these tools:");
+
     for word in tools {
         let _ = write!(out, "\n- {}", word.name.local);
         if !word.description.doc.is_empty() {
             let _ = write!(out, ": {}", word.description.doc);
         }
     }
+
     out
 }
 
@@ -62,9 +65,11 @@ pub fn tool_calling(taught: &PromptInput) -> String {
         }
         tool(&mut out, word);
     }
+
     if out.is_empty() && taught.version == RendererVersion::V3 {
         out.push_str("There are no tools.\n");
     }
+
     out
 }
 
@@ -73,10 +78,12 @@ fn tool(out: &mut String, word: &VocabularyEntry) {
     if !word.description.doc.is_empty() {
         let _ = write!(out, ": {}", word.description.doc);
     }
+
     out.push('\n');
     if !word.peers.is_empty() {
         let _ = writeln!(out, "Answered by: {}", word.peers.join(", "));
     }
+
     match &word.description.text {
         Some(content) => {
             let _ = writeln!(out, "Content: {}", kind(content));
@@ -84,10 +91,12 @@ fn tool(out: &mut String, word: &VocabularyEntry) {
         None if word.description.parameters.is_empty() => out.push_str("Parameters: none\n"),
         None => {}
     }
+
     if !word.description.parameters.is_empty() {
         out.push_str("Parameters:\n");
         parameters(out, &word.description.parameters, 0);
     }
+
     let _ = writeln!(out, "Example:\n{}", word.example);
 }
 
@@ -123,9 +132,11 @@ fn kind(content: &Content) -> String {
     if !content.choices.is_empty() {
         let _ = write!(out, " {}", content.choices.join(", "));
     }
+
     if let Some(range) = &content.range {
         let _ = write!(out, ", {range}");
     }
+
     out
 }
 
@@ -147,6 +158,7 @@ fn form(out: &mut String, taught: &PromptInput) {
     if taught.version == RendererVersion::V3 {
         return form_3(out, taught);
     }
+
     let many = many(taught.actions_per_turn, "action");
     let ends = final_tags(taught);
     let _ = write!(
@@ -203,6 +215,7 @@ fn finish(out: &mut String, taught: &PromptInput) {
         RendererVersion::V3 => "To end the task, with",
         RendererVersion::V4 => "When the task is complete, respond ONLY with this action, with",
     };
+
     for word in taught.lexicon.finals() {
         let _ = write!(
             out,
@@ -210,6 +223,7 @@ fn finish(out: &mut String, taught: &PromptInput) {
             word.example
         );
     }
+
     ends(out, taught);
 }
 
@@ -304,6 +318,7 @@ fn flow(out: &mut String, taught: &PromptInput) {
             tool.example
         );
     }
+
     if let Some(end) = taught.lexicon.finals().next() {
         let _ = writeln!(
             out,

@@ -33,16 +33,19 @@ impl AgentVocabulary {
             .chain(contract.accepts.iter().cloned())
             .chain(contract.replies.iter().cloned())
             .chain(core);
+
         for name in all {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
+
         let vocabulary = contracts.vocabulary(&contract.name);
         let word = |name: PayloadName| {
             let meaning = vocabulary?.meaning(&name)?.clone();
             Some(described(name, meaning, contracts, schemas))
         };
+
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
@@ -100,6 +103,7 @@ fn described(
             .collect(),
         _ => Vec::new(),
     };
+
     let description = schemas.describe(&name);
     let example = schemas.example(&name).map(|example| bare(&example));
     let example = example.unwrap_or_else(|| format!("<{}/>", name.local));
@@ -112,6 +116,7 @@ pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();
     };
+
     match declared.split_once('"') {
         Some((_, after)) if !after.contains("xmlns") && !before.contains('>') => {
             format!("{before}{after}")

@@ -131,6 +131,7 @@ impl<C: TurnContext> AdmittedRequests<'_, C> {
         };
 
         let uncounted = reservation(self.terms.at_most(self.request), false);
+
         match self.context.reserve(uncounted).await {
             Some(Err(NotReserved::Spent(_))) => {
                 let tokens = self.terms.size(self.request, None).total();
@@ -204,10 +205,12 @@ impl ModelAgent {
             Some(Err(error)) => Some(error),
             None => None,
         };
+
         match &error {
             Some(error) => buffer.fail(error),
             None => buffer.cancel(),
         }
+
         let (usage, money) = buffer.lost(terms, request).unzip();
         let (money, tries) = (money.unwrap_or_default(), buffer.tries());
         Err(FailedCall { error, usage, money, tries })
@@ -227,11 +230,13 @@ impl ModelAgent {
             end.usage = end.usage.and(Some(usage));
             money = money.plus(lost);
         }
+
         if buffer.is_too_long {
             let error = Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
             let (error, usage, tries) = (Some(error), Some(end.usage), buffer.tries());
             return Err(FailedCall { error, usage, money, tries });
         }
+
         let reading = reading.finish(&buffer.raw, &buffer.thoughts, &end);
         let tries = buffer.tries();
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
@@ -272,6 +277,7 @@ fn failure(broken: FailedCall) -> Failure {
         let (reason, detail) = (stream_buffer::CANCELLED.to_owned(), detail.to_owned());
         return Failure::Model { reason, detail, spent, passing: false, tries };
     };
+
     match error.cause() {
         Error::NoBudget { detail } => Failure::Spent { detail: detail.clone() },
         Error::NoPump => Failure::Unreachable { detail: error.to_string() },

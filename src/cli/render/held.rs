@@ -16,10 +16,13 @@ pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
     if let Some(until) = &call.until {
         line("until", until);
     }
+
     if let Some(why) = &call.why {
         line("because", why);
     }
+
     line("sha256", &call.sha256.to_string());
+
     match &call.payload {
         None => line("payload", "redacted: it cannot be decided about any more"),
         Some(payload) => {
@@ -34,5 +37,6 @@ pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
             }
         }
     }
+
     out
 }

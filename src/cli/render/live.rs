@@ -27,6 +27,7 @@ impl LiveView {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
         }
+
         let mut out = String::new();
         for fact in &record.facts {
             match fact {
@@ -37,6 +38,7 @@ impl LiveView {
                 _ => {}
             }
         }
+
         out
     }
 
@@ -44,6 +46,7 @@ impl LiveView {
         if &*message.name.local == "model-turn" {
             return;
         }
+
         self.explain(out, &message.thread, gloss(message));
         let (from, to) = (message.from.as_str(), message.to.as_str());
         let name = &message.name.local;
@@ -53,6 +56,7 @@ impl LiveView {
             Kind::System => format!("⚙ → {to}  {name}  {gist}"),
             _ => format!("{from} → {to}  {name}  {gist}"),
         };
+
         let line = self.line(message.time, &message.thread, &line);
         out.push_str(&match message.kind {
             Kind::Note => self.paper.dim(&line),
@@ -79,6 +83,7 @@ impl LiveView {
             }
             _ => None,
         };
+
         self.explain(out, thread, gloss);
         let line = format!("✗ {sender}  refused: {}", refusal.rule);
         let line = self.line(time, thread, &line);
@@ -113,6 +118,7 @@ fn gist(message: &Message) -> String {
         true => (words::gist(local, payload), words::lines(local, payload)),
         false => (None, payload::lines(payload)),
     };
+
     let lines = lines
         .iter()
         .map(|line| line.trim())

@@ -60,6 +60,7 @@ pub(super) fn element_lines(element: &Element) -> Option<Vec<String>> {
     for (name, value) in &element.attributes {
         entry(&name.local, value, 0, &mut lines);
     }
+
     if element.children().next().is_none() {
         lines.extend(trimmed(&element.own_text()).map(str::to_owned));
     } else if is_mixed(element) {
@@ -67,6 +68,7 @@ pub(super) fn element_lines(element: &Element) -> Option<Vec<String>> {
     } else {
         element.children().for_each(|child| show(child, 0, &mut lines));
     }
+
     Some(lines)
 }
 
@@ -82,6 +84,7 @@ fn show(element: &Element, depth: usize, lines: &mut Vec<String>) {
         true => element.local_name().to_owned(),
         false => format!("{} ({})", element.local_name(), attributes.join(", ")),
     };
+
     entry(&name, &element.own_text(), depth, lines);
     element.children().for_each(|child| show(child, depth + 1, lines));
 }

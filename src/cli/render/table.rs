@@ -10,6 +10,7 @@ pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> St
         let cells = rows.iter().chain([&titles]).filter_map(|row| row.get(at));
         cells.map(|cell| columns(cell)).max().unwrap_or(0)
     };
+
     let widths: Vec<usize> = (0..headers.len()).map(width).collect();
     let line = |row: &[String]| {
         let mut line = String::new();
@@ -21,12 +22,14 @@ pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> St
         }
         cut(line.trim_end(), paper.columns)
     };
+
     let mut text = paper.bold(&line(&titles));
     text.push('\n');
     for row in rows {
         text.push_str(&line(row));
         text.push('\n');
     }
+
     text
 }
 
@@ -35,6 +38,7 @@ pub fn cut(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();
     }
+
     let mut kept = String::new();
     for char in text.chars() {
         if columns(&kept) + 2 > width {
@@ -42,6 +46,7 @@ pub fn cut(text: &str, width: usize) -> String {
         }
         kept.push(char);
     }
+
     kept.push('…');
     kept
 }

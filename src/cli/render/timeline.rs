@@ -186,6 +186,7 @@ impl<'p> TimelinePage<'p> {
             Kind::Call => format!("{from} → {to}  {}", paper.cyan(name)),
             Kind::Reply => format!("{from} → {to}  {}", paper.green(name)),
         };
+
         if let Some(gist) = core_gist(said) {
             let plain = match said.kind {
                 Kind::Note => format!("{from}  {name}    "),
@@ -195,14 +196,17 @@ impl<'p> TimelinePage<'p> {
             let room = self.room().saturating_sub(taken).max(16);
             head = format!("{head}  {}", paper.dim(&cut(&clean(&gist), room)));
         }
+
         if let Some(mark) = unusual(said, thread.is_some()) {
             head = format!("{head}  {}", paper.red(mark));
         }
+
         if let Some(thread) = thread {
             let plain = format!("{time}  {from} → {to}  {name}  ");
             let room = paper.columns.saturating_sub(columns(&plain) + 2).max(13);
             head = format!("{head}  {}", paper.dim(&cut(thread, room)));
         }
+
         self.head(time, &head);
         self.payload(said);
     }
@@ -213,13 +217,16 @@ impl<'p> TimelinePage<'p> {
             Kind::Note => paper.dim(line),
             _ => line.to_owned(),
         };
+
         let Some(text) = said.payload.as_deref() else {
             return self.body("[redacted]", |paper, line| paper.dim(line));
         };
+
         let lines = match is_core(said) && !self.paper.full {
             true => words::lines(&said.name.local, text),
             false => payload::lines(text),
         };
+
         let wrapped: Vec<String> =
             lines.iter().flat_map(|line| wrap(line, self.body_room())).collect();
         // A single line more is no longer than saying that there is one.
@@ -228,6 +235,7 @@ impl<'p> TimelinePage<'p> {
         for line in wrapped.iter().take(shown) {
             self.body_line(&paint(self.paper, line));
         }
+
         let hidden = wrapped.len().saturating_sub(shown);
         if hidden > 0 {
             let more = format!("… {} (--full)", count(hidden as u64, "more line"));
@@ -281,6 +289,7 @@ fn tried(failure: &Failure) -> Vec<String> {
     if spent.tokens > 0 {
         lines.push(format!("charged: {} tokens", spent.tokens));
     }
+
     lines
 }
 

@@ -28,12 +28,14 @@ fn turn(root: &Element) -> String {
     if get("iteration") != get("turn") {
         text.push_str(&format!(" (iteration {})", get("iteration")));
     }
+
     let (stop, latency) = (get("stop"), get("latency_ms"));
     let (asked, written) = (get("tokens_in"), get("tokens_out"));
     text.push_str(&format!("  {stop}  {asked} + {written} tokens"));
     if let (Some(cost), Some(currency)) = (root.attribute("cost"), root.attribute("currency")) {
         text.push_str(&format!("  {cost} {currency}"));
     }
+
     text.push_str(&format!("  {latency} ms"));
     text
 }
@@ -58,6 +60,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         "system-error" => leave_out(&mut root, &["code"]),
         _ => {}
     }
+
     payload::element_lines(&root)
         .unwrap_or_else(|| payload::lines(payload))
         .iter()
@@ -79,6 +82,7 @@ fn reasons(mut root: Element) -> Vec<String> {
         }
         lines.push(line);
     }
+
     // What was attempted stands with the refusal above it.
     take_children(&mut root, "attempt");
     leave_out(&mut root, &["code"]);
@@ -106,18 +110,21 @@ fn failover(root: &mut Element) -> Vec<String> {
     if tried.is_empty() {
         return Vec::new();
     }
+
     let get = |node: &Element, name: &str| node.attribute(name).unwrap_or("?").to_owned();
     let failed =
         tried.iter().map(|one| format!("{} failed: {}", get(one, "route"), get(one, "reason")));
     let mut lines: Vec<_> = failed.collect();
 
     let (provider, model) = (get(root, "provider"), get(root, "model"));
+
     match root.attribute("answered_by") {
         Some(answered) if answered != model => {
             lines.push(format!("answered by {provider}/{model} ({answered})"));
         }
         _ => lines.push(format!("answered by {provider}/{model}")),
     }
+
     lines
 }
 
@@ -128,6 +135,7 @@ fn checklist(mut root: Element) -> Vec<String> {
         Some("true" | "1") => "[x]",
         _ => "[ ]",
     };
+
     let mut lines: Vec<_> = root.attribute("condition").map(str::to_owned).into_iter().collect();
     lines.extend(steps.iter().map(|step| format!("{} {}", tick(step), step.own_text().trim())));
     lines

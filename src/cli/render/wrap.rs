@@ -31,6 +31,7 @@ pub fn clean(text: &str) -> String {
         char if char.is_control() => '·',
         char => char,
     };
+
     text.chars().map(harmless).collect()
 }
 
@@ -50,10 +51,12 @@ fn wrap_line(line: &str, width: usize, lines: &mut Vec<String>) {
         lines.push(line.to_owned());
         return;
     }
+
     let depth = line.len() - line.trim_start().len();
     let indent = " ".repeat(depth.min(width / 2));
     let mut current = indent.clone();
     let mut filled = false;
+
     for word in line.trim_start().split(' ') {
         let gap = usize::from(filled);
         if filled && columns(&current) + gap + columns(word) > width {
@@ -69,6 +72,7 @@ fn wrap_line(line: &str, width: usize, lines: &mut Vec<String>) {
         }
         filled = true;
     }
+
     lines.push(current);
 }
 

@@ -93,6 +93,7 @@ impl AnthropicReader {
         if self.growing.len() >= limits::OWN_BLOCKS_MAX {
             return Err(StreamFault::TooLong);
         }
+
         let block: serde_json::Map<String, Json> = serde_json::from_str(raw.get())
             .map_err(|error| StreamFault::Unreadable { detail: error.to_string() })?;
         let text = |key: &str| block.get(key).and_then(Json::as_str).unwrap_or_default();
@@ -121,6 +122,7 @@ impl AnthropicReader {
             }
             _ => PartialBlock::Unknown,
         };
+
         self.growing.insert(event.index.unwrap_or_default(), growing);
         Ok(())
     }
@@ -168,6 +170,7 @@ impl AnthropicReader {
             Some(PartialBlock::Own { text, calls, json }) => self.keep(text, calls, &json)?,
             Some(PartialBlock::Text | PartialBlock::Unknown) | None => {}
         }
+
         Ok(())
     }
 
@@ -175,6 +178,7 @@ impl AnthropicReader {
         if self.own.len() >= limits::OWN_BLOCKS_MAX {
             return Err(StreamFault::TooLong);
         }
+
         let block = serde_json::from_str::<&RawValue>(json);
         let block = block.map_err(|error| StreamFault::Unreadable { detail: error.to_string() })?;
         self.own.push(OpaqueBlock { text, calls, block }.write());
@@ -192,6 +196,7 @@ impl AnthropicReader {
             self.counted.cached = read;
             self.counted.cache_written = written;
         }
+
         if usage.get("output_tokens").is_some() {
             self.counted.tokens_out = of("output_tokens");
         }
@@ -244,6 +249,7 @@ impl AnswerReader for AnthropicReader {
             // `ping`, and whatever is invented later.
             _ => {}
         }
+
         Ok(ReadProgress::More)
     }
 

@@ -129,6 +129,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
         system.push(AnthropicPart::from(PlainPart::Text { text: &request.system }));
         mark(&mut system);
     }
+
     let provider = &settings.provider;
     let mut messages: Vec<_> =
         request.messages.iter().map(|said| message(said, provider)).collect();
@@ -136,6 +137,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }
+
     let most = request.most(settings.answer.max_tokens);
     let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
     let thinking = settings.answer.thinking_tokens;
@@ -158,6 +160,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
         tools: tools.collect(),
         tool_choice: choice(request),
     };
+
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
@@ -167,6 +170,7 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     if request.tools.is_empty() {
         return None;
     }
+
     let one_call = request.one_call;
     let choice = request.tool_choice.or(one_call.then_some(ToolChoice::Auto))?;
     let (r#type, disable_parallel_tool_use) = match choice {
@@ -174,6 +178,7 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
         ToolChoice::Required => ("any", one_call),
         ToolChoice::None => ("none", false),
     };
+
     Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
@@ -189,10 +194,12 @@ fn message<'a>(said: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a> {
         ChatRole::User => heard(said),
         ChatRole::Assistant => spoken(said, provider),
     };
+
     if content.is_empty() {
         // An empty message is refused, and leaving it out would change who speaks after whom.
         content.push(PlainPart::Text { text: "(nothing)" }.into());
     }
+
     AnthropicMessage { role: said.role.as_str(), content }
 }
 
@@ -220,6 +227,7 @@ fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
         calls_taken: 0,
         parts: Vec::new(),
     };
+
     let own = said.blocks.iter().filter_map(|block| match block {
         ChatBlock::Own(own) if own.provider == provider => OpaqueBlock::read(&own.json),
         _ => None,
@@ -228,6 +236,7 @@ fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
         rest.take(placed.text, placed.calls);
         rest.parts.push(AnthropicPart::Own(placed.block));
     }
+
     rest.take(usize::MAX, usize::MAX);
     rest.parts
 }
@@ -271,6 +280,7 @@ impl UnwrittenParts<'_> {
                 self.parts.push(PlainPart::Text { text: piece }.into());
             }
         }
+
         let more = self.calls.iter().take(calls).skip(self.calls_taken);
         self.parts.extend(more.map(|call| AnthropicPart::from(tool_use(call))));
         self.calls_taken = self.calls_taken.max(calls.min(self.calls.len()));

@@ -36,14 +36,17 @@ pub(super) async fn connect(
         };
         return Ok(HttpStream { stream, relay: None });
     };
+
     let stream = tcp(&proxy.host, proxy.port).await;
     let mut stream = stream.map_err(|e| format!("the proxy {}: {e}", proxy.host))?;
     if proxy.is_https {
         stream = tls.handshake(&proxy.host, stream).await?;
     }
+
     if !endpoint.is_https() {
         return Ok(HttpStream { stream, relay: Some(proxy) });
     }
+
     proxy.tunnel(&mut stream, endpoint).await?;
     Ok(HttpStream { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
 }
@@ -54,6 +57,7 @@ async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
     let found = lookup_host((host, port)).await.map_err(|e| format!("its name: {e}"))?;
     let addresses: Vec<SocketAddr> = found.collect();
     let mut last = "its name leads to no address".to_owned();
+
     for (index, address) in addresses.iter().enumerate() {
         let connecting = TcpStream::connect(address);
         let connected = match index + 1 == addresses.len() {
@@ -72,5 +76,6 @@ async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
             Err(error) => last = error.to_string(),
         }
     }
+
     Err(last)
 }

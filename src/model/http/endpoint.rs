@@ -38,17 +38,21 @@ impl ProviderEndpoint {
             Some("http") => false,
             _ => return Err(BadAddress::Form),
         };
+
         let authority = uri.authority().ok_or(BadAddress::Form)?;
         if authority.as_str().contains('@') {
             return Err(BadAddress::Credentials);
         }
+
         if uri.query().is_some() || text.contains('#') {
             return Err(BadAddress::Query);
         }
+
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {
             return Err(BadAddress::Form);
         }
+
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let path = uri.path().trim_end_matches('/').to_owned();
         let endpoint = Self { uri, is_https, host, port, path };

@@ -35,18 +35,21 @@ impl BodyFraming {
         if matches!(status, 204 | 304) {
             return Ok(OVER);
         }
+
         if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
             let codings = last.to_str().map_err(|_| HttpError::Broken)?;
             let last = codings.rsplit(',').next().unwrap_or_default().trim();
             let is_chunked = last.eq_ignore_ascii_case("chunked");
             return Ok(if is_chunked { Self::ChunkSize } else { Self::UntilClosed });
         }
+
         let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(|value| {
             let digits =
                 value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
             digits.and_then(|text| text.parse().ok()).ok_or(HttpError::Broken)
         });
         let Some(length) = lengths.next().transpose()? else { return Ok(Self::UntilClosed) };
+
         // Two that differ: one of them is wrong.
         match lengths.all(|other| other.is_ok_and(|other: u64| other == length)) {
             true => Ok(Self::Length(length)),
@@ -63,6 +66,7 @@ impl BodyFraming {
             *self = next;
             rest = rest.get(taken..).unwrap_or_default();
         }
+
         input.len() - rest.len()
     }
 
@@ -101,6 +105,7 @@ impl BodyFraming {
             Self::UntilClosed => (self, take(rest, u64::MAX, body)),
             Self::Broken => return None,
         };
+
         Some(step)
     }
 }

@@ -131,20 +131,24 @@ impl CallDeadlines {
         if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(what.as_mut().poll(cx))).await {
             return Ok(done);
         }
+
         let after = match phase {
             CallPhase::Connect => self.timeouts.connect,
             CallPhase::FirstByte => self.timeouts.first_byte,
             CallPhase::Stall => self.timeouts.stall,
             CallPhase::Total => self.timeouts.total,
         };
+
         let until = match (phase, self.first_by) {
             (CallPhase::FirstByte, Some(by)) => by,
             _ => Instant::now() + after,
         };
+
         let (phase, after) = match until < self.ends {
             true => (phase, after),
             false => (CallPhase::Total, self.timeouts.total),
         };
+
         let waited = tokio::time::timeout_at(until.min(self.ends), what).await;
         waited.map_err(|_| HttpError::Timeout { phase, after })
     }

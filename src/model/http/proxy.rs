@@ -46,6 +46,7 @@ impl ProxyRules {
         if endpoint.is_loopback() {
             return Ok(None);
         }
+
         let found = self.0.as_ref().and_then(|matcher| matcher.intercept(endpoint.uri()));
         let Some(found) = found else { return Ok(None) };
         let uri: &Uri = found.uri();
@@ -54,6 +55,7 @@ impl ProxyRules {
             Some("http") | None => false,
             Some(other) => return Err(format!("{other} proxies are not supported, http ones are")),
         };
+
         let host = uri.host().unwrap_or_default();
         let basic = found.basic_auth().and_then(|value| value.to_str().ok()).map(str::to_owned);
         let raw = found.raw_auth().map(|(name, password)| {
@@ -79,24 +81,29 @@ impl HttpProxy {
             true => format!("[{}]", endpoint.host()),
             false => endpoint.host().to_owned(),
         };
+
         let target = format!("{host}:{}", endpoint.port());
         let mut ask = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if let Some(authorization) = &self.authorization {
             ask.push_str(&format!("Proxy-Authorization: {authorization}\r\n"));
         }
+
         ask.push_str("\r\n");
         let broken = |e: std::io::Error| format!("the proxy {}: {e}", self.host);
         stream.write_all(ask.as_bytes()).await.map_err(broken)?;
         // Byte by byte: what follows the head belongs to the tunnel.
         let mut head = Vec::new();
+
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() >= limits::PROXY_HEAD_BYTES_MAX {
                 return Err(format!("the proxy {} answered at too great a length", self.host));
             }
             head.push(stream.read_u8().await.map_err(broken)?);
         }
+
         let line = String::from_utf8_lossy(&head);
         let status = line.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
+
         match status {
             Some(200..=299) => Ok(()),
             Some(407) => Err(format!("the proxy {} wants a user name and a password", self.host)),

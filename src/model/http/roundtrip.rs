@@ -32,9 +32,11 @@ pub(super) fn request(
         Some(_) => format!("http://{host}{path}"),
         None => path,
     };
+
     if !target.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(bad("its path is no address".to_owned()));
     }
+
     let mut head = format!(
         "POST {target} HTTP/1.1\r\nhost: {host}\r\nuser-agent: organism/{}\r\n\
          content-type: application/json\r\naccept: text/event-stream, application/json\r\n",
@@ -42,6 +44,7 @@ pub(super) fn request(
     );
     let relay = way.relay.as_ref().and_then(|proxy| proxy.authorization.as_ref());
     let relay = relay.map(|value| ("proxy-authorization", value));
+
     for (name, value) in headers.iter().map(|(name, value)| (*name, value)).chain(relay) {
         // A line break would begin another header.
         if !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
@@ -49,6 +52,7 @@ pub(super) fn request(
         }
         let _ = write!(head, "{name}: {value}\r\n");
     }
+
     let _ = write!(head, "content-length: {}\r\n\r\n", body.len());
     Ok([head.as_bytes(), body.as_bytes()].concat())
 }
@@ -148,6 +152,7 @@ impl HttpConnection {
         if saying.is_none() {
             return stream.read_buf(heard).await;
         }
+
         let (mut hearing, mut speaking) = tokio::io::split(stream);
         let mut hear = pin!(hearing.read_buf(heard));
         poll_fn(|cx| {
@@ -195,6 +200,7 @@ impl ResponseHead {
                 value.map_err(|_| HttpError::Broken)?,
             );
         }
+
         Ok(Self { status: response.code.ok_or(HttpError::Broken)?, headers })
     }
 }
@@ -215,6 +221,7 @@ impl RequestWriter {
                 Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }
+
         Pin::new(to).poll_flush(cx).map(|_| ())
     }
 }

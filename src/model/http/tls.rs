@@ -62,6 +62,7 @@ fn connector(roots: &TrustRoots) -> Result<TlsConnector, String> {
             store.add_parsable_certificates(certificates.iter().cloned());
         }
     }
+
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
     let mut config = builder.with_root_certificates(store).with_no_client_auth();

@@ -52,16 +52,19 @@ impl CallAssembler {
         if growing.call.id.is_empty() {
             growing.call.id = id.to_owned();
         }
+
         let Some(function) = &piece.function else { return Ok(()) };
         let name = function.name.as_ref().map_or("", |name| &name.0);
         if growing.call.name.is_empty() {
             growing.call.name = name.to_owned();
         }
+
         if let Some(arguments) = function.arguments {
             let arguments = text_or_json(arguments)?;
             growing.call.arguments.push_str(&arguments);
             out.count(arguments.len())?;
         }
+
         out.count(id.len() + name.len())
     }
 
@@ -81,6 +84,7 @@ impl CallAssembler {
                 self.0.len() - 1
             }
         };
+
         Ok(self.0.get_mut(at).expect("it was found or pushed"))
     }
 
@@ -93,13 +97,16 @@ impl CallAssembler {
         if stop == StopReason::Length && calls.last().is_some_and(|call| !is_whole(call)) {
             calls.pop();
         }
+
         // One that says nothing at all is no call; one without a name is told so.
         calls.retain(|call| !call.name.is_empty() || !call.arguments.trim().is_empty());
+
         for (number, call) in calls.iter_mut().enumerate() {
             if call.id.is_empty() {
                 call.id = format!("call-{}", number + 1);
             }
         }
+
         calls
     }
 }

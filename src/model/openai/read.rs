@@ -114,15 +114,19 @@ impl OpenAiReader {
         if choice.index.is_some_and(|index| index.get() != "0") {
             return Ok(());
         }
+
         if let Some(error) = choice.error {
             return Err(StreamFault::Told { error: error.get().to_owned() });
         }
+
         if let Some(delta) = &choice.delta {
             self.delta(delta, out)?;
         }
+
         if let Some(reason) = choice.finish_reason {
             self.finish = Some(reason.get().trim_matches('"').to_owned());
         }
+
         Ok(())
     }
 
@@ -135,21 +139,26 @@ impl OpenAiReader {
         if let Some(reasoning) = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref()) {
             self.think(&reasoning.0, out)?;
         }
+
         if let Some(details) = delta.reasoning_details {
             self.keep_details(details, out)?;
         }
+
         match &delta.content {
             Some(DeltaContent::Text(text)) => out.text(&text.0)?,
             Some(DeltaContent::Parts(parts)) => self.parts(parts, out)?,
             None => {}
         }
+
         if let Some(JsonText(refusal)) = &delta.refusal {
             self.has_refused |= !refusal.is_empty();
             out.text(refusal)?;
         }
+
         for piece in delta.tool_calls.iter().flatten() {
             self.calls.add(piece, out)?;
         }
+
         Ok(())
     }
 
@@ -171,6 +180,7 @@ impl OpenAiReader {
             }
             out.text(part.text.as_ref().map_or("", |text| &text.0))?;
         }
+
         Ok(())
     }
 
@@ -183,10 +193,12 @@ impl OpenAiReader {
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(details.get()) else {
             return Ok(());
         };
+
         for item in items {
             out.count(item.get().len())?;
             self.details.push(item.get().to_owned());
         }
+
         Ok(())
     }
 
@@ -205,10 +217,12 @@ impl OpenAiReader {
         if !self.details.is_empty() {
             return vec![format!("{{\"reasoning_details\":[{}]}}", self.details.join(","))];
         }
+
         if has_calls && !self.reasoning.is_empty() {
             let text = Json::from(self.reasoning.as_str());
             return vec![format!("{{\"reasoning_content\":{text}}}")];
         }
+
         Vec::new()
     }
 }
@@ -222,24 +236,30 @@ impl AnswerReader for OpenAiReader {
         if event.data.trim_ascii() == b"[DONE]" {
             return Ok(ReadProgress::Done);
         }
+
         let chunk: OpenAiChunk<'_> =
             event.json().map_err(|error| StreamFault::json(&error, event))?;
         if let Some(error) = chunk.error {
             return Err(StreamFault::Told { error: error.get().to_owned() });
         }
+
         if event.name == "error" || chunk.object.is_some_and(|o| o.get() == "\"error\"") {
             let error = String::from_utf8_lossy(event.data).into_owned();
             return Err(StreamFault::Told { error });
         }
+
         if self.model.is_none() {
             self.model = chunk.model.and_then(|model| serde_json::from_str(model.get()).ok());
         }
+
         for choice in chunk.choices.iter().flatten() {
             self.choice(choice, out)?;
         }
+
         if let Some(usage) = chunk.usage {
             self.counted = counted(usage);
         }
+
         Ok(ReadProgress::More)
     }
 
@@ -250,6 +270,7 @@ impl AnswerReader for OpenAiReader {
             StopReason::Normal if !calls.is_empty() => StopReason::Calls,
             stop => stop,
         };
+
         let own = self.own(!calls.is_empty());
         StreamSummary { stop, counted: self.counted, calls, own, model: self.model.take() }
     }

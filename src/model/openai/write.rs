@@ -114,17 +114,20 @@ pub(in crate::model) fn body(
     if !request.system.is_empty() {
         messages.push(OpenAiMessage::plain("system", request.system.clone()));
     }
+
     for said in &request.messages {
         match said.role {
             ChatRole::User => heard(said, &mut messages),
             ChatRole::Assistant => messages.push(spoken(said, &settings.provider)),
         }
     }
+
     let most = request.most(settings.answer.max_tokens);
     let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
         BoundKey::MaxTokens => (most, None),
         BoundKey::MaxCompletionTokens => (None, most),
     };
+
     let tools = request.tools.iter().map(|tool| OpenAiTool {
         r#type: "function",
         function: ToolFunction {
@@ -153,6 +156,7 @@ pub(in crate::model) fn body(
         }),
         parallel_tool_calls: (one_call && takes_one_call(settings, quirks)).then_some(false),
     };
+
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
@@ -186,6 +190,7 @@ fn heard<'a>(said: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
             messages.push(OpenAiMessage { tool_call_id: Some(id), ..message });
         }
     }
+
     let text = texts(said);
     let has_results = said.blocks.iter().any(|block| matches!(block, ChatBlock::Result { .. }));
     if !text.is_empty() || !has_results {
@@ -233,5 +238,6 @@ fn texts(said: &ChatMessage) -> String {
         ChatRole::User => "\n",
         ChatRole::Assistant => "",
     };
+
     texts.collect::<Vec<_>>().join(separator)
 }

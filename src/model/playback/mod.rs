@@ -68,6 +68,7 @@ impl PlaybackModel {
         let recording: RecordingFile = toml::from_str(text)
             .map_err(|source| LoadError::Form { path: path.clone(), source })?;
         let mut turns = HashMap::new();
+
         for turn in recording.turns {
             let key = (turn.agent.clone(), turn.thread.clone(), turn.turn);
             if let Some(first) = turns.insert(key, turn) {
@@ -75,6 +76,7 @@ impl PlaybackModel {
                 return Err(LoadError::Twice { path, agent, thread, turn: first.turn });
             }
         }
+
         let (recorded, model) = (recording.recorded, recording.model);
         let shelf = Arc::new(RecordedTurns { path, recorded, model, turns });
         Ok(Self { shelf, delay: Duration::ZERO })
@@ -106,17 +108,21 @@ impl PlaybackModel {
                 placeholders::fill(&turn.text, nonce, heard.flat_map(|said| said.texts()))
             }
         };
+
         let reasoning = turn.reasoning.as_deref().unwrap_or_default();
         let thought = chunks(reasoning).map(AnswerChunk::Reasoning);
+
         for chunk in thought.chain(chunks(&text).map(AnswerChunk::Text)) {
             if !self.delay.is_zero() {
                 tokio::time::sleep(self.delay).await;
             }
             on_chunk(chunk);
         }
+
         let Some(stop) = turn.stop.reason() else {
             return Err(Error::Cut { route: self.route(), bytes: text.len() });
         };
+
         let RecordedTurn { tokens_in, tokens_out, cached, cache_written, .. } = *turn;
         let counted = ReportedUsage { tokens_in, tokens_out, cached, cache_written };
         let usage = counted.or_estimate(request, text.len());

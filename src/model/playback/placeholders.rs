@@ -21,9 +21,11 @@ pub(super) fn fill<'a>(
     if !template.contains("{{") {
         return template.to_owned();
     }
+
     let heard: Vec<String> = heard.map(unwrap_results).collect();
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
+
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
         let Some((path, after)) = after.split_once("}}") else {
@@ -38,6 +40,7 @@ pub(super) fn fill<'a>(
         out.push_str(&escape_text(found.as_deref().unwrap_or(MISSING)));
         rest = after;
     }
+
     out.push_str(rest);
     out
 }
@@ -57,6 +60,7 @@ fn unwrap_results(text: &str) -> String {
         }
         rest = after;
     }
+
     out.push_str(rest);
     out
 }
@@ -104,9 +108,11 @@ fn follow(element: &Element, steps: &[PathStep<'_>]) -> Option<String> {
     let Some((step, rest)) = steps.split_first() else {
         return Some(element.text().trim().to_owned());
     };
+
     if let Some(attribute) = step.name.strip_prefix('@') {
         return element.attribute(attribute).map(str::to_owned);
     }
+
     let child =
         element.children().filter(|child| child.local_name() == step.name).nth(step.index)?;
     follow(child, rest)

@@ -86,6 +86,7 @@ impl TurnRecorder {
             shelf.skipped += 1;
             return;
         }
+
         shelf.turns.insert(key, CollectedTurn { root, turn });
         shelf.model.get_or_insert_with(|| end.route.to_string());
         if let Err(error) = self.write(&shelf) {
@@ -101,6 +102,7 @@ impl TurnRecorder {
             model: shelf.model.clone().unwrap_or_else(|| "recorded".to_owned()),
             turns: shelf.turns.values().map(|kept| kept.turn.clone()).collect(),
         };
+
         let text = toml::to_string_pretty(&recording).map_err(std::io::Error::other)?;
         let mut beside = self.path.clone().into_os_string();
         beside.push(".part");
@@ -176,9 +178,11 @@ impl RecordingModel {
             Some(admission) => self.model.call_admitted(request, &mut hear, admission).await,
             None => self.model.call(request, &mut hear).await,
         };
+
         if let Ok(end) = &end {
             self.recorder.keep(request, said, end);
         }
+
         end
     }
 }

@@ -31,6 +31,7 @@ impl RemoteModel {
             let room = limits::ERROR_BODY_BYTES_MAX - body.len();
             body.extend(piece.iter().take(room));
         }
+
         self.refused(answer, &body)
     }
 
@@ -64,6 +65,7 @@ impl RemoteModel {
             Some(key) => key.hide_in(text),
             None => text.to_owned(),
         };
+
         let visible = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = text.chars().map(visible).collect();
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -87,16 +89,20 @@ impl RemoteModel {
             let to = self.clean(answer.header("location").unwrap_or("an address it does not name"));
             return Error::Redirected { route, status, to };
         }
+
         if body.trim_ascii().is_empty() && status == 200 {
             return Error::Empty { route, status };
         }
+
         let is_html = looks_like_html(body.trim_ascii_start());
         let complaint = if is_html { ErrorBody::default() } else { complaint(body) };
         let message = match is_html {
             true => self.clean(&title(body)),
             false => self.clean(&complaint.message),
         };
+
         let key = || self.key_source();
+
         match status {
             429 if is_about_credit(&complaint.kind) => {
                 Error::NoCredit { route, status, message, key: key() }
@@ -138,12 +144,15 @@ impl RemoteModel {
         if is_about_credit(kind) || has(&["402", "billing"]) {
             return Error::NoCredit { route, status: 200, message, key: self.key_source() };
         }
+
         if has(&["rate_limit", "429"]) {
             return Error::RateLimited { route, message, retry_after: None };
         }
+
         if has(&["overloaded", "503", "529"]) {
             return Error::Overloaded { route, status: 200, message, retry_after: None };
         }
+
         let final_words = ["invalid", "authentication", "permission", "not_found", "too_large"];
         let final_numbers = ["400", "401", "403", "404", "413", "422"];
         let retried = !has(&final_words) && !has(&final_numbers);
@@ -151,6 +160,7 @@ impl RemoteModel {
             "" => "an error without a name".to_owned(),
             kind => self.clean(kind),
         };
+
         Error::Stream { route, kind, message, retried }
     }
 }
@@ -187,10 +197,12 @@ fn complaint(body: &[u8]) -> ErrorBody {
             kind: String::new(),
         };
     };
+
     let json = match json {
         Json::Array(items) => items.into_iter().next().unwrap_or_default(),
         json => json,
     };
+
     let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(&json);
     let text = |key: &str| match error.get(key) {
         Some(Json::String(text)) => Some(text.clone()),
@@ -198,10 +210,12 @@ fn complaint(body: &[u8]) -> ErrorBody {
         Some(Json::Null) | None => None,
         Some(other) => Some(other.to_string()),
     };
+
     let message = match error {
         Json::String(text) => text.clone(),
         _ => text("message").or_else(|| text("detail")).unwrap_or_default(),
     };
+
     let words = [text("type"), text("code"), text("status")];
     let mut kinds: Vec<String> = words.into_iter().flatten().collect();
     kinds.dedup();
@@ -214,10 +228,12 @@ fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     if let Some(milliseconds) = milliseconds {
         return Some(Duration::from_millis(milliseconds));
     }
+
     let text = answer.header("retry-after")?.trim();
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }
+
     let until = date(text)?;
     // By the server's own clock, where it tells the time.
     let now = answer.header("date").and_then(date).unwrap_or_else(Time::now);

@@ -156,6 +156,7 @@ impl RemoteModel {
         if !body::is_stream(&answer) {
             return Err(self.no_stream(&mut answer).await);
         }
+
         let mut out = AnswerWriter::new(on_chunk, options.key.as_ref());
         let mut reader = self.dialect.reader();
         let read = self.read(&mut answer, reader.as_mut(), &mut out).await;
@@ -174,6 +175,7 @@ impl RemoteModel {
         let mut decoder = sse::SseDecoder::default();
         let mut head = body::AnswerHead::default();
         let mut bytes = 0usize;
+
         loop {
             let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
             let Some(mut rest) = piece else { break };
@@ -190,6 +192,7 @@ impl RemoteModel {
                 }
             }
         }
+
         // Its last line may lack its end, if only all of it is there.
         let last = decoder.unfinished().map_err(|e| self.unreadable(&e))?;
         if let Some(event) = last
@@ -197,9 +200,11 @@ impl RemoteModel {
         {
             return Ok(());
         }
+
         if mutant("accept-a-cut-answer") && head.instead().is_none() {
             return Ok(());
         }
+
         Err(self.ended(answer, head, bytes))
     }
 
@@ -208,6 +213,7 @@ impl RemoteModel {
             Some(key) if key.filter().is_some() => key.hide_in(&text),
             _ => text,
         };
+
         let provider = self.options.preset.name.to_owned();
         let own = told.own.into_iter().map(|json| {
             let (provider, json) = (provider.clone(), hidden(json));

@@ -60,6 +60,7 @@ mod tests {
         for (written, sent) in cases {
             assert_eq!(name(&call(written, "{}")), sent);
         }
+
         assert_eq!(name(&call(&"a".repeat(65), "{}")), "a".repeat(64));
     }
 

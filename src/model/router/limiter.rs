@@ -79,6 +79,7 @@ impl RateLimiter {
             lowered: now,
             rests_until: None,
         };
+
         Self { pace, state: Mutex::new(state), freed: Notify::new() }
     }
 
@@ -142,6 +143,7 @@ impl LimiterLoad {
         if f64::from(self.under_way) + 1.0 > self.allowed {
             return LimiterEntry::Full;
         }
+
         if self.rate.is_finite() {
             self.fill();
             // What is larger than a minute's worth waits for a full minute.
@@ -154,6 +156,7 @@ impl LimiterLoad {
             }
             self.tokens -= taken;
         }
+
         self.under_way += 1;
         let taken = tokens.min(self.rate);
         LimiterEntry::In { taken, is_more: f64::from(self.under_way) + 1.0 <= self.allowed }
@@ -188,13 +191,16 @@ impl CallPermit<'_> {
         if matches!(error.cause(), Error::Connect { .. }) && state.rate.is_finite() {
             state.tokens += self.taken;
         }
+
         if !error.is_overload() {
             return;
         }
+
         if let Some(after) = error.retry_after() {
             let until = now + after.min(limits::MODEL_REST_MAX);
             state.rests_until = state.rests_until.max(Some(until));
         }
+
         // Calls that began before the last lowering say nothing about what is allowed now.
         if self.began >= state.lowered {
             state.lowered = now;

@@ -91,6 +91,7 @@ impl ModelRouter {
                 order.sort_by(|a, b| a.limiter.load().total_cmp(&b.limiter.load()));
             }
         }
+
         order
     }
 
@@ -116,6 +117,7 @@ impl ModelRouter {
         let mut trial =
             CallAttempts { request, on_chunk, admission, most, is_void: false, tries, last: None };
         let mut order = self.order();
+
         for round in 0..self.attempts.max(1) {
             if round > 0 {
                 let pause = self.jitter.lock().unwrap_or_else(PoisonError::into_inner).pause(round);
@@ -134,6 +136,7 @@ impl ModelRouter {
                 break;
             }
         }
+
         Err(trial.gave_up())
     }
 }
@@ -182,14 +185,17 @@ impl CallAttempts<'_> {
         if !free.is_empty() {
             return free;
         }
+
         let first = order.iter().copied().min_by_key(|route| route.limiter.rests_until());
         let Some(first) = first else { return Vec::new() };
         let route = first.model.route();
+
         while let Some(until) = first.limiter.rests_until() {
             (self.on_chunk)(AnswerChunk::Waiting(&route, until));
             let look = Instant::now() + limits::MODEL_REST_LOOK;
             tokio::time::sleep_until(until.min(look)).await;
         }
+
         vec![first]
     }
 
@@ -215,9 +221,11 @@ impl CallAttempts<'_> {
                 Err(error) => return RetryDecision::NotAdmitted(error),
             }
         }
+
         if std::mem::take(&mut self.is_void) && !mutant("mix-two-answers") {
             (self.on_chunk)(AnswerChunk::Restart);
         }
+
         self.tries += 1;
         let mut has_begun = false;
         let on_chunk = &mut self.on_chunk;
@@ -225,8 +233,10 @@ impl CallAttempts<'_> {
             has_begun = true;
             on_chunk(chunk);
         };
+
         let called = route.model.call(self.request, &mut hear).await;
         self.is_void = has_begun;
+
         match called {
             Ok(end) => {
                 permit.succeeded(&end.usage);

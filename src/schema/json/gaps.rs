@@ -56,8 +56,10 @@ impl GapSearch<'_> {
         if self.seen.contains(&declared.name) || self.found.len() >= limits::FINDINGS_MAX {
             return;
         }
+
         self.seen.push(declared.name.clone());
         let (plan, _) = Plan::of(self.model, declared);
+
         match &plan.content {
             Content::Markup { .. } => self.found.push(Gap::Markup { path: path.to_owned() }),
             Content::Abstract => {

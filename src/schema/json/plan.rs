@@ -64,6 +64,7 @@ impl Plan {
         } else {
             content(model, &outline)
         };
+
         let mut plan = Self { attributes: Vec::new(), content };
         plan.name(&outline);
         (plan, outline)
@@ -84,9 +85,11 @@ impl Plan {
                 taken.push(slot.key.clone());
             }
         }
+
         if !matches!(self.content, Content::Keyed { .. }) {
             taken.clear();
         }
+
         for attribute in &outline.attributes {
             let local = plain(&attribute.name.local);
             let key = if taken.contains(&local) { format!("attribute.{local}") } else { local };
@@ -94,6 +97,7 @@ impl Plan {
             taken.push(key.clone());
             self.attributes.push((key, attribute.clone()));
         }
+
         match &mut self.content {
             Content::Text { key, .. } | Content::Listed { key, .. } | Content::Markup { key } => {
                 *key = free(&taken, CONTENT.to_owned());
@@ -112,6 +116,7 @@ impl Plan {
             Content::Keyed { slots, .. } => keys.extend(slots.iter().map(|s| s.key.as_str())),
             Content::Nothing | Content::Abstract => {}
         }
+
         keys
     }
 }
@@ -131,6 +136,7 @@ fn free(taken: &[String], wanted: String) -> String {
         name = wanted.chars().take(room).collect::<String>() + &suffix;
         n += 1;
     }
+
     name
 }
 
@@ -144,16 +150,20 @@ fn content(model: &Model, outline: &Outline) -> Content {
         let any = || Value { builtin: "string".into(), ..Value::default() };
         return Content::Text { key, value: Box::new(outline.text.clone().unwrap_or_else(any)) };
     }
+
     if outline.anything || outline.mixed {
         return Content::Markup { key };
     }
+
     let mut walk =
         ModelWalk { model, slots: Vec::new(), wild: false, listed: false, ordered: true, depth: 0 };
     walk.particles(&outline.content, ParticleTurn { required: true, many: false, choice: false });
     if walk.wild {
         return Content::Markup { key };
     }
+
     let ModelWalk { slots, listed, ordered, .. } = walk;
+
     match slots.is_empty() {
         true => Content::Nothing,
         false if listed => {
@@ -171,6 +181,7 @@ fn distinct(slots: Vec<Slot>) -> Vec<Slot> {
             out.push(slot);
         }
     }
+
     out
 }
 
@@ -197,10 +208,12 @@ impl ModelWalk<'_> {
             self.wild = true;
             return;
         }
+
         self.depth += 1;
         for particle in particles.iter().filter(|particle| particle.max != Some(0)) {
             self.particle(particle, place);
         }
+
         self.depth -= 1;
     }
 
@@ -211,6 +224,7 @@ impl ModelWalk<'_> {
             many: place.many || repeats,
             ..place
         };
+
         match &particle.term {
             Term::Element(element) => self.add(element.clone(), within),
             Term::ElementRef(name) => {

@@ -46,6 +46,7 @@ impl SchemaBuilder<'_> {
                 }
             }
         }
+
         for (key, attribute) in &plan.attributes {
             let mut schema = text(&attribute.value);
             describe(&mut schema, attribute.notes.doc.as_deref());
@@ -58,16 +59,19 @@ impl SchemaBuilder<'_> {
             }
             properties.insert(key.clone(), schema);
         }
+
         if let Some((key, schema, needed)) = self.content(&plan.content) {
             if needed {
                 required.push(Json::String(key.clone()));
             }
             properties.insert(key, schema);
         }
+
         let mut object = json!({"type": "object", "properties": properties});
         if !required.is_empty() {
             put(&mut object, "required", Some(Json::Array(required)));
         }
+
         put(&mut object, "additionalProperties", Some(Json::Bool(false)));
         object
     }
@@ -116,6 +120,7 @@ impl SchemaBuilder<'_> {
                 schema
             }
         };
+
         describe(&mut schema, doc_of(element, &outline).as_deref());
         let fixed = typed(&schema, element.fixed.as_deref());
         put(&mut schema, "const", fixed);
@@ -154,10 +159,12 @@ fn text(value: &Value) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});
     }
+
     let choices: Vec<Json> = value.choices().into_iter().map(|c| Json::String(c.value)).collect();
     if !choices.is_empty() {
         return json!({"type": "string", "enum": choices});
     }
+
     let mut schema = match (sort(value), value.builtin.as_str()) {
         (Sort::Text, _) => return string(value),
         (Sort::Flag, _) => return json!({"type": "boolean"}),
@@ -172,6 +179,7 @@ fn text(value: &Value) -> Json {
         }
         (Sort::Integer, _) => json!({"type": "integer"}),
     };
+
     let facets = &value.facets;
     let bounds = [
         ("minimum", &facets.min_inclusive),
@@ -179,6 +187,7 @@ fn text(value: &Value) -> Json {
         ("exclusiveMinimum", &facets.min_exclusive),
         ("exclusiveMaximum", &facets.max_exclusive),
     ];
+
     for (key, bound) in bounds {
         let number =
             bound.as_ref().and_then(|b| serde_json::from_str::<serde_json::Number>(b.trim()).ok());
@@ -186,6 +195,7 @@ fn text(value: &Value) -> Json {
             object.insert(key.to_owned(), Json::Number(number));
         }
     }
+
     schema
 }
 
@@ -201,10 +211,12 @@ fn string(value: &Value) -> Json {
         "anyURI" => Some("uri-reference"),
         _ => None,
     };
+
     put(&mut schema, "format", format.map(Json::from));
     if let [one] = value.pattern_steps.as_slice() {
         // Patterns of the schema language match the whole text.
         put(&mut schema, "pattern", Some(Json::String(format!("^(?:{})$", one.join("|")))));
     }
+
     schema
 }

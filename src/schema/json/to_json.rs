@@ -21,6 +21,7 @@ pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Ve
     let Some(declared) = model.element(name) else {
         return told(format!("there is no schema for `{name}`"));
     };
+
     let node = Element::read_document(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return told(format!("this is no `{name}`")) };
     let mut reader = JsonBuilder { model, findings: Vec::new() };
@@ -47,6 +48,7 @@ impl JsonBuilder<'_> {
         if !plan.is_bare() {
             return self.object(&plan, node, path);
         }
+
         self.attributes(&plan, node, path, &mut Map::new());
         match &plan.content {
             Content::Text { value, .. } => self.text(value, node, path),
@@ -81,6 +83,7 @@ impl JsonBuilder<'_> {
                 }
             }
         }
+
         self.attributes(plan, node, path, &mut members);
         Json::Object(members)
     }
@@ -128,6 +131,7 @@ impl JsonBuilder<'_> {
                 },
             }
         }
+
         found
     }
 

@@ -22,10 +22,12 @@ pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<Str
         let message = format!("there is no schema for `{name}`");
         return Err(vec![Finding::new("json-unknown", Place::default(), message)]);
     };
+
     let raw: &RawValue = match serde_json::from_str(arguments) {
         Ok(raw) => raw,
         Err(error) => return Err(vec![unreadable(arguments, &error)]),
     };
+
     let mut writer = PayloadBuilder { model, text: arguments, findings: Vec::new(), depth: 0 };
     let (plan, _) = Plan::of(model, declared);
     let element = writer.object(declared, &plan, raw, "$");
@@ -84,6 +86,7 @@ impl<'a> PayloadBuilder<'a> {
         if !plan.is_bare() {
             return self.object(declared, &plan, raw, path);
         }
+
         let mut element = Element::new(declared.name.clone());
         self.fill(&mut element, &plan.content, raw, path);
         element
@@ -132,6 +135,7 @@ impl<'a> PayloadBuilder<'a> {
             self.tell("json-type", raw, path, &message);
             return children;
         };
+
         for (index, item) in items.iter().enumerate() {
             let at = format!("{path}[{index}]");
             let Some(json) = self.read(item, &at) else { continue };
@@ -152,6 +156,7 @@ impl<'a> PayloadBuilder<'a> {
                 None => self.unknown(slots.iter().map(|s| s.key.as_str()), key, value, &at),
             }
         }
+
         children
     }
 
@@ -160,6 +165,7 @@ impl<'a> PayloadBuilder<'a> {
             self.tell("json-type", raw, path, "is nested deeper than a payload may be");
             return Element::new(slot.element.name.clone());
         }
+
         self.depth += 1;
         let element = self.element(&slot.element, raw, path);
         self.depth -= 1;
@@ -178,14 +184,17 @@ impl<'a> PayloadBuilder<'a> {
             self.tell("json-type", raw, path, "needs a type chosen with xsi:type; JSON has none");
             return element;
         }
+
         let Some(json) = self.read(raw, path) else { return element };
         let Json::Object(members) = json else {
             let message = format!("is {}; an object is expected", json.kind());
             self.tell("json-type", raw, path, &message);
             return element;
         };
+
         let mut seen: Vec<&str> = Vec::new();
         let mut children: Vec<(usize, Element)> = Vec::new();
+
         for (key, value) in &members {
             let at = format!("{path}.{key}");
             if seen.contains(&key.as_str()) {
@@ -199,6 +208,7 @@ impl<'a> PayloadBuilder<'a> {
             seen.push(key);
             self.member(plan, key, value, &at, &mut element, &mut children);
         }
+
         self.missing(plan, &seen, raw, path);
         if let Content::Keyed { ordered, .. } = &plan.content {
             if *ordered {
@@ -206,6 +216,7 @@ impl<'a> PayloadBuilder<'a> {
             }
             element.content = children.into_iter().map(|(_, child)| Node::Element(child)).collect();
         }
+
         element
     }
 
@@ -227,6 +238,7 @@ impl<'a> PayloadBuilder<'a> {
             }
             return;
         }
+
         match &plan.content {
             Content::Text { key: known, .. }
             | Content::Listed { key: known, .. }
@@ -257,6 +269,7 @@ impl<'a> PayloadBuilder<'a> {
             children.push((at, self.deeper(slot, raw, path)));
             return;
         }
+
         match self.read(raw, path) {
             Some(Json::List(items)) => {
                 for (index, item) in items.iter().enumerate() {
@@ -295,6 +308,7 @@ impl<'a> PayloadBuilder<'a> {
             None if known.is_empty() => "is no parameter; there are none".to_owned(),
             None => format!("is no parameter; there are {}", known.join(", ")),
         };
+
         self.tell("json-unknown", raw, path, &message);
     }
 }
@@ -304,6 +318,7 @@ fn is_required(plan: &Plan, key: &str) -> bool {
     if let Some((_, attribute)) = attribute {
         return attribute.required;
     }
+
     match &plan.content {
         Content::Text { key: known, .. } | Content::Markup { key: known } => known == key,
         Content::Listed { key: known, required, .. } => known == key && *required,

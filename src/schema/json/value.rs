@@ -38,6 +38,7 @@ pub fn sort(value: &Value) -> Sort {
     if !value.choices().is_empty() {
         return Sort::Text;
     }
+
     match value.builtin.as_str() {
         "boolean" => Sort::Flag,
         "decimal" | "float" | "double" => Sort::Number,
@@ -53,6 +54,7 @@ pub fn to_json(value: &Value, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
     }
+
     let typed = match (sort(value), text) {
         (Sort::Flag, "true") => Some(Json::Bool(true)),
         (Sort::Flag, "false") => Some(Json::Bool(false)),
@@ -60,6 +62,7 @@ pub fn to_json(value: &Value, text: &str) -> Json {
         (Sort::Integer | Sort::Number, _) => number(text).map(Json::Number),
         _ => None,
     };
+
     typed.unwrap_or_else(|| Json::String(text.to_owned()))
 }
 
@@ -109,6 +112,7 @@ fn plain(value: &Value, json: &raw::Json<'_>) -> Option<String> {
         raw::Json::Number(written) => (*written).to_owned(),
         _ => return None,
     };
+
     let fits = |member: &Value| sort(member) != Sort::Text && one(member, json).is_ok();
     let chosen = value.choices().iter().any(|choice| choice.value == text);
     (chosen || value.union_of.iter().any(fits)).then_some(text)
@@ -118,6 +122,7 @@ fn list(item: &Value, json: &raw::Json<'_>) -> Result<String, Wrong> {
     let raw::Json::List(items) = json else {
         return Err(format!("is {}; an array is expected", json.kind()).into());
     };
+
     let mut texts = Vec::new();
     for (index, item_json) in items.iter().enumerate() {
         let wrong = |message: String| Wrong { item: Some(index), message };
@@ -128,6 +133,7 @@ fn list(item: &Value, json: &raw::Json<'_>) -> Result<String, Wrong> {
         }
         texts.push(text);
     }
+
     Ok(texts.join(" "))
 }
 
@@ -151,6 +157,7 @@ fn integer(written: &str) -> Result<String, String> {
     if is_integer(written) {
         return Ok(written.to_owned());
     }
+
     match written.parse::<f64>() {
         Ok(number) if number.fract() == 0.0 && number.abs() < EXACT => Ok(format!("{number:.0}")),
         _ => Err("is no whole number; a whole number is expected".to_owned()),
@@ -162,6 +169,7 @@ fn decimal(builtin: &str, written: &str) -> Result<String, String> {
     if builtin != "decimal" || !written.contains(['e', 'E']) {
         return Ok(written.to_owned());
     }
+
     match written.parse::<f64>() {
         Ok(number) if number.is_finite() && number.abs() < EXACT => Ok(number.to_string()),
         _ => Err("is a number with an exponent; write all of its digits".to_owned()),

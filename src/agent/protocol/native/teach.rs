@@ -13,10 +13,12 @@ pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas
     if taught.version == RendererVersion::V3 {
         return tool_calling_3(taught, tools, schemas);
     }
+
     let offered = tools.described();
     if offered.is_empty() {
         return String::new();
     }
+
     let mut out = format!(
         "Your tools are native tools of this conversation. You MUST call them natively; DO NOT \
          write them as XML in the text. All of them, with their parameters (`?` is optional):\n\
@@ -31,6 +33,7 @@ pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas
     if !examples.is_empty() {
         let _ = write!(out, "Examples of arguments:\n{examples}");
     }
+
     out
 }
 
@@ -41,6 +44,7 @@ fn tool_calling_3(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) 
     );
     let words = taught.lexicon.tools().chain(taught.lexicon.own());
     let mut any = false;
+
     for word in words {
         let Some(name) = tools.name_of(&word.name) else { continue };
         any = true;
@@ -55,6 +59,7 @@ fn tool_calling_3(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) 
             None => out.push('\n'),
         }
     }
+
     if any { out } else { "There are no tools.\n".to_owned() }
 }
 
@@ -69,6 +74,7 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
         ActionTransport::XmlFinal => ", or the final report",
         _ => "",
     };
+
     let mut out = match taught.version {
         RendererVersion::V3 => format!(
             "Every response is your reasoning as text in <thinking>...</thinking>, then {}{end}. \
@@ -85,10 +91,12 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
             reaches_the_asker(taught, tools),
         ),
     };
+
     match taught.transport {
         ActionTransport::XmlFinal => slot(&mut out, taught),
         _ => finals(&mut out, taught, tools),
     }
+
     out.push_str(match taught.version {
         RendererVersion::V3 => FEEDBACK_3,
         RendererVersion::V4 => FEEDBACK,
@@ -176,9 +184,11 @@ fn flow(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
              Answer: the result of {name}\n"
         );
     }
+
     let end = match taught.transport {
         ActionTransport::XmlFinal => "the final report in the slot of the turn".to_owned(),
         _ => format!("a call of {}", name_of_final(&tools.finals())),
     };
+
     let _ = writeln!(out, "You: <thinking>That is all I need to answer.</thinking> and {end}");
 }

@@ -56,6 +56,7 @@ impl NativeTools {
             Meaning::Note if word.name == system::name("progress") => progress,
             _ => true,
         };
+
         for word in lexicon.iter().filter(offered) {
             let mut parameters = schemas.json(&word.name);
             let is_final = word.meaning == Meaning::Reply;
@@ -79,6 +80,7 @@ impl NativeTools {
                 is_final,
             });
         }
+
         toolbox.fill_places();
         toolbox
     }
@@ -89,12 +91,14 @@ impl NativeTools {
         let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
         let mut name = wanted.clone();
         let mut n = 2;
+
         while self.entries.iter().any(|entry| entry.tool.name == name) {
             let suffix = format!("-{n}");
             let room = limits::TOOL_NAME_CHARS_MAX.saturating_sub(suffix.len());
             name = wanted.chars().take(room).collect::<String>() + &suffix;
             n += 1;
         }
+
         name
     }
 
@@ -111,6 +115,7 @@ impl NativeTools {
             "maxProperties": 1,
             "additionalProperties": false,
         });
+
         for entry in &mut self.entries {
             if let Some(place) = entry.place
                 && let Some(property) =
@@ -172,6 +177,7 @@ impl NativeTools {
                 outer
             }
         };
+
         Some(format!("{}({arguments})", entry.tool.name))
     }
 
@@ -198,21 +204,25 @@ impl NativeTools {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));
         };
+
         // Some providers write nothing where there are no arguments.
         let arguments = match call.arguments.trim() {
             "" => "{}",
             arguments => arguments,
         };
+
         let arguments = match entry.place {
             Some(place) => self.unpack(arguments, place)?,
             None if entry.is_final => finals.arguments(&entry.word, arguments),
             None => arguments.to_owned(),
         };
+
         let payload =
             self.schemas.to_xml(&entry.word, &arguments).map_err(|found| joined(&found))?;
         if entry.is_final {
             finals.check(&entry.word, &payload, Place::default())?;
         }
+
         Ok(TurnAction { name: entry.word.clone(), payload: payload.into_bytes() })
     }
 
@@ -226,6 +236,7 @@ impl NativeTools {
             None if names.is_empty() => format!("`{shown}` is no tool; you have none"),
             None => format!("`{shown}` is no tool; you have {}", names.join(", ")),
         };
+
         Finding::new(UNKNOWN_TOOL, Place::default(), message)
     }
 
@@ -244,6 +255,7 @@ impl NativeTools {
             };
             out.push(format!("{}:{value}", Json::String(key)));
         }
+
         Ok(format!("{{{}}}", out.join(",")))
     }
 
@@ -259,6 +271,7 @@ impl NativeTools {
                 "`$.{place}` has {count} properties; exactly one is expected"
             )));
         };
+
         let entry = self.entries.iter().find(|e| e.addressable && e.tool.name == *name);
         let Some(entry) = entry else {
             let names = self.entries.iter().filter(|entry| entry.addressable);
@@ -267,6 +280,7 @@ impl NativeTools {
                 format!("`$.{place}.{name}` is no payload; there are {}", names.join(", "));
             return Err(wrong(message));
         };
+
         self.schemas.to_xml(&entry.word, arguments.get()).map_err(|found| {
             let mut finding = joined(&found);
             finding.message = finding.message.replace("`$", &format!("`$.{place}.{name}"));
@@ -290,6 +304,7 @@ fn description(word: &VocabularyEntry) -> String {
         [] => String::new(),
         peers => format!("Answered by: {}", peers.join(", ")),
     };
+
     let about = match word.meaning {
         Meaning::Own => {
             "Goes on with your own work: recorded in this thread, and you are asked again."
@@ -298,12 +313,14 @@ fn description(word: &VocabularyEntry) -> String {
         Meaning::Note => "A note: recorded, no action.",
         _ => answered.as_str(),
     };
+
     if !about.is_empty() {
         if !out.is_empty() {
             out.push(' ');
         }
         out.push_str(about);
     }
+
     out
 }
 
@@ -312,6 +329,7 @@ fn signature(tool: &ModelTool) -> String {
         let all = tool.parameters.get("required").and_then(Json::as_array);
         all.is_some_and(|all| all.iter().any(|one| one == key))
     };
+
     let properties = tool.parameters.get("properties").and_then(Json::as_object);
     let parameters = properties.into_iter().flatten().map(|(key, schema)| {
         let mark = if required(key) { "" } else { "?" };
@@ -325,6 +343,7 @@ fn kind(schema: &Json) -> String {
         let all: Vec<String> = choices.iter().map(ToString::to_string).collect();
         return all.join(" | ");
     }
+
     match schema.get("type").and_then(Json::as_str) {
         Some("array") => {
             format!("{}[]", schema.get("items").map_or_else(|| "any".to_owned(), kind))

@@ -38,6 +38,7 @@ pub fn conversation(
             MemoryItem::Cleared => talk.incoming.push(CLEARED.to_owned()),
         }
     }
+
     talk.finish()
 }
 
@@ -96,9 +97,11 @@ impl<'a> ConversationBuilder<'a> {
         } else {
             blocks.push(ChatBlock::Text(as_xml(model_text)));
         }
+
         if blocks.iter().all(|block| matches!(block, ChatBlock::Own(_))) {
             blocks.push(ChatBlock::Text(SILENT.to_owned()));
         }
+
         self.messages.push(ChatMessage { role: ChatRole::Assistant, blocks });
     }
 
@@ -109,6 +112,7 @@ impl<'a> ConversationBuilder<'a> {
             owed.results.push(shown);
             return;
         }
+
         let action = seen.action.filter(|(turn, _)| *turn == self.turn);
         match action.filter(|_| self.version >= RendererVersion::V4) {
             Some((_, place)) => self.results.entry(place).or_default().push(shown),
@@ -129,9 +133,11 @@ impl<'a> ConversationBuilder<'a> {
         if !incoming.is_empty() {
             blocks.push(ChatBlock::Text(incoming));
         }
+
         if blocks.is_empty() {
             blocks.push(ChatBlock::Text(otherwise.to_owned()));
         }
+
         self.messages.push(ChatMessage { role: ChatRole::User, blocks });
     }
 
@@ -150,6 +156,7 @@ impl PendingToolResult<'_> {
             RendererVersion::V3 => self.results,
             RendererVersion::V4 => merged(self.results),
         };
+
         let text = match results.len() {
             0 => self.silent.to_owned(),
             1 => results.remove(0).text(),
@@ -158,6 +165,7 @@ impl PendingToolResult<'_> {
                 blocks.collect::<Vec<_>>().join("\n\n")
             }
         };
+
         ChatBlock::Result { id: self.id, text, failed }
     }
 }
@@ -176,6 +184,7 @@ fn as_xml(model_text: &ModelText) -> String {
     if !model_text.raw.is_empty() || model_text.calls.is_empty() {
         parts.push(model_text.raw.clone());
     }
+
     for ModelTextCall { call, payload } in &model_text.calls {
         let refused = || {
             let name = &call.name;
@@ -183,5 +192,6 @@ fn as_xml(model_text: &ModelText) -> String {
         };
         parts.push(payload.as_deref().map_or_else(refused, bare));
     }
+
     parts.join("\n")
 }

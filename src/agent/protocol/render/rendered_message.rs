@@ -103,6 +103,7 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
             _ => out.push(next),
         }
     }
+
     out
 }
 
@@ -116,6 +117,7 @@ pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> R
     if !seen.left_out {
         return shown;
     }
+
     let Message { from, to, id, .. } = &*seen.message;
     let characters = shown.as_str().chars().count();
     let stub = format!(
@@ -124,6 +126,7 @@ pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> R
     );
     // Whether it failed, and which thread it is of, is said all the same.
     let stub = if shown.is_failure() { failure(&stub) } else { stub };
+
     match shown {
         RenderedMessage::Result { name, from, .. } => {
             RenderedMessage::Result { name, from, text: stub.into(), payload: false }
@@ -177,15 +180,18 @@ fn reply<'a>(
         true => RenderedMessage::result(Some(name), from, failure(&failure_text(payload))),
         false => RenderedMessage::payload(name, from, payload),
     };
+
     if answered.in_window {
         return shown;
     }
+
     let content = match (&shown, version) {
         (RenderedMessage::Result { text, payload: true, .. }, RendererVersion::V4) => {
             contained(text)
         }
         (shown, _) => escape_text(shown.as_str()).into_owned(),
     };
+
     RenderedMessage::Plain(format!(
         "Result of an earlier {name} that is no longer shown:\n{content}"
     ))
@@ -203,6 +209,7 @@ fn system_payload<'a>(
     let payload = message.payload.as_str();
     let request = answered.map(|answered| &*answered.name.local);
     let core = &*message.name.namespace == system::NAMESPACE;
+
     match (&*message.name.local, request) {
         ("huh", _) if core => huh(payload, request),
         ("system-error", _) if core => system_error(payload, request),
@@ -225,6 +232,7 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(huh) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
     };
+
     let mut lines: Vec<String> = huh
         .children()
         .filter(|child| child.local_name() == "reason")
@@ -240,9 +248,11 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     if lines.is_empty() {
         lines.push(huh.attribute("code").unwrap_or("refused").to_owned());
     }
+
     if let Some(expected) = huh.child("expected") {
         lines.push(format!("Expected: {}", expected.text().trim()));
     }
+
     let attempt = huh.child("attempt").map(Element::text);
     let attempted = attempt.as_deref().and_then(root_name);
     RenderedMessage::owned_result(attempted.or(request), None, failure(&lines.join("\n")))
@@ -256,6 +266,7 @@ fn root_name(attempt: &str) -> Option<&str> {
     if let Some(name) = call.filter(|name| !name.is_empty() && name.chars().all(is_name)) {
         return Some(name);
     }
+
     let (_, tag) = attempt.split_once('<')?;
     let end = tag.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')));
     let name = tag.get(..end.unwrap_or(tag.len()))?;
@@ -268,11 +279,13 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     let Some(error) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
     };
+
     let code = error.attribute("code").unwrap_or("failed");
     let retry = match error.attribute("retry_allowed") {
         Some("true") => " (you may try again)",
         _ => "",
     };
+
     let text = failure(&format!("{code}: {}{retry}", error.text().trim()));
     RenderedMessage::owned_result(
         request.or(error.attribute("about")),
@@ -319,6 +332,7 @@ fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
             let _ = write!(out, " {attribute}=\"{}\"", escape_attribute(value));
         }
     }
+
     let _ = write!(out, ">{content}</tool_result>");
     out
 }
@@ -358,6 +372,7 @@ fn inert(payload: &str) -> String {
         }
         rest = after;
     }
+
     out.push_str(rest);
     out
 }

@@ -41,12 +41,15 @@ impl ElementPolicy for XmlFinalPolicy<'_> {
         if self.slots.is_final(&name) {
             return judged(self.report(&action.element, "", place));
         }
+
         if self.slots.is_progress(&name) || name == system::name("progress") {
             return ElementVerdict::Tell(suppressed(place));
         }
+
         if is_note(&name) {
             return ElementVerdict::Take;
         }
+
         let finding = native::xml_call(self.raw, action, self.tools);
         ElementVerdict::Refuse(match self.tools.name_of(&name) {
             Some(_) => finding,
@@ -92,6 +95,7 @@ impl XmlFinalPolicy<'_> {
         let [Node::Text(text)] = slot.content.as_slice() else {
             return Err(unclosed(place, "it holds no text"));
         };
+
         let text = text.trim();
         self.finals.judge(text, place.clone())?;
         self.finals.write(&format!("{text}{mark}"), place)
@@ -109,6 +113,7 @@ impl XmlFinalPolicy<'_> {
             StopReason::Length => TRUNCATED_MARK,
             StopReason::Refused => return refuse("the model refused to go on"),
         };
+
         let Some(slot) = self.closed(attempt) else { return refuse("close it") };
         let action = self.report(&slot, mark, place.clone())?;
         let warning = match self.stop {
@@ -119,6 +124,7 @@ impl XmlFinalPolicy<'_> {
             StopReason::Unknown => unclosed(place.clone(), "accepted; nobody knows why it stopped"),
             _ => unclosed(place.clone(), "accepted; the model had ended its answer"),
         };
+
         self.warnings.push(warning);
         Ok(action)
     }
@@ -169,9 +175,11 @@ fn slot_mismatch(
         slot::SlotMismatch::Nonce => NONCE,
         slot::SlotMismatch::Slot => SLOT,
     };
+
     let message = match code {
         NONCE => format!("`{name}` is not of this turn: {}", how(finals)),
         _ => format!("there is no slot `{name}`: {}", how(finals)),
     };
+
     Some(Finding::new(code, place, message))
 }
