@@ -1,25 +1,13 @@
 //! Fitting text into columns.
 
-/// How many columns a text takes: wide characters take two, marks none.
-pub fn columns(text: &str) -> usize {
-    text.chars().map(char_columns).sum()
-}
+use std::borrow::Cow;
 
-fn char_columns(char: char) -> usize {
-    match u32::from(char) {
-        0x300..=0x36F | 0x200B..=0x200D | 0xFE00..=0xFE0F => 0,
-        0x1100..=0x115F
-        | 0x2E80..=0xA4CF
-        | 0xAC00..=0xD7A3
-        | 0xF900..=0xFAFF
-        | 0xFE30..=0xFE6F
-        | 0xFF00..=0xFF60
-        | 0xFFE0..=0xFFE6
-        | 0x1F300..=0x1F64F
-        | 0x1F900..=0x1F9FF
-        | 0x20000..=0x3FFFD => 2,
-        _ => 1,
-    }
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
+use unicode_width::UnicodeWidthStr as _;
+
+/// Columns that a text takes in a terminal: wide characters take two, marks none.
+pub fn columns(text: &str) -> usize {
+    text.width()
 }
 
 /// Without what could steer a terminal or turn text around: control characters become `·`.
@@ -39,41 +27,24 @@ pub fn clean(text: &str) -> String {
 /// keeps its indentation.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
-    let mut lines = Vec::new();
-    for line in clean(text).lines() {
-        wrap_line(line.trim_end(), width, &mut lines);
-    }
-    lines
+    clean(text).lines().flat_map(|line| wrap_line(line.trim_end(), width)).collect()
 }
 
-fn wrap_line(line: &str, width: usize, lines: &mut Vec<String>) {
+fn wrap_line(line: &str, width: usize) -> Vec<String> {
     if columns(line) <= width {
-        lines.push(line.to_owned());
-        return;
+        return vec![line.to_owned()];
     }
 
     let depth = line.len() - line.trim_start().len();
     let indent = " ".repeat(depth.min(width / 2));
-    let mut current = indent.clone();
-    let mut filled = false;
-
-    for word in line.trim_start().split(' ') {
-        let gap = usize::from(filled);
-        if filled && columns(&current) + gap + columns(word) > width {
-            lines.push(std::mem::replace(&mut current, indent.clone()));
-        } else if filled {
-            current.push(' ');
-        }
-        for char in word.chars() {
-            if columns(&current) + char_columns(char) > width {
-                lines.push(std::mem::replace(&mut current, indent.clone()));
-            }
-            current.push(char);
-        }
-        filled = true;
-    }
-
-    lines.push(current);
+    let options = Options::new(width)
+        .initial_indent(&indent)
+        .subsequent_indent(&indent)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    let lines = textwrap::wrap(line.trim_start(), options);
+    lines.into_iter().map(Cow::into_owned).collect()
 }
 
 #[cfg(test)]
