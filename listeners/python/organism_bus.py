@@ -18,6 +18,7 @@ import time
 import traceback
 import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
+from xml.sax.saxutils import escape, quoteattr
 
 try:
     import nats
@@ -27,7 +28,7 @@ except ImportError as error:
         f"ORGANISM_BUS_URL is set, and nats-py is not there ({error}): "
         "pip install 'nats-py[nkeys]'") from None
 
-_ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
+_ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1"
 _WORDS_MAX = 200
 _LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
@@ -56,26 +57,24 @@ class Task:
         names = ("Organism-Call", "Organism-Attempt")
         return all(headers.get(name) == self.headers.get(name) for name in names)
 
-    def delivery(self, listener):
-        """The element that a process would have got."""
-        body = ET.fromstring(self.body)
+    def frame(self, listener):
+        """The frame that a process would have got."""
         if "Organism-Messages" in self.headers:
-            return body
+            return self.body
         header = self._header
-        delivery = ET.Element(_ENVELOPE + "delivery", {
-            "call": header("Call"), "attempt": header("Attempt"), "thread": header("Thread"),
-            "listener": listener, "timeout": f"PT{header('Timeout')}S",
-        })
+        delivery = {
+            "xmlns:e": _ENVELOPE, "call": header("Call"), "attempt": header("Attempt"),
+            "thread": header("Thread"), "listener": listener, "timeout": f"PT{header('Timeout')}S",
+        }
         if "traceparent" in self.headers:
-            delivery.set("traceparent", self.headers["traceparent"])
-        message = ET.SubElement(delivery, _ENVELOPE + "message", {
-            "id": header("Message"), "kind": "call", "seq": header("Seq"), "new": "true",
-        })
-        meta = ET.SubElement(message, _ENVELOPE + "meta")
-        ET.SubElement(meta, _ENVELOPE + "from").text = header("From")
-        ET.SubElement(meta, _ENVELOPE + "time").text = header("Time")
-        message.append(body)
-        return delivery
+            delivery["traceparent"] = self.headers["traceparent"]
+        message = {"id": header("Message"), "kind": "call", "seq": header("Seq"), "new": "true"}
+        begin = (
+            f"<e:delivery{_attributes(delivery)}><e:message{_attributes(message)}><e:meta>"
+            f"<e:from>{escape(header('From'))}</e:from><e:time>{escape(header('Time'))}</e:time>"
+            "</e:meta>"
+        )
+        return b"".join((begin.encode(), self.body, b"</e:message></e:delivery>"))
 
     def _header(self, name):
         value = self.headers.get("Organism-" + name)
@@ -84,9 +83,13 @@ class Task:
         return value
 
 
+def _attributes(values):
+    return "".join(f" {name}={quoteattr(value)}" for name, value in values.items())
+
+
 class Bus:
     """A listener on NATS. `answer` makes the text of an answer, and says whether the call is remembered,
-    of a delivery's element and size, a memory and a task; no text where the memory lacks the call."""
+    of a delivery's element and frame, a memory and a task; no text where the memory lacks the call."""
 
     def __init__(self, answer, memory, missing_memory):
         self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
@@ -320,8 +323,9 @@ class Bus:
             asyncio.run_coroutine_threadsafe(settling, self._loop)
 
     def _attend(self, task):
-        delivery = task.delivery(self._listener)
-        text, is_remembered = self._answer(delivery, len(task.body), self._memory, task)
+        frame = task.frame(self._listener)
+        delivery = ET.fromstring(frame)
+        text, is_remembered = self._answer(delivery, frame, self._memory, task)
         if text is None:
             return {}, self._missing_memory(delivery).encode()
         return {"Organism-Remembers": self._own_subject} if is_remembered else {}, text.encode()

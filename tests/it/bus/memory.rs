@@ -335,3 +335,29 @@ fn both_kits_bound_what_they_remember() {
     forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut Served::start(counting));
     forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut PythonKit::start());
 }
+
+/// The memory of a process in bytes, as the system counts it.
+#[cfg(target_os = "linux")]
+fn resident(process: &Child) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: usize = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    kib << 10
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_python_kit_keeps_the_bytes_of_messages_and_not_their_elements() {
+    let mut kit = PythonKit::start();
+    let bulk = format!("count{}</do>", "<i k=\"1\"/>".repeat(50_000));
+    let with_bulk = |frame: String| frame.replace("count</do>", &bulk);
+    for call in 1..=24 {
+        answers(&mut kit, &with_bulk(frame(call, None, 1)), &remembered(call, "1 1"));
+    }
+    let resident = resident(&kit.0);
+    assert!(resident < 150 << 20, "{} MiB", resident >> 20);
+
+    for call in 1..=24 {
+        answers(&mut kit, &frame(call, Some(1), 2), &remembered(call, "2 1"));
+    }
+}
