@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_listener_speaks_about_itself_or_about_an_attempt() {
-        let subjects = ListenerSubjects::new("in_flight", &ListenerName::parse("search").unwrap());
+        let subjects = ListenerSubjects::new("desk", &ListenerName::parse("search").unwrap());
         let cases = [
             (subjects.here(), SubjectScope::Itself),
             (subjects.answer("0f"), SubjectScope::Attempt("0f")),
