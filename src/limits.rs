@@ -377,6 +377,8 @@ pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 pub const NATS_DENIALS_MAX: usize = 64;
 /// How long the answer to a first question may take that shows what a connection may not do.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
+/// After a denial, for how long nothing is published to what was denied, on the same connection.
+pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
 /// Attempts of one listener that ended without an answer and may still get one.
 pub const NATS_LATE_MAX: usize = 1_000;
 

@@ -118,6 +118,21 @@ impl Denials {
         self.last(|_, what| matches!(what, What::Publish(denied) if denied.starts_with(prefix)))
     }
 
+    /// Denials of a publish to subjects that begin so, after that time; the oldest first.
+    pub fn all_of_publishing_beneath(
+        &self,
+        prefix: &str,
+        after: Instant,
+    ) -> Vec<(Instant, Denied)> {
+        let lately = self.lately();
+        let denied = lately.iter().filter(|(at, denied)| {
+            let is_beneath =
+                matches!(&denied.what, What::Publish(subject) if subject.starts_with(prefix));
+            *at > after && is_beneath
+        });
+        denied.cloned().collect()
+    }
+
     /// Nothing is heard of subjects that begin so.
     pub fn of_hearing(&self, prefix: &str) -> Option<Denied> {
         self.last(|_, what| {
@@ -171,6 +186,9 @@ mod tests {
         assert!(told.contains("pump.nk") && told.contains("`a.b`"), "{told}");
         assert!(denials.of_publishing("a.b", Instant::now()).is_none(), "it was before");
         assert!(denials.of_publishing("a.c", begun).is_none());
+        assert_eq!(denials.all_of_publishing_beneath("a.", begun).len(), 1);
+        assert!(denials.all_of_publishing_beneath("a.", Instant::now()).is_empty());
+        assert!(denials.all_of_publishing_beneath("b.", begun).is_empty());
         assert!(denials.of_hearing("_INBOX.x").is_some());
         assert!(denials.of_asking("a.c", begun).is_some(), "its answer is not heard");
         denials.forget_subscriptions();

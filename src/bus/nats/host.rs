@@ -94,7 +94,7 @@ impl NatsShared {
             ending,
             strays,
             remote_agents,
-            memory: ReplicaMemory::default(),
+            memory: ReplicaMemory::new(Instant::now()),
         }
     }
 
@@ -160,18 +160,21 @@ impl NatsShared {
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
+    /// Generation of the connection that a message goes out on: without one, the next.
+    pub(super) fn connection_of_publish(&self) -> u64 {
+        let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
+        self.connection().unwrap_or_else(|| connects() + 1)
+    }
+
     /// Writes on the calling thread what the connection's sends.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
-        // What is published without a connection goes out on the next one.
-        let connection = self
-            .connection()
-            .unwrap_or_else(|| self.client().statistics().connects.load(Ordering::Relaxed) + 1);
-        if !self.in_flight().take(token, key, connection, Instant::now()) {
+        let (connection, now) = (self.connection_of_publish(), Instant::now());
+        if !self.in_flight().take(token, key, connection, now) {
             return self.not_taken(key, "the listener is shutting down".to_owned());
         }
-        let recalled = self.memory.recall(delivery);
+        let recalled = self.memory.recall(delivery, connection, now);
         self.in_flight().note_sent(token, self.sent_delivery(delivery, recalled.is_some()));
         self.publish(token, delivery, recalled);
     }
@@ -276,10 +279,11 @@ impl NatsShared {
                         self.ask_who_is_there().await;
                     }
                     self.give_up_what_is_denied(connection);
-                    self.deliver_what_was_denied();
+                    self.deliver_what_was_denied(connection);
                     let _ending = self.ending();
                     let overdue = self.in_flight().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
+                    self.deliver_what_is_untaken();
                     self.report_lingering();
                     if let Some(remote_agents) = &self.remote_agents {
                         remote_agents.keep(|token| self.in_flight().standing(token));

@@ -6,6 +6,7 @@
 //! attempt.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use crate::bus::Delivery;
@@ -60,6 +61,9 @@ pub(super) struct SentDelivery {
     pub mark: Option<MemoryMark>,
     /// The delivery, where only its new messages were published.
     pub partial: Option<Box<Delivery>>,
+    /// All its messages were published later, and a replica that was silent may still say that it
+    /// lacks those before the new ones.
+    pub may_be_missed: bool,
 }
 
 /// A delivery of which only the new messages were published, and which no handler has begun.
@@ -247,22 +251,50 @@ impl InFlight {
         self.out.get(&token)?.sent.mark
     }
 
-    /// Attempts of which only new messages were published.
-    pub fn partials(&self) -> Vec<AttemptToken> {
-        let partials = self.out.iter().filter(|(_, out)| out.sent.partial.is_some());
+    /// Attempts of which only new messages were published, in the time of a denial, and of which no
+    /// replica has said anything. Older ones may have been taken.
+    pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
+        let partials = self
+            .out
+            .iter()
+            .filter(|(_, out)| out.is_untaken_partial() && published.contains(&out.since));
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes a delivery that no handler has begun. None where all its messages were published.
-    pub fn take_partial(&mut self, token: AttemptToken) -> Option<PartialDelivery> {
+    /// Attempts of which only new messages were published, and whose lease ended before a replica
+    /// said anything.
+    pub fn untaken_partials(&self, now: Instant) -> Vec<AttemptToken> {
+        let partials = self.out.iter().filter(|(_, out)| out.is_left_untaken(now));
+        partials.map(|(token, _)| *token).collect()
+    }
+
+    /// Takes a delivery that no handler has begun, to be published anew on this connection. None
+    /// where all its messages were published.
+    pub fn take_partial(
+        &mut self,
+        token: AttemptToken,
+        connection: u64,
+        now: Instant,
+    ) -> Option<PartialDelivery> {
         let out = self.out.get_mut(&token)?;
+        let is_untaken = out.is_left_untaken(now);
         let delivery = out.sent.partial.take()?;
         if out.patience.is_none() {
+            out.lives_until = self.lease.map(|lease| now + lease);
+            out.lease = self.lease.unwrap_or_default();
+            out.sent.may_be_missed = is_untaken;
+            (out.since, out.connection, out.is_acknowledged) = (now, connection, false);
             return Some(PartialDelivery::Open(delivery));
         }
         let key = out.key;
         self.out.remove(&token);
         Some(PartialDelivery::Cancelled(key))
+    }
+
+    /// Whether a replica that lacks messages was silent until all were published; once.
+    pub fn forgive_late_notice(&mut self, token: AttemptToken) -> bool {
+        let out = self.out.get_mut(&token);
+        out.is_some_and(|out| std::mem::take(&mut out.sent.may_be_missed))
     }
 
     /// Everything that is still out, which is given up.
@@ -294,7 +326,7 @@ impl InFlight {
         let given_up = &mut self.given_up;
         let waits_for_end = self.waits_for_end;
         self.out.retain(|token, out| {
-            if waits_for_end && out.is_kept(now) {
+            if (waits_for_end && out.is_kept(now)) || out.is_left_untaken(now) {
                 return true;
             }
             let Some(failure) = out.failure(connection, now) else { return true };
@@ -326,6 +358,16 @@ impl InFlightAttempt {
     fn is_kept(&self, now: Instant) -> bool {
         let is_cancelled = self.patience.is_some_and(|until| until <= now);
         is_cancelled && self.lives_until.is_some_and(|until| until > now)
+    }
+
+    fn is_untaken_partial(&self) -> bool {
+        self.sent.partial.is_some() && !self.is_acknowledged
+    }
+
+    /// The replica that remembers its call has not taken it in time, and it is still wanted.
+    fn is_left_untaken(&self, now: Instant) -> bool {
+        let is_over = self.lives_until.is_some_and(|until| until <= now);
+        is_over && self.patience.is_none() && self.is_untaken_partial()
     }
 
     fn lives(&mut self, lease: Duration, now: Instant) {
@@ -514,5 +556,79 @@ mod tests {
         }
         in_flight.overdue(Some(2), now);
         assert_eq!(in_flight.given_up.len(), limits::NATS_LATE_MAX);
+    }
+
+    fn delivery() -> Box<Delivery> {
+        let (call, attempt) = key(1);
+        Box::new(Delivery {
+            call,
+            attempt,
+            listener: crate::ids::ListenerName::parse("tested").unwrap(),
+            thread: crate::ids::ThreadId::organism(),
+            messages: Vec::new(),
+            fresh: 1,
+            position: crate::ids::Position::default(),
+            timeout: LEASE,
+            trace: None,
+        })
+    }
+
+    /// Puts a delivery out of which only the new messages are published.
+    fn take_as_partial(in_flight: &mut InFlight, number: u32, now: Instant) {
+        let token = number.into();
+        in_flight.take(token, key(number), 1, now);
+        in_flight.note_sent(
+            token,
+            SentDelivery { partial: Some(delivery()), ..SentDelivery::default() },
+        );
+    }
+
+    #[test]
+    fn a_partial_that_no_replica_took_is_published_anew_with_a_new_lease() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        take_as_partial(&mut in_flight, 1, now);
+        take_as_partial(&mut in_flight, 2, now);
+        in_flight.works(2, now);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(2)]);
+        let later = now + LEASE;
+        assert_eq!(in_flight.untaken_partials(later), [1]);
+
+        let taken = in_flight.take_partial(1, 2, later);
+        assert!(matches!(taken, Some(PartialDelivery::Open(_))));
+        assert_eq!(in_flight.untaken_partials(later), []);
+        assert!(in_flight.forgive_late_notice(1));
+        assert!(!in_flight.forgive_late_notice(1));
+        assert_eq!(overdue(&mut in_flight, 2, later, LEASE - limits::NATS_LOOK), []);
+        assert_eq!(overdue(&mut in_flight, 2, later + LEASE, LEASE), [key(1)]);
+    }
+
+    #[test]
+    fn a_cancelled_partial_that_no_replica_took_is_not_published_anew() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        take_as_partial(&mut in_flight, 1, now);
+        in_flight.cancel(key(1), now + LEASE - limits::NATS_LOOK);
+        assert_eq!(in_flight.untaken_partials(now + LEASE), []);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(1)]);
+    }
+
+    #[test]
+    fn a_denial_concerns_partials_of_its_time_that_no_replica_took() {
+        let (mut in_flight, begun) = in_flight();
+        let denied = begun + LEASE;
+        take_as_partial(&mut in_flight, 1, begun);
+        take_as_partial(&mut in_flight, 2, denied);
+        take_as_partial(&mut in_flight, 3, denied);
+        in_flight.works(3, denied);
+        take_as_partial(&mut in_flight, 4, denied + LEASE);
+        in_flight.take(5, key(5), 1, denied);
+        assert_eq!(in_flight.denied_partials(denied - GRACE..=denied), [2]);
+
+        // Published anew, it is at nobody's.
+        in_flight.take_partial(3, 1, denied);
+        let mut untaken = in_flight.denied(denied);
+        untaken.sort();
+        assert_eq!(untaken, [key(2), key(3), key(4), key(5)]);
     }
 }

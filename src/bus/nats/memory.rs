@@ -4,8 +4,8 @@
 //! It goes to a subject of the replica's own, and not to the queue group, where a replica of another
 //! version could take the new messages for all.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::bus::Delivery;
 use crate::bus::memory::{CallMemory, MemoryMark};
@@ -21,11 +21,27 @@ use super::subjects::ListenerSubjects;
 use super::tokens::AttemptToken;
 
 /// The calls of one listener that its replicas remember.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ReplicaMemory {
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// The servers let nothing be published to the subjects of replicas.
-    is_denied: AtomicBool,
+    denial: Mutex<ReplicaDenial>,
+}
+
+/// The servers let nothing be published to the subjects of replicas.
+#[derive(Debug, Clone, Copy)]
+struct ReplicaDenial {
+    /// Denials until then are known.
+    known_until: Instant,
+    /// The connection that the last one was on.
+    connection: Option<u64>,
+}
+
+impl ReplicaDenial {
+    /// Whether a right that was lacking then is assumed to be lacking still.
+    fn applies(&self, connection: u64, now: Instant) -> bool {
+        let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
+        is_recent && self.connection.is_some_and(|denied| connection <= denied)
+    }
 }
 
 /// Where a delivery goes that builds on messages of its call, and how many.
@@ -35,16 +51,31 @@ pub(super) struct RecalledDelivery {
 }
 
 impl ReplicaMemory {
+    /// Denials before `now` concern others.
+    pub fn new(now: Instant) -> Self {
+        let denial = ReplicaDenial { known_until: now, connection: None };
+        Self { calls: Mutex::default(), denial: Mutex::new(denial) }
+    }
+
+    fn denial(&self) -> MutexGuard<'_, ReplicaDenial> {
+        self.denial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn calls(&self) -> MutexGuard<'_, CallMemory<(String, MemoryMark)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what is remembered of the call, so that a retry finds nothing and is complete.
-    pub fn recall(&self, delivery: &Delivery) -> Option<RecalledDelivery> {
+    pub fn recall(
+        &self,
+        delivery: &Delivery,
+        connection: u64,
+        now: Instant,
+    ) -> Option<RecalledDelivery> {
         let (subject, mark) = self.calls().take(delivery.call)?;
         let count = mark.known_of(delivery)?;
-        let is_allowed = !self.is_denied.load(Ordering::Relaxed);
-        is_allowed.then_some(RecalledDelivery { subject, count })
+        let is_denied = self.denial().applies(connection, now);
+        (!is_denied).then_some(RecalledDelivery { subject, count })
     }
 }
 
@@ -65,11 +96,15 @@ impl NatsShared {
     /// The record of a delivery that the desk keeps until it has ended.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
-        SentDelivery { mark: MemoryMark::after(delivery), partial }
+        SentDelivery { mark: MemoryMark::after(delivery), partial, may_be_missed: false }
     }
 
-    /// Takes note that the replica that answers an attempt remembers its call.
+    /// Takes note that the replica that answers an attempt remembers its call. The host of an agent
+    /// reads the thread, and remembers nothing.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
+        if self.options.far.is_some() {
+            return;
+        }
         let Some(headers) = &answer.headers else { return };
         let Some(subject) = named_inbox(self.subjects(), headers) else { return };
         let (key, mark) = {
@@ -85,7 +120,8 @@ impl NatsShared {
     /// others. It is the same attempt: no handler has begun it. False where all were published.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
-        let partial = self.in_flight().take_partial(token);
+        let connection = self.connection_of_publish();
+        let partial = self.in_flight().take_partial(token, connection, Instant::now());
         match partial {
             Some(PartialDelivery::Open(delivery)) => {
                 self.publish(token, &delivery, None);
@@ -104,20 +140,37 @@ impl NatsShared {
     /// A replica lacks what its delivery builds on. The failure of the attempt where it had all.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<Failure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
-        let is_partial = self.deliver_all(token);
+        let is_partial = self.deliver_all(token) || self.in_flight().forgive_late_notice(token);
         (!is_partial).then(|| Failure::Garbage { detail: detail() })
     }
 
     /// Publishes all messages of each delivery that the servers did not let us publish to a replica:
     /// no reply shows that it went nowhere.
-    pub(super) fn deliver_what_was_denied(self: &Arc<Self>) {
-        let inboxes = format!("{}.", self.subjects().inbox());
-        let Some(denied) = self.wire.denials().of_publishing_beneath(&inboxes) else { return };
-        if !self.memory.is_denied.swap(true, Ordering::Relaxed) {
-            let listener = &self.options.listener;
-            tracing::warn!(%listener, "each delivery has all messages of its call: {denied}");
+    pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
+        if connection.is_none() {
+            return;
         }
-        let partials = self.in_flight().partials();
+        let inboxes = format!("{}.", self.subjects().inbox());
+        let known_until = self.memory.denial().known_until;
+        let denials = self.wire.denials().all_of_publishing_beneath(&inboxes, known_until);
+        let (Some((first, _)), Some((last, denied))) = (denials.first(), denials.last()) else {
+            return;
+        };
+        let listener = &self.options.listener;
+        tracing::warn!(%listener, "each delivery has all messages of its call for now: {denied}");
+        *self.memory.denial() = ReplicaDenial { known_until: *last, connection };
+
+        let begin = first.checked_sub(limits::NATS_ROUND_TRIP).unwrap_or(*first);
+        let partials = self.in_flight().denied_partials(begin..=*last);
+        for token in partials {
+            self.deliver_all(token);
+        }
+    }
+
+    /// Publishes all messages of each delivery that the replica that remembers its call has not
+    /// taken in time: no handler has begun it.
+    pub(super) fn deliver_what_is_untaken(self: &Arc<Self>) {
+        let partials = self.in_flight().untaken_partials(Instant::now());
         for token in partials {
             self.deliver_all(token);
         }
@@ -128,6 +181,17 @@ impl NatsShared {
 mod tests {
     use super::*;
     use crate::ids::ListenerName;
+
+    #[test]
+    fn a_denied_right_is_tried_again_after_a_pause_and_on_a_new_connection() {
+        let at = Instant::now();
+        let denial = ReplicaDenial { known_until: at, connection: Some(2) };
+        assert!(denial.applies(2, at));
+        assert!(!denial.applies(3, at));
+        assert!(!denial.applies(2, at + limits::NATS_DENIED_PAUSE));
+        let none = ReplicaDenial { known_until: at, connection: None };
+        assert!(!none.applies(1, at));
+    }
 
     #[test]
     fn only_an_inbox_of_the_listener_is_published_to() {

@@ -11,15 +11,16 @@ use futures_util::future::try_join_all;
 use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::nats::{RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadSource};
 use organism::bus::{Delivery, Host, Outcome};
-use organism::envelope::{Failure, Turn};
+use organism::envelope::{Failure, Kind, Turn};
 use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
 use organism::nats::{Client, HeaderMap, connect_with};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::ear::{Ear, Heard, name};
+use super::ear::{Ear, Heard, message, name};
 use super::remote::leaving::{Ending, is_silent_on_a_new_connection, is_silent_when_asked, server};
 use super::remote::{Meeting, RUNTIME, Stranger, wait};
 use crate::nats::shared;
@@ -146,6 +147,37 @@ async fn a_heartbeat_and_a_cancel_reach_the_other_end() {
     post.served.await.unwrap();
     ear.host.drain().await;
     assert!(ear.is_quiet());
+}
+
+#[tokio::test]
+async fn of_an_agents_host_no_call_is_remembered() {
+    let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
+    let mut ear = ear(&meeting, config, Arc::new(Told));
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let _own = stranger.hears("_INBOX_tested.agent").await;
+    let outcome = json!({ "outcome": { "payloads": ["<told/>"], "turn": noted().unwrap() } });
+    let outcome = outcome.to_string();
+    let size = outcome.len().to_string();
+    let mut headers = HeaderMap::new();
+    for (name, value) in [
+        ("Organism-Ask", "answer"),
+        ("Organism-Offset", "0"),
+        ("Organism-Size", &size),
+        ("Organism-Remembers", "_INBOX_tested.agent"),
+    ] {
+        headers.insert(name, value);
+    }
+    for count in 1..=3 {
+        let kind = |seq| if seq == 1 { Kind::Call } else { Kind::Reply };
+        let messages = (1..=count).map(|seq| message(seq, kind(seq), "anything")).collect();
+        let number = ear.deliver_again(1, messages, 1);
+        let to = deliveries.next().await.reply.unwrap();
+        let (reply, headers, outcome) = ("_INBOX_tested.reply", headers.clone(), outcome.clone());
+        let answer = stranger.0.publish_with_reply_and_headers(to, reply, headers, outcome.into());
+        answer.await.unwrap();
+        ear.expect(Heard::Answer(number, vec!["<told/>".to_owned()])).await;
+    }
 }
 
 /// A journal is read on the pump's machine: what that costs is not for a host to choose.

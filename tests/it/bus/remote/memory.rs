@@ -1,14 +1,17 @@
 //! Replicas that remember the messages of a call, and get only the new ones.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use organism::envelope::{Failure, Kind, Message, NAMESPACE};
 use organism::nats::Message as Published;
+use tempfile::TempDir;
 
 use super::kits::Rust;
 use super::{Kit, Meeting, Stranger};
 use crate::bus::ear::{Ear, Heard, call, done, message};
-use crate::nats::{Server, Settings, shared};
+use crate::nats::{Server, Settings, included, shared};
 
 /// The subject of a replica that remembers.
 fn own_subject(meeting: &Meeting) -> String {
@@ -43,8 +46,12 @@ fn count_of(delivery: &Published) -> usize {
     text(delivery).matches("<e:message").count()
 }
 
+fn header<'d>(delivery: &'d Published, name: &'static str) -> &'d str {
+    delivery.headers.as_ref().unwrap().get(name).unwrap().as_str()
+}
+
 fn missing_memory(delivery: &Published, of: u32) -> String {
-    let attempt = delivery.headers.as_ref().unwrap().get("Organism-Attempt").unwrap().as_str();
+    let attempt = header(delivery, "Organism-Attempt");
     let call = call(of);
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }
@@ -172,29 +179,116 @@ async fn nothing_is_published_to_a_subject_that_is_no_inbox_of_the_listener() {
     }
 }
 
-/// Settings of a server that lets nothing be published to the subjects of replicas.
-const DENYING: &str = "authorization { users: [{ user: all, password: all, permissions: \
-                       { publish: { deny: [\"_INBOX_tested.>\"] } } }] }\nno_auth_user: all";
+/// A server that lets nothing be published to these subjects, as long as this file says so.
+fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
+    let users = folder.path().join("users.conf");
+    let text = format!(
+        "authorization {{ users: [{{ user: all, password: all, permissions: \
+         {{ publish: {{ deny: [\"{subjects}\"] }} }} }}] }}\nno_auth_user: all"
+    );
+    std::fs::write(&users, text).unwrap();
+    let more = format!("include \"{}\"\n", included(&users));
+    (Server::start_with(Settings { jetstream: None, more: more.leak() }), users)
+}
+
+/// How often the server has denied a publish to replicas since then.
+fn denials(meeting: &Meeting, since: Instant) -> usize {
+    let inboxes = format!("{}.", meeting.subjects.inbox());
+    meeting.wire.denials().all_of_publishing_beneath(&inboxes, since).len()
+}
 
 #[tokio::test]
-async fn a_pump_that_may_not_publish_to_replicas_delivers_every_message() {
-    let server = Server::start_with(Settings { jetstream: None, more: DENYING });
+async fn a_pump_that_may_not_publish_to_replicas_delivers_every_message_until_it_may() {
+    let begun = Instant::now();
+    let folder = TempDir::new().unwrap();
+    let (server, users) = server_denying("_INBOX_tested.>", &folder);
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
     let stranger = meeting.stranger().await;
     let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
-    let _own = stranger.hears(&own_subject(&meeting)).await;
+    let mut own = stranger.hears(&own_subject(&meeting)).await;
 
     // The first denial shows when its delivery went nowhere; after it none is tried.
     for count in 1..=4 {
         let number = ear.deliver_again(1, messages(count), 1);
         let delivery = all.next().await;
+        // A request alone has no frame around it.
         assert!(count == 1 || count_of(&delivery) == usize::try_from(count).unwrap());
         answer(&stranger, &delivery, &own_subject(&meeting)).await;
         is_answered(&mut ear, number).await;
     }
-    ear.host.drain().await;
     assert!(ear.is_quiet(), "each attempt ended once");
+    assert_eq!(denials(&meeting, begun), 1);
+
+    server.kill();
+    std::fs::write(&users, "").unwrap();
+    server.restart();
+    // The server has what was subscribed to before once it has this.
+    let _again = stranger.hears("again").await;
+    let number = ear.deliver_again(1, messages(5), 1);
+    let delivery = own.next().await;
+    assert!(is_partial(&delivery, 4), "{}", text(&delivery));
+    answer(&stranger, &delivery, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+}
+
+#[tokio::test]
+async fn a_denial_leaves_alone_what_a_handler_has_begun() {
+    let folder = TempDir::new().unwrap();
+    let (server, _) = server_denying("_INBOX_tested.denied", &folder);
+    let meeting = Meeting::at(&server);
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut own = stranger.hears(&own_subject(&meeting)).await;
+    for (of, subject) in [(1, &*own_subject(&meeting)), (2, "_INBOX_tested.denied")] {
+        let number = ear.deliver_again(of, messages(1), 1);
+        answer(&stranger, &all.next().await, subject).await;
+        is_answered(&mut ear, number).await;
+    }
+
+    let at_work = ear.deliver_again(1, messages(2), 1);
+    let partial = own.next().await;
+    let reply = partial.reply.clone().unwrap();
+    stranger.say(&reply, &[("Organism-Heartbeat", "1")], "").await;
+    ear.expect(Heard::Beat(at_work)).await;
+    for of in [2, 3] {
+        let number = ear.deliver_again(of, messages(2), 1);
+        let delivery = all.next().await;
+        assert_eq!(header(&delivery, "Organism-Call"), call(of).to_string());
+        stranger.say(&delivery.reply.clone().unwrap(), &[], &done("so")).await;
+        is_answered(&mut ear, number).await;
+    }
+    stranger.say(&reply, &[], &done("so")).await;
+    is_answered(&mut ear, at_work).await;
+}
+
+#[tokio::test]
+async fn a_delivery_that_its_replica_did_not_take_goes_to_all_in_the_same_attempt() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut own = stranger.hears(&own_subject(&meeting)).await;
+    let number = ear.deliver_again(1, messages(1), 1);
+    let delivery = all.next().await;
+    stranger.say(&delivery.reply.clone().unwrap(), &[("Organism-Lease", "1")], "").await;
+    answer(&stranger, &delivery, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+
+    let number = ear.deliver_again(1, messages(2), 1);
+    let partial = own.next().await;
+    assert!(is_partial(&partial, 1), "{}", text(&partial));
+    // From now on a test that is slow does not matter.
+    stranger.say(&meeting.subjects.here(), &[("Organism-Lease", "600")], "").await;
+    let complete = all.next().await;
+    assert_eq!((count_of(&complete), &complete.reply), (2, &partial.reply));
+    // The replica was slow, and has forgotten the call.
+    stranger.say(&partial.reply.clone().unwrap(), &[], &missing_memory(&partial, 1)).await;
+    stranger.say(&complete.reply.clone().unwrap(), &[], &done("so")).await;
+    is_answered(&mut ear, number).await;
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "the attempt ended once");
 }
 
 /// Each delivery of a call is answered with the number of its messages, and of the new ones.
