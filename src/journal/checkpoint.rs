@@ -19,7 +19,7 @@ use super::{Error, small_file};
 
 /// A journal had `count` records up to `position`, and `merkle_root` over the heads of all its
 /// trees, in order of first appearance. As a line of JSON, it stands in the file outside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
     pub position: Position,

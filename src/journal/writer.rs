@@ -140,11 +140,6 @@ impl<L: Log> JournalWriter<L> {
         if let Some(checkpoint) = checkpoint {
             self.signer.keep(checkpoint);
         }
-        if let Err(error) = self.file.move_log() {
-            // What was appended is durable; nothing after it would be.
-            self.stop(error);
-        }
-        failpoint("after-append");
 
         // What an operator decided is signed at once: nobody who takes the key later can have
         // decided otherwise.
@@ -152,6 +147,12 @@ impl<L: Log> JournalWriter<L> {
         if let Some(decided) = decided {
             self.checkpoint(decided.time, true)?;
         }
+
+        if let Err(error) = self.file.move_log() {
+            // What was appended is durable; nothing after it would be.
+            self.stop(error);
+        }
+        failpoint("after-append");
         Ok(())
     }
 

@@ -28,7 +28,7 @@ pub fn compare_with_stream(
     data: &Path,
 ) -> Result<StreamAgreement, Error> {
     // Read before the stream's end is, which a pump may move on meanwhile.
-    let projection = Projection::open(data)?;
+    let projection = Projection::open_with_checkpoints(data)?;
     let api = connect(servers, options)?;
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
@@ -46,7 +46,11 @@ pub fn compare_with_stream(
     if let Some(differs) = forked.into_iter().chain(compared.other_mac).min() {
         return refuse(differs.0, format!("it is not the record of the stream {name}"));
     }
-    if let Some(line) = compared.missing_checkpoints.first() {
+    if let Some((message, blob)) = compared.damaged_blob {
+        return refuse(0, format!("blob {blob} is damaged in message {message} of {name}"));
+    }
+    let missing = compared.missing_checkpoints.iter().min_by_key(|line| line.position);
+    if let Some(line) = missing {
         let detail = format!("its checkpoint does not stand in the stream {name}");
         return refuse(line.position.0, detail);
     }

@@ -31,7 +31,7 @@ pub(super) enum Alignment {
 pub(super) struct Projection {
     pub reader: Reader,
     pub last: Position,
-    checkpoints: Vec<Checkpoint>,
+    checkpoints: HashSet<Checkpoint>,
     blobs: Vec<Digest>,
 }
 
@@ -47,19 +47,29 @@ pub(super) struct Compared {
     pub has_epoch: bool,
     /// First record that has another MAC in the stream.
     pub other_mac: Option<Position>,
-    /// Checkpoints of the projection that the stream does not have.
-    pub missing_checkpoints: Vec<Checkpoint>,
+    /// Checkpoints of the projection that the stream does not have; empty where the projection was
+    /// opened without its checkpoints.
+    pub missing_checkpoints: HashSet<Checkpoint>,
     /// Files of the projection that the stream does not have.
     pub missing_blobs: Vec<Digest>,
+    /// First file whose bytes in the stream are not those of its digest, and its message. No host
+    /// can read the stream past it, so another copy behind it does not mend it.
+    pub damaged_blob: Option<(u64, Digest)>,
 }
 
 impl Projection {
+    /// Without its checkpoints: a repair and a start compare records and files alone.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let reader = Reader::open(data)?;
         let last = reader.last()?;
-        let checkpoints = reader.checkpoints()?;
         let blobs = reader.blobs()?;
-        Ok(Self { reader, last, checkpoints, blobs })
+        Ok(Self { reader, last, checkpoints: HashSet::new(), blobs })
+    }
+
+    pub fn open_with_checkpoints(data: &Path) -> Result<Self, Error> {
+        let mut projection = Self::open(data)?;
+        projection.checkpoints = projection.reader.checkpoints()?.into_iter().collect();
+        Ok(projection)
     }
 
     /// Compares the projection with the stream up to message `last_seq`.
@@ -73,6 +83,7 @@ impl Projection {
             other_mac: None,
             missing_checkpoints: self.checkpoints.clone(),
             missing_blobs: self.blobs.clone(),
+            damaged_blob: None,
         };
         let mut mark = LogMark::default();
         let mut forked = None;
@@ -83,12 +94,13 @@ impl Projection {
                         let mac = mac_of(&contents.taken, at);
                         forked = self.follow(row, mac, &mut compared)?;
                     }
-                    Taken::Blob(digest, bytes) if Digest::of(bytes) == *digest => {
+                    Taken::Blob(digest, bytes) => {
                         compared.blobs.insert(*digest);
+                        if Digest::of(bytes) != *digest {
+                            compared.damaged_blob.get_or_insert((found.seq, *digest));
+                        }
                     }
-                    Taken::Checkpoint(line) => {
-                        compared.missing_checkpoints.retain(|ours| ours != line);
-                    }
+                    Taken::Checkpoint(line) => _ = compared.missing_checkpoints.remove(line),
                     _ => {}
                 }
             }
