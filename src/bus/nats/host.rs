@@ -283,7 +283,6 @@ impl NatsShared {
                     let _ending = self.ending();
                     let overdue = self.in_flight().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
-                    self.deliver_what_is_untaken();
                     self.report_lingering();
                     if let Some(remote_agents) = &self.remote_agents {
                         remote_agents.keep(|token| self.in_flight().standing(token));

@@ -61,9 +61,6 @@ pub(super) struct SentDelivery {
     pub mark: Option<MemoryMark>,
     /// The delivery, where only its new messages were published.
     pub partial: Option<Box<Delivery>>,
-    /// All its messages were published later, and a replica that was silent may still say that it
-    /// lacks those before the new ones.
-    pub may_be_missed: bool,
 }
 
 /// A delivery of which only the new messages were published, and which no handler has begun.
@@ -261,13 +258,6 @@ impl InFlight {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Attempts of which only new messages were published, and whose lease ended before a replica
-    /// said anything.
-    pub fn untaken_partials(&self, now: Instant) -> Vec<AttemptToken> {
-        let partials = self.out.iter().filter(|(_, out)| out.is_left_untaken(now));
-        partials.map(|(token, _)| *token).collect()
-    }
-
     /// Takes a delivery that no handler has begun, to be published anew on this connection. None
     /// where all its messages were published.
     pub fn take_partial(
@@ -277,24 +267,16 @@ impl InFlight {
         now: Instant,
     ) -> Option<PartialDelivery> {
         let out = self.out.get_mut(&token)?;
-        let is_untaken = out.is_left_untaken(now);
         let delivery = out.sent.partial.take()?;
         if out.patience.is_none() {
             out.lives_until = self.lease.map(|lease| now + lease);
             out.lease = self.lease.unwrap_or_default();
-            out.sent.may_be_missed = is_untaken;
             (out.since, out.connection, out.is_acknowledged) = (now, connection, false);
             return Some(PartialDelivery::Open(delivery));
         }
         let key = out.key;
         self.out.remove(&token);
         Some(PartialDelivery::Cancelled(key))
-    }
-
-    /// Whether a replica that lacks messages was silent until all were published; once.
-    pub fn forgive_late_notice(&mut self, token: AttemptToken) -> bool {
-        let out = self.out.get_mut(&token);
-        out.is_some_and(|out| std::mem::take(&mut out.sent.may_be_missed))
     }
 
     /// Everything that is still out, which is given up.
@@ -326,7 +308,7 @@ impl InFlight {
         let given_up = &mut self.given_up;
         let waits_for_end = self.waits_for_end;
         self.out.retain(|token, out| {
-            if (waits_for_end && out.is_kept(now)) || out.is_left_untaken(now) {
+            if waits_for_end && out.is_kept(now) {
                 return true;
             }
             let Some(failure) = out.failure(connection, now) else { return true };
@@ -362,12 +344,6 @@ impl InFlightAttempt {
 
     fn is_untaken_partial(&self) -> bool {
         self.sent.partial.is_some() && !self.is_acknowledged
-    }
-
-    /// The replica that remembers its call has not taken it in time, and it is still wanted.
-    fn is_left_untaken(&self, now: Instant) -> bool {
-        let is_over = self.lives_until.is_some_and(|until| until <= now);
-        is_over && self.patience.is_none() && self.is_untaken_partial()
     }
 
     fn lives(&mut self, lease: Duration, now: Instant) {
@@ -584,33 +560,24 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_that_no_replica_took_is_published_anew_with_a_new_lease() {
+    fn a_partial_that_is_published_anew_has_a_new_lease() {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         take_as_partial(&mut in_flight, 1, now);
-        take_as_partial(&mut in_flight, 2, now);
-        in_flight.works(2, now);
-        assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(2)]);
-        let later = now + LEASE;
-        assert_eq!(in_flight.untaken_partials(later), [1]);
-
+        let later = now + LEASE - limits::NATS_LOOK;
         let taken = in_flight.take_partial(1, 2, later);
         assert!(matches!(taken, Some(PartialDelivery::Open(_))));
-        assert_eq!(in_flight.untaken_partials(later), []);
-        assert!(in_flight.forgive_late_notice(1));
-        assert!(!in_flight.forgive_late_notice(1));
         assert_eq!(overdue(&mut in_flight, 2, later, LEASE - limits::NATS_LOOK), []);
         assert_eq!(overdue(&mut in_flight, 2, later + LEASE, LEASE), [key(1)]);
     }
 
     #[test]
-    fn a_cancelled_partial_that_no_replica_took_is_not_published_anew() {
+    fn a_partial_whose_lease_ends_is_not_published_anew() {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         take_as_partial(&mut in_flight, 1, now);
-        in_flight.cancel(key(1), now + LEASE - limits::NATS_LOOK);
-        assert_eq!(in_flight.untaken_partials(now + LEASE), []);
         assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(1)]);
+        assert!(in_flight.take_partial(1, 1, now + LEASE).is_none());
     }
 
     #[test]

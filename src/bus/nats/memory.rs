@@ -96,7 +96,7 @@ impl NatsShared {
     /// The record of a delivery that the desk keeps until it has ended.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
-        SentDelivery { mark: MemoryMark::after(delivery), partial, may_be_missed: false }
+        SentDelivery { mark: MemoryMark::after(delivery), partial }
     }
 
     /// Takes note that the replica that answers an attempt remembers its call. The host of an agent
@@ -140,8 +140,7 @@ impl NatsShared {
     /// A replica lacks what its delivery builds on. The failure of the attempt where it had all.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<Failure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
-        let is_partial = self.deliver_all(token) || self.in_flight().forgive_late_notice(token);
-        (!is_partial).then(|| Failure::Garbage { detail: detail() })
+        (!self.deliver_all(token)).then(|| Failure::Garbage { detail: detail() })
     }
 
     /// Publishes all messages of each delivery that the servers did not let us publish to a replica:
@@ -162,15 +161,6 @@ impl NatsShared {
 
         let begin = first.checked_sub(limits::NATS_ROUND_TRIP).unwrap_or(*first);
         let partials = self.in_flight().denied_partials(begin..=*last);
-        for token in partials {
-            self.deliver_all(token);
-        }
-    }
-
-    /// Publishes all messages of each delivery that the replica that remembers its call has not
-    /// taken in time: no handler has begun it.
-    pub(super) fn deliver_what_is_untaken(self: &Arc<Self>) {
-        let partials = self.in_flight().untaken_partials(Instant::now());
         for token in partials {
             self.deliver_all(token);
         }
