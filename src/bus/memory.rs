@@ -11,7 +11,7 @@ use super::Delivery;
 /// Values by their call. Beyond a bound, the call whose value was put in first is forgotten.
 #[derive(Debug)]
 pub(crate) struct CallMemory<V> {
-    calls: HashMap<CallId, RememberedCall<V>>,
+    calls: HashMap<CallId, RememberedCall<V>, foldhash::fast::RandomState>,
     /// The oldest first.
     order: BTreeMap<u64, CallId>,
     bytes: usize,
@@ -27,7 +27,7 @@ struct RememberedCall<V> {
 
 impl<V> Default for CallMemory<V> {
     fn default() -> Self {
-        Self { calls: HashMap::new(), order: BTreeMap::new(), bytes: 0, next_place: 0 }
+        Self { calls: HashMap::default(), order: BTreeMap::new(), bytes: 0, next_place: 0 }
     }
 }
 
