@@ -34,6 +34,18 @@ async fn is_answered(ear: &mut Ear, number: u32) {
     ear.expect(Heard::Answer(number, vec![done("so")])).await;
 }
 
+/// The replica answers the first delivery of a call, and remembers the call from then on.
+async fn first_is_remembered(
+    meeting: &Meeting,
+    ear: &mut Ear,
+    replica: &Stranger,
+    deliveries: &mut super::Heard,
+) {
+    let number = ear.deliver_again(1, messages(1), 1);
+    answer(replica, &deliveries.next().await, &own_subject(meeting)).await;
+    is_answered(ear, number).await;
+}
+
 fn text(delivery: &Published) -> &str {
     std::str::from_utf8(&delivery.payload).unwrap()
 }
@@ -64,9 +76,7 @@ async fn a_replica_that_remembers_gets_only_new_messages_at_its_own_subject() {
     let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
     let mut own = stranger.hears(&own_subject(&meeting)).await;
 
-    let number = ear.deliver_again(1, messages(1), 1);
-    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
-    is_answered(&mut ear, number).await;
+    first_is_remembered(&meeting, &mut ear, &stranger, &mut all).await;
     for (count, after) in [(3, 1), (4, 3)] {
         let number = ear.deliver_again(1, messages(count), usize::try_from(count).unwrap() - after);
         let delivery = own.next().await;
@@ -87,9 +97,7 @@ async fn a_replica_that_is_gone_leaves_the_whole_call_to_the_others_in_the_same_
     let mut ear = meeting.ear();
     let stranger = meeting.stranger().await;
     let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
-    let number = ear.deliver_again(1, messages(1), 1);
-    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
-    is_answered(&mut ear, number).await;
+    first_is_remembered(&meeting, &mut ear, &stranger, &mut all).await;
 
     let number = ear.deliver_again(1, messages(2), 1);
     let delivery = all.next().await;
@@ -107,9 +115,7 @@ async fn a_replica_that_lacks_a_call_gets_all_of_it_in_the_same_attempt() {
     let stranger = meeting.stranger().await;
     let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
     let mut own = stranger.hears(&own_subject(&meeting)).await;
-    let number = ear.deliver_again(1, messages(1), 1);
-    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
-    is_answered(&mut ear, number).await;
+    first_is_remembered(&meeting, &mut ear, &stranger, &mut all).await;
 
     let number = ear.deliver_again(1, messages(2), 1);
     let partial = own.next().await;
@@ -129,9 +135,7 @@ async fn a_cancelled_delivery_that_its_replica_lacks_is_not_delivered_again() {
     let stranger = meeting.stranger().await;
     let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
     let mut own = stranger.hears(&own_subject(&meeting)).await;
-    let number = ear.deliver_again(1, messages(1), 1);
-    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
-    is_answered(&mut ear, number).await;
+    first_is_remembered(&meeting, &mut ear, &stranger, &mut all).await;
 
     let number = ear.deliver_again(1, messages(2), 1);
     let partial = own.next().await;

@@ -253,6 +253,15 @@ fn change_a_blob(_: &Scene, messages: &mut Vec<String>) {
     }
 }
 
+/// No host can read the stream past the changed one, so the copy behind it mends nothing.
+fn change_a_blob_and_repeat_it(scene: &Scene, messages: &mut Vec<String>) {
+    let has_blob = |message: &String| message.contains("the config");
+    let at = messages.iter().position(has_blob).unwrap();
+    let good = messages[at].clone();
+    change_a_blob(scene, messages);
+    messages.insert(at + 1, good);
+}
+
 fn delete_the_blobs(_: &Scene, messages: &mut Vec<String>) {
     messages.retain(|message| !message.contains("\n{\"blob\":"));
 }
@@ -312,6 +321,7 @@ const ATTACKS: &[Attack] = &[
     ("delete the checkpoints", Stopped, delete_the_checkpoints, Broken, Partly),
     ("forge the checkpoints", Stopped, forge_a_checkpoint, Broken, Refused),
     ("change a blob", Stopped, change_a_blob, Broken, Refused),
+    ("change a blob and repeat it", Stopped, change_a_blob_and_repeat_it, Broken, Refused),
     ("delete the blobs", Stopped, delete_the_blobs, Broken, Proved),
     ("another key", Stopped, rewrite_with_another_key, Broken, Partly),
     // A take-over proves digests alone; `verify` finds the payloads that are gone.
