@@ -77,6 +77,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     if span.get_years() != 0 || span.get_months() != 0 {
         return None;
     }
+
     let relative = jiff::SpanRelativeTo::days_are_24_hours();
     let seconds = span.total((jiff::Unit::Second, relative)).ok()?;
     Duration::try_from_secs_f64(seconds).ok()

@@ -190,6 +190,7 @@ impl Contracts {
             let vocabulary = vocabulary_of(contract, &contracts, &mut errors);
             by_name.insert(contract.name.clone(), (contract.clone(), vocabulary));
         }
+
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
@@ -218,6 +219,7 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
             }
         }
     }
+
     errors
 }
 
@@ -237,6 +239,7 @@ fn vocabulary_of(
         }
         names.extend(sender.accepts.iter().map(|name| (name.clone(), Meaning::Own)));
     }
+
     for peer in contracts.iter().filter(|c| sender.peers.contains(&c.name)) {
         if peer.name == sender.name && sender.is_agent() {
             continue;
@@ -245,6 +248,7 @@ fn vocabulary_of(
             add_peer(&mut names, sender, peer, name);
         }
     }
+
     for name in &sender.replies {
         match names.get_mut(name) {
             None => {
@@ -258,9 +262,11 @@ fn vocabulary_of(
             }),
         }
     }
+
     if sender.is_agent() {
         errors.extend(ambiguous_locals(sender, &names));
     }
+
     Vocabulary { names }
 }
 

@@ -167,9 +167,11 @@ impl ThreadId {
                 "`sess-` and 8 to 59 lowercase letters or digits, then `.label` for each level",
             )
         };
+
         if text.len() > limits::THREAD_ID_BYTES_MAX {
             return Err(bad());
         }
+
         let mut parts = text.split('.');
         let root = parts.next().and_then(|r| r.strip_prefix(Self::ROOT_PREFIX)).ok_or_else(bad)?;
         let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -177,6 +179,7 @@ impl ThreadId {
         if !fits || !root.bytes().all(alphanumeric) {
             return Err(bad());
         }
+
         if parts.all(Self::is_label) { Ok(Self(text.into())) } else { Err(bad()) }
     }
 
@@ -208,11 +211,13 @@ impl ThreadId {
         let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
         let mut bits = u128::from_be_bytes(*head);
         let mut id = String::from(Self::ROOT_PREFIX);
+
         for _ in 0..limits::ROOT_CHARS_DERIVED {
             let digit = u32::try_from(bits % 36).unwrap_or_default();
             id.push(char::from_digit(digit, 36).unwrap_or('0'));
             bits /= 36;
         }
+
         Self(id.into())
     }
 
@@ -285,9 +290,11 @@ impl PayloadName {
             Some(rest) => rest.split_once('}').ok_or_else(bad)?,
             None => ("", text),
         };
+
         if local.is_empty() || local.contains(['{', '}', ':', ' ']) {
             return Err(bad());
         }
+
         Ok(Self::new(namespace, local))
     }
 }
@@ -400,12 +407,14 @@ impl Digest {
         if digits.len() != 64 {
             return Err(bad());
         }
+
         let mut out = [0u8; 32];
         for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
             let &[high, low] = pair else { return Err(bad()) };
             let (Some(high), Some(low)) = (nibble(high), nibble(low)) else { return Err(bad()) };
             *byte = high << 4 | low;
         }
+
         Ok(Self(out))
     }
 }
@@ -459,6 +468,7 @@ mod tests {
                 assert_eq!(found, [0, of_4, of_64], "{thread}");
             }
         }
+
         let derived = ThreadId::root_of(&Digest::of(b"desk\x007"));
         assert_eq!(derived.as_str(), "sess-dlwlenl65wcf1mb2ziwa");
         assert_eq!(ThreadId::parse(derived.as_str()), Ok(derived));

@@ -63,6 +63,7 @@ fn inside(payload: &str) -> Option<&'static str> {
         }
         next.extend(element.children());
     }
+
     None
 }
 
@@ -90,6 +91,7 @@ mod tests {
             assert_eq!(Approval::Dangerous.wanted(payload), None, "{payload}");
             assert!(Approval::Always.wanted(payload).is_some(), "never loosened: {payload}");
         }
+
         let waits = [
             "<run>ls</run>",
             "<run is_dangerous=\"true\"/>",

@@ -52,9 +52,11 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     if let Some(trace) = trace {
         put(out, format_args!("\" traceparent=\"{trace}"));
     }
+
     if let Some(after) = after {
         put(out, format_args!("\" after=\"{after}"));
     }
+
     out.push_str("\">");
 }
 
@@ -77,9 +79,11 @@ fn message_body(out: &mut String, message: &Message, new: bool, position: Option
     if new {
         out.push_str(" new=\"true\"");
     }
+
     if let Some(position) = position {
         put(out, format_args!(" position=\"{position}\""));
     }
+
     put(
         out,
         format_args!(
@@ -89,9 +93,11 @@ fn message_body(out: &mut String, message: &Message, new: bool, position: Option
     if let Some(cause) = cause {
         put(out, format_args!("<e:cause>{cause}</e:cause>"));
     }
+
     if let Some(call) = call {
         put(out, format_args!("<e:call>{call}</e:call>"));
     }
+
     put(out, format_args!("<e:time>{time}</e:time></e:meta>"));
     out.push_str(message.payload.as_str());
     out.push_str("</e:message>");

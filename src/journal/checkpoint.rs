@@ -177,6 +177,7 @@ impl Outside {
         if kept.len() == lines.len() {
             return Ok(());
         }
+
         let aside = (1..).map(|n: u32| self.path.with_extension(format!("checkpoints.lost-{n}")));
         let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_default();
         std::fs::copy(&self.path, &aside)?;
@@ -196,6 +197,7 @@ impl Outside {
             lines.push_str(&serde_json::to_string(checkpoint)?);
             lines.push('\n');
         }
+
         file.write_all(lines.as_bytes())?;
         file.sync_data()
     }
@@ -208,9 +210,11 @@ fn drop_cut_line(file: &mut File) -> std::io::Result<()> {
         file.seek(SeekFrom::End(-1))?;
         file.read_exact(&mut last)?;
     }
+
     if last == [b'\n'] {
         return Ok(());
     }
+
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut bytes)?;

@@ -68,6 +68,7 @@ impl CheckpointSigner {
         if self.unwritten.is_empty() {
             return;
         }
+
         match self.outside.append(&self.unwritten) {
             Ok(()) => self.unwritten.clear(),
             Err(error) => {

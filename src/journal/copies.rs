@@ -52,6 +52,7 @@ impl CheckpointCopies {
                 return Err(format!("{} gave nothing within {seconds} s", file.display()));
             }
         };
+
         let mut lines: Vec<_> = lines.into_iter().filter(|line| line.journal == journal).collect();
         lines.sort_by_key(|line| line.position);
         Ok(Self { file, lines })
@@ -130,6 +131,7 @@ impl CheckpointCopier {
             failure: None,
             counts: Arc::clone(&counts),
         };
+
         let thread = std::thread::Builder::new().name("checkpoint-copier".to_owned());
         thread.spawn(move || {
             worker.run();
@@ -272,6 +274,7 @@ mod tests {
         while copier.counts().failures == 0 && std::time::Instant::now() < until {
             std::thread::yield_now();
         }
+
         assert_eq!(copier.counts(), CopyMetrics { failures: 1, waiting: 1 });
 
         std::fs::create_dir(&directory).unwrap();
@@ -290,6 +293,7 @@ mod tests {
             copier.copy(line(journal, 7));
             copier.finish();
         }
+
         for journal in journals {
             let copies = CheckpointCopies::read(home.path(), journal).unwrap();
             assert_eq!(copies.lines, [line(journal, 7)]);

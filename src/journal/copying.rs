@@ -53,6 +53,7 @@ impl Copying {
         if self.due.is_empty() {
             return;
         }
+
         if self.copier.is_none() {
             match CheckpointCopier::start(directory, journal) {
                 Ok(copier) => self.copier = Some(copier),
@@ -62,6 +63,7 @@ impl Copying {
                 }
             }
         }
+
         let Some(copier) = &self.copier else { return };
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
@@ -72,6 +74,7 @@ impl Copying {
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {
             return;
         };
+
         let file = CheckpointCopies::file_in(directory, journal);
         if let Err(error) = Outside::at(&file).keep(|line| !given_up.contains(line)) {
             tracing::warn!(

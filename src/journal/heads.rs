@@ -71,6 +71,7 @@ impl Heads {
         if record.position.0 != expected {
             return Err(Error::broken(expected, format!("found position {}", record.position)));
         }
+
         let (position, hash) =
             self.get(&record.tree).map_or_else(Default::default, |head| (head.position, head.hash));
         if record.previous != position {
@@ -80,10 +81,12 @@ impl Heads {
             );
             return Err(Error::broken(expected, detail));
         }
+
         if record.previous_hash != hash {
             let detail = format!("its tree's hash before it is {hash}, not what it says");
             return Err(Error::broken(expected, detail));
         }
+
         self.advance(record, sealed.hash);
         Ok(())
     }
@@ -96,6 +99,7 @@ impl Heads {
             Some(index) => *index,
             None => self.add(record),
         };
+
         let Some(head) = self.all.get_mut(index) else { return };
         head.position = record.position;
         head.hash = hash;
@@ -104,6 +108,7 @@ impl Heads {
         if !std::mem::replace(&mut head.unsummed, true) {
             self.unsummed.push(index);
         }
+
         if !std::mem::replace(&mut head.unsaved, true) {
             self.unsaved.push(index);
         }
@@ -136,6 +141,7 @@ impl Heads {
             let name = head.root.as_str().as_bytes();
             self.merkle.set(*index, Digest::of_parts(&[b"\0", name, b"\0", &head.hash.0]));
         }
+
         self.merkle.update(changed);
         self.merkle.root()
     }

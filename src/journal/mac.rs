@@ -74,9 +74,11 @@ impl HeadMac {
         if digits.len() != 2 * MAC_BYTES {
             return None;
         }
+
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
             *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
         }
+
         Some(Self(bytes))
     }
 
@@ -193,6 +195,7 @@ impl HeadSealer {
                 (BASE, self.key.base(self.journal, at, heads.merkle_root()))
             }
         };
+
         HeadMac::new(kind, self.key.id, &mac.finalize().into_bytes())
     }
 
@@ -229,9 +232,11 @@ impl Coverage {
         if self.last.is_some() {
             self.pending.extend_from_slice(&hash.0);
         }
+
         let Some(mac) = mac else { return };
         let at = heads.last();
         self.first.get_or_insert(at);
+
         match self.key.as_ref().filter(|key| key.id == mac.key()) {
             Some(key) if self.is_right(key, &mac, at, heads) || mutant("trust-the-mac") => {
                 (self.checked, self.covered) = (Some(mac), at);
@@ -245,6 +250,7 @@ impl Coverage {
                 self.checked = None;
             }
         }
+
         self.last = Some((at, mac));
         self.pending.clear();
     }

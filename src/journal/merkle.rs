@@ -85,6 +85,7 @@ mod tests {
         (0..37).for_each(|n| tree.set(n, leaf(n)));
         tree.update((0..37).collect());
         let root = tree.root();
+
         for n in 0..37 {
             tree.set(n, leaf(1000));
             tree.update(vec![n]);

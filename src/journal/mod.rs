@@ -237,6 +237,7 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
         0 => String::new(),
         position => format!(" at position {position}"),
     };
+
     let way_on = match detail.contains("`organism ") {
         true => "",
         false => {
@@ -244,6 +245,7 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
              a backup (docs/OPERATIONS.md, Restore)"
         }
     };
+
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
 }
 

@@ -51,6 +51,7 @@ impl Rows {
             let hash = self.encode(record)?;
             self.chains.insert(record.tree.clone(), (expected, hash));
         }
+
         Ok(())
     }
 
@@ -124,9 +125,11 @@ impl<'r> Row<'r> {
         if place.position != expected {
             return Err(broken(format!("found position {}", place.position)));
         }
+
         if chained(place, self.body.as_bytes()) != self.hash && !mutant("trust-the-hash") {
             return Err(broken("its hash does not match what it says".to_owned()));
         }
+
         let unreadable =
             |error: &dyn std::fmt::Display| broken(format!("its body cannot be read: {error}"));
         let tree = names.thread(place.tree).map_err(|error| unreadable(&error))?;

@@ -129,12 +129,14 @@ impl<L: Log> JournalWriter<L> {
         for (record, row) in records.iter().zip(rows.iter()) {
             self.heads.advance(record, row.hash);
         }
+
         self.rows = rows;
 
         if std::mem::take(&mut self.recovery.awaits_action) {
             let settled = self.settle();
             settled.map_err(|error| self.stop(error))?;
         }
+
         let marked = self.watermark.set(self.heads.last(), self.heads.last_hash());
         marked.map_err(|error| self.stop(error))?;
         if let Some(checkpoint) = checkpoint {
@@ -152,6 +154,7 @@ impl<L: Log> JournalWriter<L> {
             // What was appended is durable; nothing after it would be.
             self.stop(error);
         }
+
         failpoint("after-append");
         Ok(())
     }
@@ -171,6 +174,7 @@ impl<L: Log> JournalWriter<L> {
             self.owed = Some(self.signer.sign(&mut self.heads, now));
             appended = self.append_owed();
         }
+
         match appended {
             Err(error) if error.is_passing() => {
                 put_off(&error);
@@ -186,8 +190,10 @@ impl<L: Log> JournalWriter<L> {
             let cause = "records that were written are not readable".to_owned();
             return Err(self.stop(Error::Stopped { cause }));
         }
+
         let Some(checkpoint) = self.owed.take() else { return Ok(()) };
         let group = LogGroup { checkpoint: Some(&checkpoint), ..LogGroup::default() };
+
         match self.append_now(&group) {
             Ok(()) => self.signer.keep(checkpoint),
             Err(error) => {
@@ -196,6 +202,7 @@ impl<L: Log> JournalWriter<L> {
                 return Err(error);
             }
         }
+
         Ok(())
     }
 
@@ -281,6 +288,7 @@ impl<L: Log> Journal for JournalWriter<L> {
             }
             self.unshown = Some((stamped, mark));
         }
+
         let rows = self.unshown.iter().flat_map(|(stamped, _)| stamped.rows.iter());
         Ok(rows.map(|row| row.hash).collect())
     }
@@ -328,6 +336,7 @@ impl<L: Log> Journal for JournalWriter<L> {
             let blob = Some((digest, bytes));
             self.append_now(&LogGroup { blob, ..LogGroup::default() })?;
         }
+
         Ok(digest)
     }
 

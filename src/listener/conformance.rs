@@ -62,6 +62,7 @@ pub async fn run(
         report(&Check { claim, verdict });
         is_good
     };
+
     let ends = way.how_it_ends();
     let started = Trial::start(command, way, patience).await;
     let starts = "starts, and is quiet until it is asked (2)".to_owned();
@@ -72,9 +73,11 @@ pub async fn run(
         }
         Err(why) => return done(starts, Err(why)),
     };
+
     if !done(starts, quiet) {
         return false;
     }
+
     let mut answerable = None;
     for request in requests {
         let answered = trial.answered(request, judge).await;
@@ -84,6 +87,7 @@ pub async fn run(
             trial.again().await;
         }
     }
+
     // The rest can only be tried with a request that is answered.
     let Some(request) = answerable else { return false };
     done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
@@ -260,11 +264,13 @@ impl Trial {
         let (call, attempt) = self.deliver(request);
         self.stage.host().cancel(call, attempt);
         self.stage.host().flush();
+
         match self.outcome().await {
             // It may not have begun, and say so.
             Ok(_) | Err(Missing::Refused(_)) => {}
             Err(Missing::Nobody(why) | Missing::Failed(why)) => return Err(why),
         }
+
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
@@ -277,6 +283,7 @@ impl Trial {
         if begun.elapsed() < grace {
             return Ok(());
         }
+
         Err(format!("still there after {grace:?}, and was killed"))
     }
 }
@@ -301,6 +308,7 @@ fn delivery(request: &Request, attempt: Attempt, timeout: Duration) -> Delivery 
         name: request.name.clone(),
         payload: Payload::new(request.payload.as_str()),
     };
+
     let messages = vec![Arc::new(message)];
     let (call, position) = (CallId(id), Position(1));
     let trace = None;

@@ -79,6 +79,7 @@ impl Connection {
                 return Ok(true);
             }
         }
+
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
@@ -122,6 +123,7 @@ impl Line for Connection {
             std::str::from_utf8(frame)
                 .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
         };
+
         // A pipe that cannot be read any more has nobody at its other end.
         self.has_come(cancels).unwrap_or(true)
     }
@@ -149,6 +151,7 @@ impl Input {
             self.frames.push_back(chunk.get(start..old + end).unwrap_or_default().to_vec());
             start = old + end + 1;
         }
+
         chunk.drain(..start);
         self.partial = chunk;
         Ok(count > 0)

@@ -66,6 +66,7 @@ fn write<T: Payload>(payload: &T) -> Result<String, String> {
         let namespace = escape_attribute(T::NAMESPACE);
         text.insert_str(1 + tag.len(), &format!(" {attribute}=\"{namespace}\""));
     }
+
     Ok(text)
 }
 

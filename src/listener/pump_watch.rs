@@ -30,6 +30,7 @@ impl PumpWatch {
                 watch.pump_ended();
             }
         };
+
         std::thread::Builder::new().name("pump-watch".to_owned()).spawn(run)?;
         Ok(())
     }

@@ -87,6 +87,7 @@ impl Request {
         let Some(mut messages) = remembered.filter(|messages| messages.len() == after) else {
             return false;
         };
+
         messages.iter_mut().for_each(|message| message.new = false);
         messages.append(&mut self.messages);
         self.messages = messages;

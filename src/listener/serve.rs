@@ -121,6 +121,7 @@ impl Listener {
         let connection = Rc::new(connection);
         let line: Rc<dyn Line> = connection.clone();
         let mut memory = CallMemory::default();
+
         loop {
             let frame = connection.next().map_err(|e| format!("cannot read a frame: {e}"))?;
             let Some(frame) = frame else { return Ok(()) };
@@ -161,5 +162,6 @@ fn causes(error: &dyn std::error::Error) -> String {
         text.push_str(&format!(": {error}"));
         cause = error.source();
     }
+
     text
 }

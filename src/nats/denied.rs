@@ -46,6 +46,7 @@ impl What {
         let (_, what) = said.split_once("Permissions Violation for ")?;
         let mut quoted = what.split('"').skip(1).step_by(2).map(str::to_owned);
         let subject = quoted.next()?;
+
         match what.split_once(' ')?.0 {
             "Publish" => Some(Self::Publish(subject)),
             "Subscription" => Some(Self::Subscribe { subject, queue: quoted.next() }),
@@ -74,6 +75,7 @@ impl Denials {
             Credentials::Nkey(path) => format!("the user of the key in {}", path.display()),
             Credentials::Password { user, .. } => format!("the user `{user}`"),
         };
+
         let (count, _) = watch::channel(0);
         Self(Arc::new(Kept { who: who.into(), lately: Mutex::default(), count }))
     }
@@ -85,6 +87,7 @@ impl Denials {
         if lately.len() >= limits::NATS_DENIALS_MAX {
             lately.pop_front();
         }
+
         lately.push_back((Instant::now(), denied.clone()));
         drop(lately);
         self.0.count.send_modify(|count| *count += 1);

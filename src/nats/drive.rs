@@ -67,6 +67,7 @@ impl Drive {
         if is_kept.load(Ordering::SeqCst) {
             let_go.notify_one();
         }
+
         // Should the keeper still drive, or again, `task` gets on all the same.
         let done = runtime.block_on(task);
         waiting.fetch_sub(1, Ordering::SeqCst);

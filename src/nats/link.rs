@@ -176,12 +176,14 @@ async fn ask(client: &Client, denials: &Denials, question: Question) -> Result<R
     if let Some(headers) = question.headers {
         request = request.headers(headers);
     }
+
     let subject = question.subject;
     // Away for long, a connection takes no more questions: to hand one over may last, too.
     let asked = tokio::time::timeout(2 * patience, client.send_request(subject.clone(), request));
     let Ok(answer) = asked.await else {
         return Err(Away::Silent("the connection takes no more questions".to_owned()));
     };
+
     match answer {
         Ok(reply) => Ok(reply.payload.into()),
         Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {

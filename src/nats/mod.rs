@@ -98,6 +98,7 @@ pub async fn connect_with(
         let parsed = address.parse::<ServerAddr>();
         parsed.map_err(|_| Error::Address { address: address.clone() })
     };
+
     let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let denials = Denials::of(&options.credentials);
     let noted = Noted::new(&denials, options);
@@ -113,9 +114,11 @@ pub async fn connect_with(
     if let Some(inbox) = inbox {
         connecting = connecting.custom_inbox_prefix(inbox);
     }
+
     if let Some(ca) = &options.ca {
         connecting = connecting.add_root_certificates(ca.clone()).require_tls(true);
     }
+
     let connected = connecting.connect(servers).await;
     let client = connected.map_err(|error| Error::Connect {
         servers: options.servers.join(", "),
@@ -130,6 +133,7 @@ fn explained(detail: &str, options: &Options) -> String {
         Some(ca) => format!("`ca_file` trusts {}", ca.display()),
         None => "without `ca_file`, the system's authorities are trusted".to_owned(),
     };
+
     let whom = match &options.credentials {
         Credentials::Nobody => {
             "there are no credentials: name them with `nkey_file` or another key of [nats]; a \
@@ -141,6 +145,7 @@ fn explained(detail: &str, options: &Options) -> String {
         }
         Credentials::Password { user, .. } => format!("they do not take `{user}` by that password"),
     };
+
     let lower = detail.to_lowercase();
     if lower.contains("certificate") {
         format!("{detail}: {ca}")
@@ -182,6 +187,7 @@ pub async fn settled(client: &Client, denials: &Denials) {
             }
         }
     };
+
     // What they say later is in the log.
     tokio::time::timeout(limits::NATS_ROUND_TRIP, round_trip).await.ok();
 }
@@ -196,6 +202,7 @@ fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
         let failed = |source| Error::Credentials { path: path.clone(), source };
         std::fs::read_to_string(path).map_err(failed)
     };
+
     let nobody = ConnectOptions::new();
     Ok(match credentials {
         Credentials::Nobody => nobody,

@@ -31,6 +31,7 @@ impl Announcement {
         let failed = || Error::io(path.display().to_string());
         let mut file = open(&path).map_err(failed())?;
         let until = Instant::now() + limits::LOCK_PATIENCE;
+
         loop {
             match file.try_lock() {
                 Ok(()) => break,

@@ -61,6 +61,7 @@ impl ChunkEncoder {
             let kind = if parts.peek().is_some() { ChunkKind::Part } else { ChunkKind::Last };
             chunks.push(self.encode(kind, part));
         }
+
         chunks
     }
 }
@@ -90,12 +91,14 @@ impl ChunkDecoder {
         if *self.stream.get_or_insert(header.stream) != header.stream {
             return DecodedChunk::OtherStream;
         }
+
         let fits = self.message.len() + bytes.len() <= limits::FRAME_BYTES_MAX;
         if header.number != self.next || !fits {
             return DecodedChunk::Broken;
         }
 
         self.next += 1;
+
         match header.kind {
             ChunkKind::Heartbeat => DecodedChunk::Incomplete,
             ChunkKind::End => DecodedChunk::End,
@@ -165,6 +168,7 @@ mod tests {
             assert_eq!(*last, DecodedChunk::Message(message));
             assert!(parts.iter().all(|part| *part == DecodedChunk::Incomplete));
         }
+
         let heartbeat = encoder.encode(ChunkKind::Heartbeat, b"");
         assert_eq!(decoder.decode(&heartbeat), DecodedChunk::Incomplete);
         let end = encoder.encode(ChunkKind::End, b"");

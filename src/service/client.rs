@@ -86,6 +86,7 @@ impl ServiceClient {
         let mut expected = ExpectedReplies::Receipt { wait: request.wait };
         let mut accepted: Option<(ThreadId, Vec<CallId>)> = None;
         let mut retries = self.retries(partition);
+
         loop {
             let request = match &accepted {
                 None => ServiceRequest::Submit(request.clone()),
@@ -173,6 +174,7 @@ impl ServiceClient {
         if is_partitioned {
             decision.partition = Some(partition);
         }
+
         let mut request = ServiceRequest::Decide(decision);
         self.sign(&mut request, thread.as_ref(), signer).await?;
         self.rule(partition, &request).await
@@ -222,6 +224,7 @@ impl ServiceClient {
             let journal = journals.find(|journal| has_thread(journal, thread));
             return journal.map(|journal| journal_in(&journal)).transpose();
         }
+
         let partition = self.partition_of(thread);
         match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
             ServiceResponse::JournalId(journal) => Ok(Some(journal)),
@@ -242,6 +245,7 @@ impl ServiceClient {
         // One pump that is away does not delay a decision about a call of another.
         let mut queries: FuturesUnordered<_> = queries.collect();
         let mut unanswered = None;
+
         while let Some(answer) = queries.next().await {
             match answer {
                 Ok(Some(thread)) => return Ok(Some(thread)),
@@ -249,6 +253,7 @@ impl ServiceClient {
                 Err(error) => unanswered = Some(error),
             }
         }
+
         let Some(error) = unanswered else { return Ok(None) };
 
         let data = self.data.clone();
@@ -256,6 +261,7 @@ impl ServiceClient {
             let journals = partitions_in(&data).into_iter();
             journals.filter_map(|(_, journal)| held_in(&journal, message).ok().flatten()).next()
         };
+
         let held = tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?;
         held.map(Some).ok_or(error)
     }
@@ -347,6 +353,7 @@ impl ServiceClient {
                 on_response(response);
             }
         };
+
         match tokio::join!(sending, receiving).0 {
             Err(Error::Lost) => Ok(()),
             other => other,
@@ -366,6 +373,7 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
     };
+
     let (data, state) = (config.data.clone(), config.state.clone());
     let options = servers.clone();
     let check = move || identity::check(&options, &journal, &data, &state);
@@ -404,6 +412,7 @@ impl SubmitRequest {
             };
             self.suggested = Some(ThreadId::root_of(&digest).to_string());
         }
+
         self.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
     }
 }
@@ -462,11 +471,13 @@ impl RetryDeadline {
         if !self.is_allowed {
             return Err(Error::Lost);
         }
+
         let broke_off = || PartitionUnavailable {
             detail: "its process ended".to_owned(),
             soon: true,
             unsure: true,
         };
+
         let PartitionUnavailable { detail, soon, unsure } = unavailable.unwrap_or_else(broke_off);
         self.is_unsure |= unsure;
 
@@ -474,10 +485,12 @@ impl RetryDeadline {
         if soon {
             self.until = now + limits::PARTITION_PATIENCE;
         }
+
         if now <= self.until {
             tokio::time::sleep(limits::PARTITION_RETRY).await;
             return Ok(());
         }
+
         if self.is_unsure {
             Err(Error::Lost)
         } else {
@@ -502,6 +515,7 @@ mod tests {
             trace: None,
             secret: None,
         };
+
         request.assign_thread_and_key();
         request
     }

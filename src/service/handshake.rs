@@ -70,6 +70,7 @@ impl OrganismIdentity {
         if project.as_deref() != Some(&*ours) && !mutant("trust-any-project") {
             return Some(ServiceResponse::OtherProject(ours.into_owned()));
         }
+
         match request {
             ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
             ServiceRequest::Submit(_)

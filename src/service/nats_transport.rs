@@ -58,6 +58,7 @@ impl NatsTransport {
 
         let mut decoder = ChunkDecoder::default();
         let mut is_silent = true;
+
         loop {
             let patience =
                 if is_silent { limits::EXCHANGE_GREETING } else { limits::EXCHANGE_SILENCE };
@@ -104,6 +105,7 @@ impl NatsTransport {
                 return Ok(None);
             }
         }
+
         Ok(Some(replies))
     }
 }

@@ -77,6 +77,7 @@ impl PumpService {
             // The socket answers it.
             ServiceRequest::Status => return Ok(()),
         };
+
         responses.send(response).await.ok();
         Ok(())
     }
@@ -92,6 +93,7 @@ impl PumpService {
             Some(id) => Target::Thread { id },
             None => Target::New { suggested },
         };
+
         let (notices, mut watch) = TreeWatch::new();
         let notices = wait.then_some(notices);
         let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, notices);
@@ -128,6 +130,7 @@ impl PumpService {
             let Some(completion) = completion else { break };
             send(result_of(&completion)).await;
         }
+
         match recorded {
             Some((thread, calls)) => self.await_results(&thread, calls, responses).await,
             None => Ok(()),
@@ -158,6 +161,7 @@ impl PumpService {
             let result = result.ok_or_else(missing)?;
             responses.send(ServiceResponse::SubmitUpdate(result)).await.ok();
         }
+
         Ok(())
     }
 
@@ -209,6 +213,7 @@ async fn recorded(
             Some(head) => reader.walk(head),
         }
     };
+
     let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
     let result = records.iter().find_map(|sealed| sealed.record.result_of(call));
     Ok(result.map(|(how, messages)| {

@@ -68,6 +68,7 @@ impl OperatorSigner {
             file.sync_all()
         });
         let path = path.to_owned();
+
         match written {
             Ok(()) => Ok(Self(key)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists { path }),
@@ -85,6 +86,7 @@ impl OperatorSigner {
         if pkcs8::der::pem::decode_label(pem.as_bytes()) != Ok(EncryptedPrivateKeyInfo::PEM_LABEL) {
             return Err(Error::NotAKey { path: named() }.into());
         }
+
         let passphrase = passphrase()?;
         let key = SigningKey::from_pkcs8_encrypted_pem(&pem, passphrase.as_bytes());
         key.map(Self).map_err(|_| Error::WrongPassphrase { path: named() }.into())
@@ -130,6 +132,7 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     if metadata.is_file() && metadata.permissions().mode() & OTHERS_READ != 0 {
         return Err(Error::Readable { path: path.to_owned() });
     }
+
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
@@ -140,6 +143,7 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
         ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread)),
         _ => return None,
     };
+
     let signature = origin.as_ref()?.signature.as_deref()?;
     let fits = cancelled.is_none_or(|thread| *thread == signature.thread);
     let holds = with_statement(ask, |statement| signature.holds(statement))?;
@@ -154,6 +158,7 @@ fn with_statement<T>(
     let note = |origin: &Option<DecisionOrigin>| {
         origin.as_ref().map(|origin| origin.note.clone()).unwrap_or_default()
     };
+
     match ask {
         ServiceRequest::Decide(DecisionRequest { message, what, origin, .. }) => {
             let (decision, note) = (what.as_ref().map_answer(recorded_answer), note(origin));
@@ -183,6 +188,7 @@ fn shorten(ask: &mut ServiceRequest) {
         | ServiceRequest::Cancel { reason, .. } => cut(reason),
         _ => {}
     }
+
     if let Some(Some(origin)) = origin_of(ask) {
         cut(&mut origin.note);
     }

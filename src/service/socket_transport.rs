@@ -39,6 +39,7 @@ impl ShortSocketPath {
         let (Some(parent), Some(socket)) = (parent, path.file_name()) else {
             return Ok(Self { name: path.to_owned(), _directory: None });
         };
+
         let directory = File::open(parent)?;
         let name = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(socket);
         Ok(Self { name, _directory: Some(directory) })
@@ -115,6 +116,7 @@ impl SocketTransport {
             // The client may have left.
             responses.send(response).await.ok();
         }
+
         Ok(())
     }
 

@@ -127,6 +127,7 @@ impl TreeWatch {
             ModelState::Streaming(route) => WaitKind::Stream { route: route.clone(), seconds },
             ModelState::Delayed(..) | ModelState::Ended => return None,
         };
+
         Some(TreeWait { thread, listener, wait })
     }
 }

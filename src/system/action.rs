@@ -48,6 +48,7 @@ impl ActionReport {
         for (name, value) in &self.details {
             inner.push_str(Tag::child("detail").with("name", name).text(value).as_str());
         }
+
         tag.raw(&inner)
     }
 }

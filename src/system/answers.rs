@@ -180,6 +180,7 @@ impl Answer {
             Rule::BudgetSpent => ErrorCode::BudgetSpent,
             _ => return Self::Huh(Huh::of(refusal)),
         };
+
         let about = refusal.name.as_ref().map(|name| name.local.to_string());
         let message = refusal.message.clone();
         Self::Error { code, about, message, from: None, is_lasting: false }
@@ -298,10 +299,12 @@ fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) 
         out.push_str("/>");
         return Payload::new(out);
     }
+
     out.push('>');
     for payload in payloads {
         out.push_str(payload.as_str());
     }
+
     out.push_str("</c:thread-result>");
     Payload::new(out)
 }
@@ -316,11 +319,13 @@ fn write_huh(huh: &Huh) -> Payload {
         let tag = tag.maybe("path", reason.place.path.as_ref());
         inner.push_str(tag.text(&reason.message).as_str());
     }
+
     for (word, text) in [("expected", &huh.expected), ("attempt", &huh.attempt)] {
         if let Some(text) = text {
             inner.push_str(Tag::child(word).text(text).as_str());
         }
     }
+
     Tag::new("huh").with("code", &huh.code).raw(&inner)
 }
 

@@ -58,6 +58,7 @@ pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<St
         true => template.replace(OWN, inner()?.trim()),
         false => (*template).to_owned(),
     };
+
     let root = format!("<{local}");
     Some(filled.replacen(&root, &format!("{root} xmlns=\"{NAMESPACE}\""), 1))
 }

@@ -60,6 +60,7 @@ impl Tree {
         if self.reserved.is_empty() {
             self.reserved = Vec::new();
         }
+
         Some(reserved)
     }
 

@@ -21,12 +21,15 @@ impl State {
         if let Fact::HandedOver { call, attempt } = fact {
             return self.handed_over(*call, *attempt, time);
         }
+
         if !self.trees.contains_key(tree) {
             self.trees.insert(tree.clone(), Tree::started(time));
         }
+
         if let Fact::Accepted { message, opening, key } = fact {
             return self.accepted(tree, message, opening.as_ref(), key.as_deref());
         }
+
         let Some(home) = self.trees.get_mut(tree) else { return };
         match fact {
             Fact::Booted { .. }
@@ -91,6 +94,7 @@ impl State {
         if self.core_version < RECORDED_SINCE && home.calls.is_empty() {
             home.started = message.time;
         }
+
         self.calls.insert(CallId(message.id), tree.clone());
         home.open_call(message, opening);
         if let Some(key) = key {
@@ -119,6 +123,7 @@ impl State {
             }
             _ => {}
         }
+
         self.time = self.time.max(time);
     }
 
@@ -156,6 +161,7 @@ impl State {
             thread: message.thread.clone(),
             digest: message.payload.digest,
         };
+
         let used = self.keys.entry((message.from.clone(), key.to_owned())).or_insert(fresh);
         used.calls.push(CallId(message.id));
     }
@@ -185,9 +191,11 @@ impl Tree {
         if self.held > 0 {
             self.held_since = self.held_since.plus(stepped);
         }
+
         for timer in self.timers.values_mut().filter(|timer| !timer.at) {
             timer.fires_at = timer.fires_at.plus(stepped);
         }
+
         let not_counted = stood + stepped;
         for call in self.calls.values_mut() {
             call.offered_since = call.offered_since.map(|since| since.plus(not_counted));
@@ -218,6 +226,7 @@ impl Tree {
         if let Some(thread) = self.threads.get_mut(&message.thread) {
             thread.open_calls += 1;
         }
+
         if let Opener::Call { call, thread, .. } = &opening.opener
             && let Some(opener) = self.calls.get_mut(call)
         {
@@ -228,6 +237,7 @@ impl Tree {
                 }
             }
         }
+
         let slot = Slot { action: 0, leg: 0 };
         let request = Pending { slot, answers_call: false, message: Arc::clone(message) };
         let call = Call {
@@ -251,6 +261,7 @@ impl Tree {
             held: None,
             approved: false,
         };
+
         self.calls.insert(id, call);
     }
 
@@ -337,6 +348,7 @@ impl Tree {
         for pending in &call.pending {
             self.in_flight.insert(pending.message.id, None);
         }
+
         self.rest();
         if let Some(thread) = self.threads.get_mut(&call.thread) {
             thread.open_calls = thread.open_calls.saturating_sub(1);
@@ -346,6 +358,7 @@ impl Tree {
                 thread.result = Some(how);
             }
         }
+
         if let Opener::Call { call: opener, .. } = &call.opening.opener
             && let Some(opener) = self.calls.get_mut(opener)
         {
@@ -400,6 +413,7 @@ impl Call {
             awaited.legs += 1;
             return;
         }
+
         let slot = self.next_slot;
         self.next_slot += 1;
         self.awaiting.push(Awaited { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
@@ -424,6 +438,7 @@ impl Call {
                 Slot { action, leg: 0 }
             }
         };
+
         let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
         let (answers_call, message) = (leg.is_some(), Arc::clone(message));
         self.pending.insert(after, Pending { slot, answers_call, message });

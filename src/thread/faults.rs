@@ -31,6 +31,7 @@ impl Tree {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == Kind::System) else {
             return;
         };
+
         if &*message.name.local == "thread-result" {
             return self.kept_faults.retain(|kept| kept.leg != leg);
         }
@@ -49,6 +50,7 @@ impl Tree {
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {
             kept.how = Some(how);
         }
+
         if self.open_legs(group).next().is_none() {
             self.kept_faults.retain(|kept| kept.group != group);
         }

@@ -125,12 +125,14 @@ impl AcceptedLoss {
         if self.acknowledged > self.kept {
             details.push(ActionDetail::new("acknowledged-up-to", self.acknowledged));
         }
+
         let evidence = [("lost-mark", self.mark), ("lost-checkpoint", self.checkpoint)];
         for (name, value) in evidence {
             if let Some((position, digest)) = value {
                 details.push(ActionDetail::new(name, format!("{position} {digest}")));
             }
         }
+
         details.extend(self.journal.map(|journal| ActionDetail::new("journal-before", journal)));
         details
     }
@@ -142,15 +144,18 @@ impl OperatorAction {
         if self.verb != OperatorVerb::Repair {
             return None;
         }
+
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);
             detail.map(|detail| detail.value.as_str())
         };
+
         let position = |name: &str| value(name)?.parse().ok().map(Position);
         let evidence = |name: &str| {
             let (position, digest) = value(name)?.split_once(' ')?;
             Some((Position(position.parse().ok()?), Digest::parse(digest).ok()?))
         };
+
         let kept = position("kept-up-to")?;
         let acknowledged = position("acknowledged-up-to").max(position("taken-out-to"));
         Some(AcceptedLoss {
@@ -209,6 +214,7 @@ impl OperatorAction {
             cut(&mut detail.name, limits::ACTION_NAME_CHARS_MAX);
             cut(&mut detail.value, limits::ACTION_VALUE_CHARS_MAX);
         }
+
         self
     }
 }

@@ -19,6 +19,7 @@ impl Record {
             let is_last = is_result && message.call.is_none();
             message.cause == Some(call.0) && (is_last || mutant("repeat-what-led-there"))
         };
+
         let messages = self.facts.iter().filter_map(|fact| match fact {
             Fact::Accepted { message, opening: None, .. } if is_part(message) => Some(&**message),
             _ => None,

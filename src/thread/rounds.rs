@@ -17,6 +17,7 @@ impl Call {
             }
             failed = 1;
         }
+
         self.failed_rounds.saturating_add(failed)
     }
 }
@@ -28,9 +29,11 @@ impl Pending {
         if message.kind == Kind::Reply {
             return Some(false);
         }
+
         if message.kind != Kind::System {
             return None;
         }
+
         match &*message.name.local {
             "system-error" | "system-thread-error" | "huh" => Some(true),
             "thread-result" => {

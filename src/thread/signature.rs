@@ -123,6 +123,7 @@ impl<'a> DecisionStatement<'a> {
                 (Some(digest), "")
             }
         };
+
         Some(Self { verb: decision.verb(), call: Some(message), digest, reason, note })
     }
 
@@ -181,6 +182,7 @@ impl DecisionSignature {
             }
             _ => None,
         };
+
         statement.is_some_and(|statement| self.holds(&statement))
     }
 
@@ -254,6 +256,7 @@ mod tests {
             reason: "",
             note: "seen \"by\" two\n",
         };
+
         let place = (Uuid::from_u128(2), thread());
         let signed =
             DecisionSignature::new(&key(), place, (Time(3), Uuid::from_u128(4)), &statement);

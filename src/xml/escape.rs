@@ -40,9 +40,11 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
         None if !is_xml_char(c) => Some("\u{FFFD}"),
         found => found,
     };
+
     let mut out = String::new();
     // The part of `text` that is not yet in `out`, and where in it the search goes on.
     let (mut rest, mut from) = (text, 0);
+
     while let Some(at) = next_special(rest, from) {
         let Some((plain, special)) = rest.split_at_checked(at) else { break };
         let mut chars = special.chars();
@@ -58,9 +60,11 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
             None => from = rest.len() - chars.as_str().len(),
         }
     }
+
     if rest.len() == text.len() {
         return Cow::Borrowed(text);
     }
+
     out.push_str(rest);
     Cow::Owned(out)
 }
@@ -87,6 +91,7 @@ pub fn reference(text: &str) -> Option<(char, usize)> {
             (numbered_character(number)?, number.len() + "&#;".len())
         }
     };
+
     Some(known)
 }
 
@@ -95,9 +100,11 @@ fn numbered_character(number: &str) -> Option<char> {
         Some(digits) => (digits, 16),
         None => (number, 10),
     };
+
     if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
+
     let code = u32::from_str_radix(digits, radix).ok()?;
     char::from_u32(code).filter(|c| is_xml_char(*c))
 }
@@ -118,8 +125,10 @@ fn unescape(raw: &str, blanks: bool) -> Option<Cow<'_, str>> {
     if !raw.bytes().any(is_special) {
         return Some(Cow::Borrowed(raw));
     }
+
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
+
     while let Some(first) = rest.chars().next() {
         let (c, length) = match first {
             '&' => reference(rest)?,
@@ -131,6 +140,7 @@ fn unescape(raw: &str, blanks: bool) -> Option<Cow<'_, str>> {
         out.push(c);
         rest = rest.get(length..).unwrap_or_default();
     }
+
     Some(Cow::Owned(out))
 }
 

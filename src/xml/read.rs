@@ -121,8 +121,10 @@ impl<'a> TreeReader<'a> {
         if self.open.len() >= limits::XML_TREE_DEPTH_MAX {
             return None;
         }
+
         let mut scope = self.open.last().map_or(&*OUTERMOST, |open| &open.scope).clone();
         let mut written = Vec::new();
+
         for (number, attribute) in tag.attributes().enumerate() {
             let attribute = attribute.ok()?;
             if number >= limits::XML_ATTRIBUTES_MAX {
@@ -139,6 +141,7 @@ impl<'a> TreeReader<'a> {
                 _ => written.push((name, value.into_owned())),
             }
         }
+
         if scope.len() > OUTERMOST.len() + limits::XML_NAMESPACES_MAX {
             return None;
         }
@@ -147,10 +150,12 @@ impl<'a> TreeReader<'a> {
         for (name, value) in written {
             element.attributes.push((resolve(&scope, name, false)?, value));
         }
+
         if self.is_document {
             let scope = Some(scope.clone());
             element.origin = ElementOrigin { end: place.end, tag: place, scope };
         }
+
         Some(OpenElement { element, scope })
     }
 
@@ -181,6 +186,7 @@ fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QN
         Some((prefix, local)) => (Some(scope.namespace(prefix)?), local),
         None => (scope.namespace("").filter(|_| is_element), written),
     };
+
     let namespace = namespace.filter(|uri| !uri.is_empty()).cloned();
     Some(QName { namespace, local: local.into() })
 }
@@ -275,6 +281,7 @@ mod tests {
             let attributes: String = (0..count).map(|n| format!(" {name}{n}='u'")).collect();
             format!("<a{attributes}/>")
         };
+
         assert!(Element::read(&wide(limits::XML_ATTRIBUTES_MAX, "n")).is_some());
         assert!(Element::read(&wide(limits::XML_ATTRIBUTES_MAX + 1, "n")).is_none());
         assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX, "xmlns:n")).is_some());

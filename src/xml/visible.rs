@@ -44,6 +44,7 @@ pub fn visible(text: &str) -> String {
     // Backslashes just written, which an escape after them would make ambiguous.
     let mut backslashes = 0;
     let mut rest = text.chars().peekable();
+
     while let Some(c) = rest.next() {
         let looks_escaped = c == 'u' && rest.peek() == Some(&'{');
         if is_hidden(c) || looks_escaped {
@@ -57,6 +58,7 @@ pub fn visible(text: &str) -> String {
         }
         backslashes = if c == '\\' { backslashes + 1 } else { 0 };
     }
+
     out
 }
 
@@ -71,6 +73,7 @@ pub fn visible_json(json: &str) -> String {
             false => out.push(c),
         }
     }
+
     out
 }
 
@@ -93,6 +96,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(visible(text), expected);
         }
+
         assert_eq!(hidden("a\u{202e}b\r\n"), 2);
     }
 
@@ -112,6 +116,7 @@ mod tests {
                 }
             }
         }
+
         assert!(seen.len() > 100);
     }
 

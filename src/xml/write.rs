@@ -48,6 +48,7 @@ impl ElementWriter {
         if let Some(inner) = &element.verbatim {
             return self.write_verbatim(element, inner, default);
         }
+
         let local = &element.name.local;
         let _ = write!(self.out, "<{local}");
         self.declare_default(element.name.namespace(), default);
@@ -56,6 +57,7 @@ impl ElementWriter {
             self.out.push_str("/>");
             return;
         }
+
         self.out.push('>');
         self.write_content(element);
         let _ = write!(self.out, "</{local}>");
@@ -108,10 +110,12 @@ impl ElementWriter {
             None if inner.written.is_some() => "",
             None => element.name.namespace(),
         };
+
         self.declare_default(within, default);
         for (prefix, uri) in inner.bindings.iter().filter(|(prefix, _)| !prefix.is_empty()) {
             let _ = write!(self.out, " xmlns:{prefix}=\"{}\"", escape_attribute(uri));
         }
+
         self.write_attributes(&element.attributes, &inner.bindings);
         let _ = write!(self.out, ">{}</{name}>", inner.xml);
     }

@@ -42,18 +42,22 @@ pub fn compare_with_stream(
         Alignment::Forked(position) => Some(position),
         _ => None,
     };
+
     let refuse = |position: u64, detail: String| Err(Error::broken(position, detail));
     if let Some(differs) = forked.into_iter().chain(compared.other_mac).min() {
         return refuse(differs.0, format!("it is not the record of the stream {name}"));
     }
+
     if let Some((message, blob)) = compared.damaged_blob {
         return refuse(0, format!("blob {blob} is damaged in message {message} of {name}"));
     }
+
     let missing = compared.missing_checkpoints.iter().min_by_key(|line| line.position);
     if let Some(line) = missing {
         let detail = format!("its checkpoint does not stand in the stream {name}");
         return refuse(line.position.0, detail);
     }
+
     if let Some(blob) = compared.missing_blobs.first() {
         return refuse(0, format!("blob {blob} does not stand in the stream {name}"));
     }
@@ -64,5 +68,6 @@ pub fn compare_with_stream(
         let detail = format!("the stream {name} ends here, but the projection goes up to {last}");
         return refuse(records + 1, detail);
     }
+
     Ok(StreamAgreement { records: last, ahead: records - last })
 }

@@ -85,6 +85,7 @@ impl Projection {
             missing_blobs: self.blobs.clone(),
             damaged_blob: None,
         };
+
         let mut mark = LogMark::default();
         let mut forked = None;
         StreamReader::new(api, options).each_group(last_seq, &mut |found, contents| {
@@ -133,6 +134,7 @@ impl Projection {
             let detail = format!("the stream has record {} here", row.place.position);
             return Err(Error::broken(position.0, detail));
         }
+
         compared.records = position;
         if position > self.last {
             return Ok(None);
@@ -146,6 +148,7 @@ impl Projection {
         if !has_same_mac {
             compared.other_mac.get_or_insert(position);
         }
+
         Ok((!is_same).then_some(position))
     }
 }
@@ -163,5 +166,6 @@ pub(super) fn newer(taken: Vec<Taken<'_>>, known: Position) -> Vec<Taken<'_>> {
         Taken::Checkpoint(checkpoint) => checkpoint.position > known,
         Taken::Blob(..) => true,
     };
+
     taken.into_iter().filter(is_newer).collect()
 }

@@ -277,6 +277,7 @@ mod tests {
             let answer = json!({ "type": "io.nats.jetstream.api.v1", "error": error });
             read::<Info>(answer.to_string().as_bytes()).unwrap_err()
         };
+
         for code in [10_008, 10_009] {
             let failed = told(503, code);
             assert!(failed.to_string().contains(&format!("why ({code})")), "{failed}");
@@ -284,6 +285,7 @@ mod tests {
                 assert!(matches!(error, Error::Away { .. }), "{error}");
             }
         }
+
         let failed = told(400, 10_052);
         assert!(matches!(refused("it", failed.clone()), Error::Broken { .. }));
         assert!(matches!(unfit(String::new(), "it", failed), Error::Unfit { .. }));

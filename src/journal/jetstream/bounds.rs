@@ -72,6 +72,7 @@ pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
         Err(Error::Missing { .. }) => return Ok(None),
         other => other?,
     };
+
     let position = reader.last()?;
     let Some(sealed) = reader.record(position)? else { return Ok(None) };
     let journal = reader.about()?.journal;
@@ -146,19 +147,23 @@ impl Bounds {
         if !mutant("ignore-the-state") {
             bounds.add_state(host)?;
         }
+
         let mut unread = Vec::new();
         if let Some(directory) = &options.checkpoints {
             unread.extend(bounds.add_copies(host, directory).err());
         }
+
         if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
             let Acknowledged { journal, seq, position, hash } = acknowledged;
             let source = format!("the lease in {}", options.bucket());
             let (hash, seq) = (Some(hash), Some(seq));
             bounds.all.push(Bound { source, journal, position, hash, seq });
         }
+
         if !mutant("ignore-the-members") {
             bounds.ask_members(api, options);
         }
+
         bounds.unreachable.extend(unread);
         if !bounds.unreachable.is_empty() {
             tracing::warn!(
@@ -168,6 +173,7 @@ impl Bounds {
                 bounds.unreachable.join(", ")
             );
         }
+
         Ok(bounds)
     }
 
@@ -192,6 +198,7 @@ impl Bounds {
             let position = last.position;
             self.all.push(Bound { source, journal, position, hash: None, seq: None });
         }
+
         Ok(())
     }
 
@@ -203,12 +210,14 @@ impl Bounds {
             let source = format!("the watermark in {}", state.display());
             self.all.push(Bound { source, journal, position, hash: Some(hash), seq: None });
         }
+
         let outside = Outside::new(state, journal);
         if let Some(latest) = outside.read()?.pop() {
             let source = format!("the checkpoints in {}", outside.path().display());
             let position = latest.position;
             self.all.push(Bound { source, journal, position, hash: None, seq: None });
         }
+
         Ok(())
     }
 
@@ -219,6 +228,7 @@ impl Bounds {
         let (subject, body) = (options.bound_subject(), Vec::new());
         let reports = api.link.ask_listeners(Question { subject, headers: None, body, patience });
         let (mut expected, mut answered) = (BTreeMap::new(), BTreeSet::new());
+
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Ok(report) = reports.recv_timeout(left) else { break };
@@ -233,10 +243,12 @@ impl Bounds {
                 break;
             }
         }
+
         // Where nobody listens, the server says so at once.
         if answered.is_empty() && until.saturating_duration_since(Instant::now()) < patience / 4 {
             expected.insert(Candidate::new(), "a process that listens".to_owned());
         }
+
         expected.retain(|member, _| !answered.contains(member));
         self.unreachable = expected.into_values().collect();
     }
@@ -268,6 +280,7 @@ impl Bounds {
                 return Err(self.forked(bound.position));
             }
         }
+
         let is_shorter =
             |bound: &Bound| bound.position > last || bound.seq.is_some_and(|known| known > seq);
         match self.all.iter().any(is_shorter) {
@@ -282,12 +295,14 @@ impl Bounds {
             Some(last) => format!("ends at record {last}"),
             None => "is gone".to_owned(),
         };
+
         let beyond = |bound: &&Bound| bound.position > last.unwrap_or_default();
         let mut sources = named(self.all.iter().filter(beyond));
         if sources.is_empty() {
             // Only messages without records are missing.
             sources = named(self.all.iter());
         }
+
         Error::StreamShorter {
             stream: self.stream.clone(),
             end,
@@ -363,6 +378,7 @@ mod tests {
             hash: Some(Digest::of(&position.to_be_bytes())),
             seq,
         };
+
         let all = vec![bound("the projection", 7, None), bound("the lease", 9, seq)];
         Bounds { stream: "S-0".to_owned(), all, unreachable: vec!["process 3".to_owned()] }
     }

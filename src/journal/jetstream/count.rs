@@ -42,6 +42,7 @@ pub fn agree(
 
     let _one_at_a_time = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut changed = None;
+
     for _ in 0..TRIES {
         let (found, journal) = look(api, options, bucket, member)?;
         let journal = match (found, journal) {
@@ -61,6 +62,7 @@ pub fn agree(
             Err(error) => return Err(unsaid(bucket, &error)),
         }
     }
+
     let detail = changed.map(|error| error.to_string()).unwrap_or_default();
     Err(Error::Away { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
@@ -78,14 +80,17 @@ fn look(
     if let Some((_, count)) = &found {
         compare(options, count.partitions)?;
     }
+
     let mut journal = journal_of(api, options, found.as_ref())?;
     // The servers lost the entry and the first stream: the others have ids of their own.
     if found.is_none() && is_empty(api, &Options { partition: 0, ..options.clone() })? {
         journal = member.known(options)?.or(journal);
     }
+
     if let Some(journal) = journal {
         member.admit(api, options, journal)?;
     }
+
     Ok((found.map(|(seq, _)| seq), journal))
 }
 
@@ -108,6 +113,7 @@ fn journal_of(
     if let Some((_, Count { journal: Some(journal), .. })) = found {
         return Ok(Some(*journal));
     }
+
     for partition in 0..options.partitions {
         let options = Options { partition, ..options.clone() };
         if !is_empty(api, &options)? {
@@ -116,6 +122,7 @@ fn journal_of(
             return Ok(Some(first.journal));
         }
     }
+
     Ok(None)
 }
 

@@ -157,12 +157,15 @@ impl Group {
         if let Some(checkpoint) = group.checkpoint {
             written = written.checkpoint(checkpoint);
         }
+
         if let Some((digest, bytes)) = group.blob {
             written = written.blob(digest, bytes);
         }
+
         for (place, row) in group.steps() {
             written = written.step(&place, &row);
         }
+
         match group.stamped {
             Some(stamped) => written.mac(&stamped.mac),
             None => written,
@@ -193,6 +196,7 @@ impl Group {
             body: row.body.len(),
             payloads: row.payloads.len(),
         };
+
         self.with(&Line::Step(step), &[row.body, row.payloads])
     }
 
@@ -221,6 +225,7 @@ impl Group {
             message.extend_from_slice(chunk);
             message
         };
+
         numbered.map(message).collect()
     }
 }
@@ -260,14 +265,17 @@ impl Assembly {
         if head.part == 1 {
             *self = Self { epoch: head.epoch, parts: 0, bytes: Vec::new() };
         }
+
         if head.part != self.parts + 1 || head.epoch != self.epoch {
             return Err(format!("it is part {} of something that did not begin", head.part));
         }
+
         self.parts = head.part;
         self.bytes.extend_from_slice(rest);
         if head.part < head.parts {
             return Ok(None);
         }
+
         Ok(Some(std::mem::take(self).bytes))
     }
 }
@@ -290,6 +298,7 @@ impl<'a> Contents<'a> {
             let line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
             bytes = contents.add(line, rest)?;
         }
+
         Ok(contents)
     }
 
@@ -301,8 +310,10 @@ impl<'a> Contents<'a> {
             Line::Step(step) => step.body.saturating_add(step.payloads),
             _ => 0,
         };
+
         let (bytes, rest) = rest.split_at_checked(length).ok_or_else(short)?;
         let rest = rest.strip_prefix(b"\n").ok_or_else(short)?;
+
         match line {
             Line::Journal(about) => self.journal = Some(about),
             Line::Epoch(begun) => self.epoch = Some(begun.epoch),
@@ -315,6 +326,7 @@ impl<'a> Contents<'a> {
                 self.taken.push(Taken::Mac(mac));
             }
         }
+
         Ok(rest)
     }
 }
@@ -326,6 +338,7 @@ fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
     let Cow::Borrowed(tree) = step.tree else {
         return Err("the name of a tree has letters that no name has".to_owned());
     };
+
     let place = Place {
         position: step.position,
         tree,
@@ -333,6 +346,7 @@ fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
         previous_hash: step.previous_hash,
         time: Time(step.time),
     };
+
     Ok(Row { place, hash: step.hash, body, payloads, mac: None })
 }
 
@@ -352,6 +366,7 @@ mod tests {
             partitions,
             moving,
         };
+
         let checkpoint = Checkpoint {
             journal: id,
             position: Position(8),
@@ -361,6 +376,7 @@ mod tests {
             key: "0f".repeat(32),
             signature: "1e".repeat(64),
         };
+
         let mac = HeadMac::parse(&"02".repeat(41)).unwrap();
         let message = |group: Group| group.messages(3, 1 << 20).remove(0);
         let mut messages = vec![
@@ -408,6 +424,7 @@ mod tests {
             previous_hash: Digest::of(b"before"),
             time: Time(12),
         };
+
         let hash = Digest::of(b"this");
         let row =
             Encoded { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes(), mac: None };

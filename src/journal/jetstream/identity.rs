@@ -40,6 +40,7 @@ impl<'a> Member<'a> {
         if known == Some(theirs) || self.accepts == Some(theirs) || mutant("trust-any-stream") {
             return Ok(());
         }
+
         // A host that followed the stream before ids were noted.
         if follows(api, options, self.data)? {
             return note(self.state, options, theirs);
@@ -55,9 +56,11 @@ impl<'a> Member<'a> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
         }
+
         if let Some(noted) = known(self.state, options)? {
             return Ok(noted);
         }
+
         let journal = Uuid::now_v7();
         note(self.state, options, journal)?;
         Ok(journal)
@@ -107,6 +110,7 @@ pub fn check(
     let api = connect(servers, options)?;
     let Some(theirs) = count::begun(&api, options)? else { return Ok(()) };
     let mut refused = Member::new(data, state).admit(&api, options, theirs);
+
     for (partition, data) in partitions_in(data) {
         if refused.is_ok() {
             break;
@@ -114,6 +118,7 @@ pub fn check(
         let options = Options { partition: partition.unwrap_or_default(), ..options.clone() };
         refused = Member::new(&data, state).admit(&api, &options, theirs);
     }
+
     refused
 }
 
@@ -127,10 +132,12 @@ fn follows(api: &Api, options: &Options, data: &Path) -> Result<bool, Error> {
     if !data.join(DATABASE).exists() {
         return Ok(false);
     }
+
     let reader = Reader::open(data)?;
     if !reader.is_projection()? || count::is_empty(api, options)? {
         return Ok(false);
     }
+
     Ok(reader.about()?.journal == tail::first(api, options)?.journal)
 }
 
@@ -147,6 +154,7 @@ pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
         let detail = "does not hold the id of a journal: move it away and run `organism adopt`";
         Error::Strange { path: path.display().to_string(), detail: detail.to_owned() }
     };
+
     let journal = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());
     journal.map(Some).ok_or_else(strange)
 }

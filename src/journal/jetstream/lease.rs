@@ -246,19 +246,23 @@ impl Lease {
             });
             return Ok(vacancy(&found, left.and_then(|left| left.heir), seen));
         };
+
         if let Some(known) = theirs.acknowledged {
             self.acknowledge(known);
         }
+
         let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
         if found.seq != first {
             seen.0 = Some((found.seq, Instant::now()));
             return Ok(Vacancy::Lives(theirs.holder));
         }
+
         let gone = theirs.home == self.mine.home;
         if gone || since.elapsed() >= limits::LEASE_LAPSE {
             tracing::info!("taking over from {}", theirs.holder);
             return Ok(Vacancy::Free(found.seq));
         }
+
         Ok(Vacancy::Held(theirs.holder))
     }
 
@@ -288,6 +292,7 @@ impl Lease {
         let acknowledged = self.acknowledged();
         let mine = Holder { beat: revision, acknowledged, ..self.mine.clone() };
         let value = serde_json::to_vec(&mine).expect("plain data is JSON");
+
         match self.write(revision, &[], value) {
             Ok(seq) => {
                 self.revision.store(seq, Ordering::Release);
@@ -320,6 +325,7 @@ impl Lease {
             (None, None) => Vec::new(),
             _ => serde_json::to_vec(&left).expect("plain data is JSON"),
         };
+
         if let Err(failed) = self.write(revision, &headers, value) {
             tracing::debug!("the lease is left to lapse: {failed}");
         }
@@ -340,12 +346,14 @@ fn vacancy(found: &Stored, heir: Option<Candidate>, seen: &mut Seen) -> Vacancy 
     if heir == Candidate::here() {
         return Vacancy::Free(found.seq);
     }
+
     let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
     if found.seq != first {
         seen.0 = Some((found.seq, Instant::now()));
     } else if since.elapsed() >= limits::LEASE_BEQUEST {
         return Vacancy::Free(found.seq);
     }
+
     Vacancy::Left
 }
 
@@ -367,6 +375,7 @@ fn make(api: &Api, bucket: &str, options: &Options) -> Result<(), Error> {
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => api.create(bucket, &config),
         other => other,
     };
+
     match made {
         Err(failed) if !failed.is(code::STREAM_NAME_IN_USE) => {
             Err(super::unfit(api.link.server(), &format!("the bucket {bucket}"), failed))
@@ -391,6 +400,7 @@ mod tests {
             beat: 41,
             acknowledged: None,
         };
+
         let left = Left { heir: Some(Candidate(id)), acknowledged: None };
         let (position, hash) = (crate::ids::Position(75), crate::ids::Digest::of(b"75"));
         let acknowledged = Some(Acknowledged { journal: id, seq: 80, position, hash });
@@ -402,16 +412,19 @@ mod tests {
         for (name, holder) in [("held", holder), ("held with a bound", bounded)] {
             written += &format!("{name}\t{}\n", serde_json::to_string(&holder).unwrap());
         }
+
         let left =
             [("left", left), ("left with a bound", handed_over), ("left for anybody", for_anybody)];
         for (name, left) in left {
             written += &format!("{name}\t{}\n", serde_json::to_string(&left).unwrap());
         }
+
         let sorted = |text: &str| {
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
             lines.sort_unstable();
             lines
         };
+
         assert_eq!(sorted(&written), sorted(FIXTURE));
     }
 
@@ -440,6 +453,7 @@ mod tests {
             std::fs::create_dir_all(home).unwrap();
             Holder::here(home).home
         };
+
         let first = of(&home);
         assert_eq!(of(&home), first, "whoever has its lock knows that the holder is gone");
         // As in another container.

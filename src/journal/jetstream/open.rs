@@ -97,11 +97,13 @@ impl Journal {
             let put = publisher.publish(&Group::about(about(options, first_id)));
             publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
+
         let mut warm = followed.warm(host, before.as_ref(), Some(&bounds), visit)?;
         warm.catch_up(host, publisher.last(), visit)?;
         if warm.following.epoch() == 0 && tail::first(api, options)?.moving {
             return Err(half_moved(options));
         }
+
         warm.check(&bounds, &directories.data, publisher.last())?;
         let takeover = Takeover::judge(&warm.following.evidence(), options)?;
         takeover.report(options);
@@ -145,6 +147,7 @@ pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, LogMark)>, Error>
     if !opening.exists() {
         return Ok(None);
     }
+
     let path = || opening.data().display().to_string();
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
@@ -153,6 +156,7 @@ pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, LogMark)>, Error>
                       \"embedded\"`";
         return Err(Error::Strange { path: path(), detail: detail.to_owned() });
     };
+
     let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;
     Ok(Some((journal, mark)))
 }
@@ -187,6 +191,7 @@ pub(super) fn stream(
         }
         other => other,
     };
+
     let mut info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
     let begun = Instant::now();
     let differences = settings::differences(options, &info.config);
@@ -194,17 +199,20 @@ pub(super) fn stream(
         let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
         return Err(Error::Unfit { server: api.link.server(), detail });
     }
+
     // Between two leaders of a cluster a stream may look shorter than it is.
     let known = followed_to.max(bounds.last_seq());
     while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
         std::thread::sleep(limits::LEASE_LOOK);
         info = api.info(&name).unwrap_or(info);
     }
+
     let state = info.state;
     if state.messages != state.last_seq || (state.messages > 0 && state.first_seq != 1) {
         let missing = state.last_seq - state.messages;
         let detail = format!("{missing} messages were taken out of the stream {name}");
         return Err(Error::broken(0, detail));
     }
+
     Ok(info)
 }

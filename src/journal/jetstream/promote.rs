@@ -89,10 +89,12 @@ pub fn promote(
     if !data.join(DATABASE).exists() {
         return Err(Error::Missing { path: data.display().to_string() });
     }
+
     let opening = Opening::begin(data, state)?.with_copies(options.checkpoints.as_deref());
     if opening.found()?.1.is_some() {
         return Ok(None);
     }
+
     // A file is one partition, and stays one: what follows what is in its hashes.
     count::compare(options, 1)?;
     let api = connect(servers, options)?;
@@ -127,6 +129,7 @@ pub fn promote(
         published,
         messages: found.mark.seq,
     };
+
     drop(copier);
     drop(source);
     journal.let_go()?;
@@ -155,6 +158,7 @@ fn compare(
     let mut compared = |done| progress(Phase::Comparing, done, source.last.0);
     let found = Found::read(api, options, source, last_seq, &mut compared)?;
     let missing = found.missing(source, last_seq);
+
     match missing {
         None => Ok(found),
         Some(detail) => Err(Error::broken(
@@ -185,6 +189,7 @@ fn publish_rest(
     if !found.begun {
         copier.begin(journal)?;
     }
+
     copier.publish_blobs(&found.blobs)?;
 
     let checkpoints = source.checkpoints.get(found.checkpoints..).unwrap_or_default();

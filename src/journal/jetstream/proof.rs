@@ -68,6 +68,7 @@ pub fn hold_to_its_word(
     if options.durability != Durability::Synced {
         return Ok(());
     }
+
     let Some(system) = &options.system else {
         tracing::warn!(
             "`durability` says that the servers sync before they acknowledge, and nothing proves \
@@ -76,6 +77,7 @@ pub fn hold_to_its_word(
         );
         return Ok(());
     };
+
     let keepers = info.keepers().unwrap_or_else(|| vec![api.link.server_name()]);
     let as_system = nats::Options { credentials: (**system).clone(), ..servers.clone() };
     // Nobody waits for one that is away.
@@ -85,6 +87,7 @@ pub fn hold_to_its_word(
         true => Verdict::Proved,
         false => judge(&keepers, &said),
     };
+
     match verdict {
         Verdict::Proved => {
             let names = keepers.join(", ");
@@ -117,6 +120,7 @@ fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, b
         Question { subject: ASKED.to_owned(), headers: None, body: Vec::new(), patience };
     let answers = link.ask_everybody(question);
     let (begun, mut said) = (Instant::now(), BTreeMap::new());
+
     while !keepers.iter().all(|keeper| said.contains_key(keeper)) {
         let left = patience.saturating_sub(begun.elapsed());
         let Ok(answer) = answers.recv_timeout(left) else { break };
@@ -124,6 +128,7 @@ fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, b
             said.insert(server.name, data.jetstream.config.sync_always);
         }
     }
+
     match link.denied(ASKED) {
         Some(denied) if said.is_empty() => Err(Error::Denied(denied)),
         _ => Ok(said),
@@ -135,6 +140,7 @@ fn judge(keepers: &[String], said: &BTreeMap<String, bool>) -> Verdict {
         let fits = |keeper: &&String| said.get(*keeper).copied() == wanted;
         keepers.iter().filter(fits).cloned().collect()
     };
+
     let (later, silent) = (of(Some(false)), of(None));
     if !later.is_empty() {
         Verdict::Refuted(later)
@@ -157,6 +163,7 @@ mod tests {
             let said = said.iter().map(|(name, synced)| ((*name).to_owned(), *synced)).collect();
             judge(&keepers, &said)
         };
+
         assert_eq!(judged(&[("a", true), ("b", true), ("c", false)]), Verdict::Proved);
         assert_eq!(judged(&[("a", true), ("c", true)]), Verdict::Open(names(&["b"])));
         assert_eq!(judged(&[("a", true), ("b", false)]), Verdict::Refuted(names(&["b"])));
@@ -174,6 +181,7 @@ mod tests {
             );
             assert_eq!(read(&text).data.jetstream.config.sync_always, synced);
         }
+
         assert!(!read(r#"{"server":{"name":"a"},"data":{}}"#).data.jetstream.config.sync_always);
     }
 }

@@ -84,6 +84,7 @@ impl Publisher {
             self.message(after, digest, message)?;
             after += 1;
         }
+
         failpoint("after-publish");
         Ok((after, digest))
     }
@@ -102,6 +103,7 @@ impl Publisher {
                 There::Nothing => {}
             }
         }
+
         let mut again = true;
         loop {
             let failed = match self.put_after(after, &id, message.clone()) {
@@ -132,11 +134,13 @@ impl Publisher {
             (place, tries) if place == after => tries + 1,
             _ => 0,
         };
+
         self.tries.set((after, tries));
         let tried = match tries {
             0 => id.to_owned(),
             _ => format!("{id}.{tries}"),
         };
+
         let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
         let mut headers = vec![(ID, tried.as_str()), ("Nats-Expected-Stream", &self.stream)];
         headers.push(("Nats-Expected-Last-Sequence", &expected));
@@ -179,6 +183,7 @@ impl Publisher {
                 Err(_) => std::thread::sleep(limits::LEASE_LOOK),
             }
         }
+
         Ok(There::Unknown)
     }
 

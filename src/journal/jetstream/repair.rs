@@ -98,6 +98,7 @@ fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<()
     if mutant("forget-the-repair") {
         return Ok(());
     }
+
     let path = note_path(options, state);
     let bytes = serde_json::to_vec(note).expect("plain data is JSON");
     let written = small_file::replace(&path, &path.with_extension("repair.new"), &bytes);
@@ -140,6 +141,7 @@ impl Host<'_> {
         if last_seq > 0 && tail::journal(self.api, self.options)? != journal {
             return Err(self.forked(Position(1), Position(0), last));
         }
+
         let compared = projection.compare(self.api, self.options, last_seq)?;
         let kept = match compared.alignment {
             Alignment::Forked(at) if !mutant("lead-a-fork") => {
@@ -150,6 +152,7 @@ impl Host<'_> {
             }
             _ => compared.records.min(last),
         };
+
         // Before anything is published: what is published has to be whole.
         sqlite::scan(self.data, last, &mut Heads::default(), &mut |_, _| Ok(()))?;
         let from = from.unwrap_or(RepairSource::Projection);
@@ -164,6 +167,7 @@ impl Host<'_> {
                 self.renewal.acknowledge_now(bound)?;
             }
         }
+
         failpoint("repair-noted");
         let info = match info {
             Some(info) => info,
@@ -173,6 +177,7 @@ impl Host<'_> {
                 made.map_err(|f| unfit(self.api.link.server(), &format!("the stream {name}"), f))?
             }
         };
+
         self.send(&projection.reader, info, &compared, last)?;
         Ok(Some(note))
     }
@@ -208,6 +213,7 @@ impl Host<'_> {
         if is_empty {
             copier.begin(about.journal)?;
         }
+
         copier.publish_blobs(&compared.blobs)?;
 
         let kept = compared.records;
@@ -220,6 +226,7 @@ impl Host<'_> {
             // Until this no pump goes on with a stream that was made anew.
             copier.publish(&Group::moved(last.0, about.epoch))?;
         }
+
         failpoint("repair-published");
         Ok(())
     }
@@ -231,10 +238,12 @@ impl Host<'_> {
             let sources = "there is nothing to go on with".to_owned();
             return Err(Error::StreamShorter { stream: self.options.stream(), end, sources });
         };
+
         let note = match noted {
             Some(note) => note,
             None => self.note_of_stream(&info)?,
         };
+
         write_note(self.options, self.state, &note)?;
         failpoint("repair-noted");
         self.set_aside(note.aside.as_deref())?;
@@ -252,6 +261,7 @@ impl Host<'_> {
             }
             false => (Position(0), Position(0), None),
         };
+
         let known = self.renewal.acknowledged().map_or(last, |known| known.position.max(last));
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged: known, aside })
     }
@@ -264,6 +274,7 @@ impl Host<'_> {
             let put_aside = copies.keep(|_| false);
             put_aside.map_err(Error::io(copies.path().display().to_string()))?;
         }
+
         if let Some(aside) = aside {
             std::fs::create_dir_all(aside).map_err(Error::io(aside.display().to_string()))?;
             for file in [DATABASE.to_owned(), format!("{DATABASE}-wal"), format!("{DATABASE}-shm")]
@@ -271,6 +282,7 @@ impl Host<'_> {
                 move_file(&self.data.join(&file), &aside.join(&file))?;
             }
         }
+
         if let Some(journal) = noted {
             let aside = aside.map_or_else(|| unused(self.data), Path::to_owned);
             std::fs::create_dir_all(&aside).map_err(Error::io(aside.display().to_string()))?;
@@ -279,6 +291,7 @@ impl Host<'_> {
                 move_file(&self.state.join(&file), &aside.join(&file))?;
             }
         }
+
         Ok(())
     }
 }
@@ -293,6 +306,7 @@ fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
     if !from.exists() {
         return Ok(());
     }
+
     let copied = std::fs::copy(from, to)
         .and_then(|_| std::fs::File::open(to)?.sync_all())
         .and_then(|()| std::fs::remove_file(from));

@@ -94,16 +94,19 @@ pub fn judge_server(
     let Some(number) = parse(version) else {
         return Err(unfit(format!("its version `{version}` is none that is known")));
     };
+
     if number < OLDEST {
         let (major, minor, _) = OLDEST;
         return Err(unfit(format!("its version is {version}; {major}.{minor} or later is needed")));
     }
+
     if max_payload < limits::MESSAGE_BYTES_MAX {
         let most = limits::MESSAGE_BYTES_MAX;
         return Err(unfit(format!(
             "its `max_payload` is {max_payload} bytes; messages here have up to {most}: raise it"
         )));
     }
+
     if number < SOUND {
         let (major, minor, patch) = SOUND;
         tracing::warn!(
@@ -111,6 +114,7 @@ pub fn judge_server(
              records that were acknowledged may be lost or the stream may not come back"
         );
     }
+
     if options.durability == Durability::Synced && number < SYNCING {
         let (major, minor, _) = SYNCING;
         tracing::warn!(
@@ -118,9 +122,11 @@ pub fn judge_server(
              cannot: {major}.{minor} was the first that can"
         );
     }
+
     if options.durability == Durability::Lazy || number < SYNCING {
         tracing::warn!("{}", lazily(options.replicas));
     }
+
     Ok(())
 }
 
@@ -133,6 +139,7 @@ fn lazily(replicas: u32) -> String {
              does while the network is divided"
         }
     };
+
     format!(
         "the journal is durable as the server syncs it, by default every two minutes: {when}, up \
          to that much of what was acknowledged is lost (it shows at the next start). With \
@@ -170,14 +177,17 @@ mod tests {
         let judge = |version: &str, most: usize| {
             judge_server("here:4222", version, most, &options()).map_err(|e| e.to_string())
         };
+
         let most = limits::MESSAGE_BYTES_MAX;
         for good in ["2.9.0", "2.9.10", "2.10.23", "2.15.1", "v2.12.8-RC.1", "3.0.0"] {
             judge(good, most).unwrap();
         }
+
         for bad in ["2.8.4", "1.4.1", "", "two"] {
             let refused = judge(bad, most).unwrap_err();
             assert!(refused.contains("here:4222") && refused.contains(bad), "{refused}");
         }
+
         assert!(judge("2.15.1", most - 1).unwrap_err().contains("max_payload"));
     }
 

@@ -127,15 +127,18 @@ impl Standby {
             Err(Failed::Away(_)) => 0,
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
+
         if last == 0 {
             return Ok(Self { host, lease, seen, followed });
         }
+
         let before = followed.found()?;
         let mut warm = followed.warm(&host, before.as_ref(), None, visit)?;
         match warm.catch_up(&host, last, visit) {
             Ok(()) | Err(Error::Away { .. }) => {}
             Err(error) => return Err(error),
         }
+
         let followed = Followed::Warm(Box::new(warm));
         Ok(Self { host, lease, seen, followed })
     }
@@ -191,6 +194,7 @@ impl Followed {
                 return Ok(*warm);
             }
         };
+
         let journal = tail::journal(&host.api, &host.options)?;
         match before {
             None => opening.create(journal, Some(LogMark::default()))?,
@@ -200,6 +204,7 @@ impl Followed {
             }
             Some(_) => {}
         }
+
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
         let (mark, known) = place_of(host, mark, bounds)?;
         let following = opening.follow(visit)?;
@@ -218,6 +223,7 @@ fn place_of(
     if tail::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
         return Ok((mark, Position(0)));
     }
+
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
     let alignment = Projection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
@@ -229,6 +235,7 @@ fn place_of(
             &alone
         }
     };
+
     match alignment {
         Alignment::Whole { mark, last } => Ok((mark, last)),
         Alignment::Shorter(last) => Err(bounds.shorter(Some(last))),

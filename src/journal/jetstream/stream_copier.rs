@@ -57,6 +57,7 @@ impl<'c> StreamCopier<'c> {
             let bytes = self.reader.blob(*digest)?.ok_or_else(gone)?;
             self.publish(&Group::default().blob(*digest, &bytes))?;
         }
+
         Ok(())
     }
 

@@ -61,6 +61,7 @@ impl<'r> StreamReader<'r> {
             visit(&groups)?;
             next = end + 1;
         }
+
         Ok(())
     }
 

@@ -49,6 +49,7 @@ pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
     let contents = Contents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
+
     match contents.journal {
         Some(about) if about.name == options.organism && about.partition == options.partition => {
             Ok(First { journal: about.id, partitions: about.partitions, moving: about.moving })
@@ -62,6 +63,7 @@ pub fn is_there(api: &Api, options: &Options, mark: &LogMark) -> Result<bool, Er
     if mark.seq == 0 {
         return Ok(true);
     }
+
     match patiently(|| api.message(&options.stream(), mark.seq)) {
         Ok(stored) => Ok(Digest::of(&stored.body) == mark.digest),
         Err(failed) if failed.is(code::NO_MESSAGE) => Ok(false),

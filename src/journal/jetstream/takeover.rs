@@ -35,10 +35,12 @@ impl Takeover {
             );
             return Err(Error::broken(wrong.0, detail));
         }
+
         if let Some((at, _)) = coverage.last().filter(|(at, _)| *at < last) {
             let detail = format!("the records of the stream {name} from here on have no MAC");
             return Err(Error::broken(at.0 + 1, detail));
         }
+
         let signed = evidence.signed_by(&options.known_keys);
         let unknown = evidence.unknown_to(&options.known_keys);
         Ok(Self { proved: signed.max(coverage.covered()), last, unknown })
@@ -55,6 +57,7 @@ impl Takeover {
                  server alone"
             );
         }
+
         if !unknown.is_empty() {
             // Of a key that made MACs alone, only the id is known.
             let id = |key: &String| match key.len() {

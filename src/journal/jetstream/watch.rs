@@ -98,6 +98,7 @@ impl Renewal {
             }
             !is_taken
         };
+
         let let_go = Arc::clone(&lease);
         let renewing = Round::start("journal-lease", limits::LEASE_BEAT, renew, move || {
             let_go.let_go();
@@ -153,6 +154,7 @@ impl Watch {
             lost.trouble().get_or_insert(Trouble::Lost(detail));
             false
         };
+
         let looking = Round::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
         Ok(Self { _looking: looking, renewal })
     }
@@ -195,6 +197,7 @@ impl Round {
             }
             last();
         };
+
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(go_round);
         let thread = thread.map_err(Error::io(format!("starting the thread {name}")))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
@@ -224,19 +227,23 @@ impl Watcher {
             }
             Err(_) => return None,
         };
+
         if info.created != self.created {
             let (now, then) = (&info.created, &self.created);
             return Some(format!(
                 "the stream {stream} is another one, made at {now}; the journal's was made at {then}"
             ));
         }
+
         if info.state.last_seq < known {
             return Some(lost(&stream, known, info.state.last_seq).to_string());
         }
+
         if info.state.messages != info.state.last_seq {
             let missing = info.state.last_seq - info.state.messages;
             return Some(format!("{missing} messages were taken out of the stream {stream}"));
         }
+
         let differences = differences(&self.options, &info.config);
         (!differences.is_empty()).then(|| {
             format!(
@@ -258,6 +265,7 @@ mod tests {
             let wrong = wrong.then(|| "it is gone".to_owned());
             doubt.lasting(wrong, begun + looks * limits::STREAM_LOOK).is_some()
         };
+
         assert!(!look(true, 0), "an election may go on");
         assert!(!look(true, 1));
         assert!(!look(false, 2), "it is there again");

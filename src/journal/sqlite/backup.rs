@@ -37,6 +37,7 @@ pub fn back_up(
         let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
         return Err(Error::io(file.display().to_string())(exists));
     }
+
     let half = to_data.join("journal.new");
     small_file::remove(&half).map_err(Error::io(half.display().to_string()))?;
     Reader::open(data)?.copy_to(&half)?;
@@ -57,5 +58,6 @@ pub fn back_up(
     if !lines.is_empty() {
         outside.append(&lines).map_err(Error::io(outside.path().display().to_string()))?;
     }
+
     Ok(BackedUp { journal, last, blobs: copy.blobs()?.len(), checkpoints: lines.len() })
 }

@@ -13,6 +13,7 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     if no_room_for_shared_memory(&error) {
         return Error::Full { detail: format!("no room to read {}", path.display()) };
     }
+
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             Error::Unreadable { path: path.display().to_string(), detail: text }
@@ -38,6 +39,7 @@ pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
         db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         Ok(db)
     };
+
     match open() {
         Err(error) if may_not_write(&error) => connect_immutable(path).unwrap_or(Err(error)),
         other => other,
@@ -57,6 +59,7 @@ fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
     if Path::new(&log).metadata().is_ok_and(|log| log.len() > 0) {
         return None;
     }
+
     let escaped: String = path.to_str()?.chars().map(escape).collect();
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     Some(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags))

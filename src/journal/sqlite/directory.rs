@@ -30,6 +30,7 @@ impl Lock {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
         let until = Instant::now() + limits::LOCK_PATIENCE;
+
         loop {
             match directory.try_lock() {
                 Ok(()) => break,
@@ -43,6 +44,7 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(Error::io(context())(error)),
             }
         }
+
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (pid, now) = (std::process::id(), Time::now());
         let holder = format!("process {pid} on {}, since {now}\n", host.trim());
@@ -87,15 +89,18 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     if is_free(data).is_ok() {
         return LockHolder::Nobody;
     }
+
     let shown = || {
         let directory = std::fs::metadata(data).ok()?;
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
         locks.lines().find_map(|line| holder_in(line, directory.dev(), directory.ino()))
     };
+
     let written = || {
         let text = std::fs::read_to_string(data.join(HOLDER)).ok()?;
         text.strip_prefix("process ")?.split(' ').next()?.parse().ok()
     };
+
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
@@ -106,6 +111,7 @@ fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {
         return None;
     }
+
     let pid = fields.next()?.parse().ok().filter(|pid| *pid > 0)?;
     let mut file = fields.next()?.split(':');
     let mut number = |radix| u64::from_str_radix(file.next()?, radix).ok();

@@ -55,12 +55,14 @@ impl Proved {
         if purpose != Purpose::Follow {
             self.known.inside = inside.last().map(|line| line.position).unwrap_or_default();
         }
+
         let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
         self.kept = self.known.forgive(last);
         let lines = Outside::new(state, self.about.journal).read()?;
         if let Some(kept) = self.kept {
             self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
         }
+
         if accept.loss {
             loss = self.known.give_up(last, &lines, inside.last());
             self.given_up = std::mem::take(&mut self.known.forgiven);
@@ -69,6 +71,7 @@ impl Proved {
         } else if purpose != Purpose::Follow {
             self.known.check_end(last)?;
         }
+
         self.known.disagreement()?;
         let mut mend = Mend::default();
         if accept.loss {
@@ -81,9 +84,11 @@ impl Proved {
             mend.put_back.sort_by_key(|line| line.position);
             mend.put_back.dedup_by_key(|line| line.position);
         }
+
         if purpose != Purpose::Follow {
             self.judge_latest(&inside, accept)?;
         }
+
         let outside = self.known.latest_position();
         self.unwritten = inside;
         self.unwritten.retain(|checkpoint| checkpoint.position <= last);
@@ -113,6 +118,7 @@ impl Proved {
             };
             return Err(Error::broken(latest.position.0, detail));
         }
+
         Ok(())
     }
 
@@ -151,8 +157,10 @@ impl Proved {
         if covered == last || accept.key || mutant("trust-the-mac") {
             return Ok(());
         }
+
         let path = data.display().to_string();
         let ours = key.mac().id();
+
         match self.coverage.last() {
             None if self.known.is_old && accept.without_mac => Ok(()),
             None if self.known.is_old => Err(Error::WithoutMac { path, records: last }),

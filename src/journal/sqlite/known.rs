@@ -91,6 +91,7 @@ impl Known {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
         }
+
         let refuse = |known, how| refuse_cut_tail(last, known, how, self.with_key);
         refuse(self.mark.0, "acknowledged")?;
         refuse(self.latest_position(), "signed in a checkpoint outside")?;
@@ -110,6 +111,7 @@ impl Known {
         if position == self.mark.0 && sealed.hash != self.mark.1 {
             return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
         }
+
         match self.latest.as_ref().filter(|latest| latest.position == position) {
             Some(latest) => agree(latest, heads),
             None => Ok(()),
@@ -146,11 +148,13 @@ impl Known {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
         }
+
         let differing = self.differing_copies(sealed.record.position, heads);
         self.differing.extend(differing);
         if let Input::Operator(action) = &sealed.record.input {
             self.losses.extend(action.accepted_loss());
         }
+
         self.signers.take_record(&sealed.record);
     }
 
@@ -165,6 +169,7 @@ impl Known {
         let copies = &mut self.copies.lines;
         self.forgiven = copies.extract_if(.., |line| is_wrong(line) && is_lost(line)).collect();
         self.differing.retain_mut(|line| !is_lost(line));
+
         for loss in &self.losses {
             if self.mark.0 > loss.kept && loss.mark == Some(self.mark) {
                 self.mark = (Position(0), Digest::ZERO);
@@ -180,9 +185,11 @@ impl Known {
                 self.before = None;
             }
         }
+
         if kept.is_some() {
             self.disagreement = None;
         }
+
         kept
     }
 
@@ -208,6 +215,7 @@ impl Known {
         if self.mark.0 > last {
             loss.mark = Some(std::mem::take(&mut self.mark));
         }
+
         if self.latest_position() > last {
             let lost = self.latest.take();
             loss.checkpoint = lost.map(|line| (line.position, line.merkle_root));
@@ -215,10 +223,12 @@ impl Known {
         } else if let Some(line) = inside.filter(|line| line.position > last) {
             loss.checkpoint = Some((line.position, line.merkle_root));
         }
+
         if let Some((journal, records)) = self.before.take() {
             loss.journal = Some(journal);
             loss.acknowledged = records;
         }
+
         loss
     }
 
@@ -285,6 +295,7 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
         Some(journal) => Watermark::read(state, journal)?,
         None => None,
     };
+
     match noted.or(Watermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
             let way_on = way_on(false);
@@ -321,6 +332,7 @@ fn refuse_cut_tail(
     if known <= last || mutant("trust-the-tail") {
         return Ok(());
     }
+
     let way_on = way_on(with_key);
     let detail = format!(
         "it ends here, but records up to {known} were {how}: its tail was cut or damaged, \
@@ -334,9 +346,11 @@ pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Er
     if !checkpoint.is_genuine() {
         return Err(Error::broken(position, "the checkpoint outside has a false signature"));
     }
+
     if checkpoint.merkle_root != heads.merkle_root() {
         let detail = "the records up to here are not those of the checkpoint outside";
         return Err(Error::broken(position, detail));
     }
+
     Ok(())
 }

@@ -130,6 +130,7 @@ impl JournalFile {
             // It may be tried again, as where the disk is full.
             self.mend = mend;
         }
+
         committed?;
         self.wal_bytes += group.stamped.map_or(0, |stamped| stamped.rows.size());
         Ok(())
@@ -154,9 +155,11 @@ impl JournalFile {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;
         }
+
         if let Some(Moved::Failed(error)) = self.mover.ended(true) {
             return Err(error);
         }
+
         let failed = Error::sqlite("closing the journal");
         let moved = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         let tidied = |()| self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
@@ -181,6 +184,7 @@ impl JournalFile {
         if is_refreshed {
             self.trees_refreshed(heads);
         }
+
         self.wal_bytes += 2 * limits::JOURNAL_PAGE_BYTES;
         Ok(())
     }
@@ -193,6 +197,7 @@ impl JournalFile {
             Err(Error::Full { .. }) => {}
             Err(error) => return Err(error),
         }
+
         Ok(())
     }
 

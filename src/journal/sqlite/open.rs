@@ -105,17 +105,21 @@ impl Opening {
             true => keep_uncovered_aside(&self.data, &self.state, &self.key)?,
             false => None,
         };
+
         let end = taken_out.as_ref().map(|out| Position(out.first.0 - 1));
         let mut proved = self.prove_file(purpose, accept, end, visit)?;
         if end.is_none() {
             proved.take_rest(&db, visit)?;
         }
+
         if purpose != Purpose::Follow {
             let accept = Acceptance { key: false, ..accept };
             proved.known.with_key = proved.is_under_another_key(&self.key, accept);
         }
+
         let (loss, mend) = proved.judge_known(purpose, accept, &self.state)?;
         let before = proved.about.key.clone();
+
         match purpose {
             Purpose::Follow => {
                 drop_checkpoints_behind(&db, proved.heads.last()).map_err(write::failed)?;
@@ -126,15 +130,18 @@ impl Opening {
                 proved.redactions.judge(accept)?;
             }
         }
+
         if purpose == Purpose::Write {
             // Where another key is accepted, the old one stays known until the action is on record.
             let key = if accept.key { before.clone() } else { self.key.public() };
             proved.about = About { epoch: proved.about.epoch + 1, key, ..proved.about };
             write::about(&db, &proved.about).map_err(write::failed)?;
         }
+
         if !write::has_mac(&db).map_err(write::failed)? {
             db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
         }
+
         write::commit(&db)?;
         let found = Found {
             key: before,
@@ -146,6 +153,7 @@ impl Opening {
             put_back: mend.put_back.len(),
             set_aside: None,
         };
+
         self.journal(db, proved, found, mend, accept != Acceptance::default())
     }
 
@@ -171,6 +179,7 @@ impl Opening {
             checked,
             checked_at: None,
         };
+
         let watermark = Watermark::open(&self.state, about.journal)?;
         let file = JournalFile {
             db,
@@ -183,6 +192,7 @@ impl Opening {
             state: self.state,
             _lock: self.lock,
         };
+
         let journal = JournalWriter {
             id: about.journal,
             heads,
@@ -198,6 +208,7 @@ impl Opening {
             log: SqliteLog,
             file,
         };
+
         Ok((journal, known, about))
     }
 }
@@ -294,12 +305,14 @@ impl Journal {
                           with `store = \"jetstream\"`, or name another directory";
             return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
+
         let (mut journal, ..) = opening.prove(Purpose::Write, accept, visit)?;
         journal.recovery.found.set_aside = set_aside;
         failpoint("epoch-raised");
         if !journal.recovery.awaits_action {
             journal.settle()?;
         }
+
         Ok(journal)
     }
 
@@ -334,6 +347,7 @@ impl<L> JournalWriter<L> {
             self.watermark.set(self.heads.last(), self.heads.last_hash())?;
             Watermark::remove_beside(&file.data)?;
         }
+
         directory::note_journal(&file.data, &file.state, self.id)?;
         self.signer.write_outside();
         self.signer.copying.put_aside_given_up(self.id);
@@ -341,6 +355,7 @@ impl<L> JournalWriter<L> {
         if file.refreshed < self.heads.last() {
             return file.refresh_trees(&mut self.heads);
         }
+
         self.heads.saved();
         Ok(())
     }
@@ -353,6 +368,7 @@ fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error
         let removed = small_file::remove(&data.join(name));
         removed.map_err(Error::io(half.display().to_string()))?;
     }
+
     let fill = || -> rusqlite::Result<()> {
         let db = Connection::open(&half)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
@@ -363,6 +379,7 @@ fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error
         write::set_meta(&db, "refreshed", "0")?;
         db.execute_batch("COMMIT")
     };
+
     fill().map_err(Error::sqlite("making the journal"))?;
     let file = data.join(DATABASE);
     let renamed = std::fs::rename(&half, &file).and_then(|()| small_file::sync_parent(&file));
@@ -377,6 +394,7 @@ impl Opening {
             true => self.found(),
             false => return Ok(None),
         };
+
         match found.map_err(|error| unreadable(&self.data, &self.state, error)) {
             Ok(_) => Ok(None),
             Err(Error::Broken { .. }) if accept.loss && self.is_no_journal() => {
@@ -408,6 +426,7 @@ impl Opening {
             // The stream says which journal it is.
             known.before = None;
         }
+
         let mut uncopied = Uncopied::default();
         let mut due = reader.checkpoints()?;
         due.reverse();
@@ -433,6 +452,7 @@ impl Opening {
             known.check_end(last)?;
             known.disagreement()?;
         }
+
         scanned?;
 
         let mut unwritten = reader.checkpoints()?;
@@ -469,10 +489,12 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
         let detail = format!("the file system allows no write-ahead log (`{mode}`)");
         return Err(rusqlite::Error::SqliteFailure(unusable, Some(detail)));
     }
+
     db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")?;
     if mutant("skip-the-fsync") {
         db.execute_batch("PRAGMA synchronous = OFF")?;
     }
+
     Ok(db)
 }
 

@@ -149,6 +149,7 @@ impl Following {
                 Taken::Blob(..) => {}
             }
         }
+
         let epoch = epoch.max(self.about.epoch);
         let about = About { epoch, ..self.about.clone() };
         let steps = taken.iter().enumerate().filter_map(|(at, one)| match one {
@@ -201,15 +202,18 @@ impl Following {
             let position = checkpoint.position.0;
             return Err(Error::broken(position, "a checkpoint of it stands at another place"));
         }
+
         agree(checkpoint, &mut journal.heads)?;
         self.known.signers.take_checkpoint(checkpoint);
         journal.signer.checked = checkpoint.position;
         if checkpoint.position > self.known.copies.last() {
             journal.signer.copying.due.push(checkpoint.clone());
         }
+
         if checkpoint.position > self.known.latest_position() {
             journal.signer.unwritten.push(checkpoint.clone());
         }
+
         Ok(())
     }
 

@@ -58,6 +58,7 @@ impl Reader {
         if !path.exists() {
             return Err(Error::Missing { path: data.display().to_string() });
         }
+
         let db = connect(&path).map_err(|error| unusable(&path, error))?;
         let mut reader = Self { db, data: data.to_owned(), has_mac: false };
         reader.check_format()?;
@@ -78,6 +79,7 @@ impl Reader {
         if found.as_deref() == Some(FORMAT.to_string().as_str()) {
             return Ok(());
         }
+
         let found = found.unwrap_or_else(|| "unknown".to_owned());
         Err(Error::Format { path: self.data.display().to_string(), found, ours: FORMAT })
     }
@@ -93,12 +95,14 @@ impl Reader {
         let read = |key: &str| {
             self.meta(key)?.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
         };
+
         let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
         let about = About {
             journal: read("journal")?.parse().map_err(|_| damaged("journal"))?,
             epoch: read("epoch")?.parse().map_err(|_| damaged("epoch"))?,
             key: read("key")?,
         };
+
         if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
@@ -165,11 +169,13 @@ impl Reader {
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
         let (mut sealed, mut names) = (Vec::new(), Names::default());
+
         for position in (from.0..=to.0).map(Position) {
             let row = rows.next().map_err(|error| self.failed_at(position, error))?;
             let row = row.ok_or_else(|| Error::broken(position.0, "its record is missing"))?;
             sealed.push(row::decode(position, row, &mut names)?);
         }
+
         Ok(sealed)
     }
 
@@ -187,11 +193,13 @@ impl Reader {
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
+
         for position in (from.0..=to.0).map(Position) {
             let row = rows.next().map_err(|error| self.failed_at(position, error))?;
             let missing = || Error::broken(position.0, "its record is missing");
             visit(&row::read_at(position, row.ok_or_else(missing)?)?)?;
         }
+
         Ok(())
     }
 
@@ -227,6 +235,7 @@ impl Reader {
         let mut query = self.by_position()?;
         let mut reading = None;
         let (mut at, mut read) = (head, 0_u64);
+
         while at != Position(0) {
             if read.is_multiple_of(limits::SCAN_RECORDS) {
                 // One view of the file for many records, as each costs locks; but not for all, as
@@ -249,6 +258,7 @@ impl Reader {
             (at, read) = (sealed.record.previous, read + 1);
             records.push(sealed);
         }
+
         records.reverse();
         Ok(records)
     }
@@ -259,6 +269,7 @@ impl Reader {
         let mut query = self.db.prepare(sql).map_err(failed)?;
         let mut rows = query.query([]).map_err(failed)?;
         let mut checkpoints = Vec::new();
+
         while let Some(row) = rows.next().map_err(failed)? {
             let position: u64 = row.get(0).map_err(failed)?;
             let line: String = row.get(1).map_err(failed)?;
@@ -270,6 +281,7 @@ impl Reader {
             }
             checkpoints.push(checkpoint);
         }
+
         Ok(checkpoints)
     }
 
@@ -278,6 +290,7 @@ impl Reader {
         let sql = "SELECT bytes FROM blob WHERE digest = ?1";
         let bytes = self.db.query_row(sql, [digest.to_string()], |row| row.get::<_, Vec<u8>>(0));
         let bytes = bytes.optional().map_err(|error| self.failed("a blob", error))?;
+
         match bytes {
             Some(bytes) if Digest::of(&bytes) != digest => {
                 Err(Error::broken(0, format!("blob {digest} is damaged")))
@@ -292,11 +305,13 @@ impl Reader {
         let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;
         let mut rows = query.query([]).map_err(failed)?;
         let mut digests = Vec::new();
+
         while let Some(row) = rows.next().map_err(failed)? {
             let text: String = row.get(0).map_err(failed)?;
             let damaged = |_| Error::broken(0, format!("the name of blob `{text}` is damaged"));
             digests.push(Digest::parse(&text).map_err(damaged)?);
         }
+
         Ok(digests)
     }
 
@@ -353,6 +368,7 @@ impl Reader {
             // No error of SQLite's: a value of the wrong type came out.
             None => true,
         };
+
         if damage {
             Error::broken(0, format!("{what} cannot be read: {error}"))
         } else {

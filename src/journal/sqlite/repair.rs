@@ -33,6 +33,7 @@ impl Mend {
             db.execute("DELETE FROM tree", [])?;
             write::set_meta(db, "refreshed", "0")?;
         }
+
         self.put_back.iter().try_for_each(|checkpoint| write::checkpoint(db, checkpoint))
     }
 }
@@ -49,6 +50,7 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     while named(number, "").exists() {
         number += 1;
     }
+
     for end in ["-wal", "-shm", ""] {
         let from = data.join(format!("{DATABASE}{end}"));
         match std::fs::rename(&from, named(number, end)) {
@@ -58,6 +60,7 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
             _ => {}
         }
     }
+
     Ok(named(number, ""))
 }
 
@@ -84,6 +87,7 @@ pub fn keep_uncovered_aside(
     if covered == Position(0) || covered >= last {
         return Ok(None);
     }
+
     let first = Position(covered.0 + 1);
     let name = format!("{}.taken-out-{first}-{last}", about.journal);
     let file = keep_aside(&reader, first, last, &state.join(name))?;
@@ -137,6 +141,7 @@ fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
         1 => format!("{}.jsonl", stem.display()),
         _ => format!("{}-{number}.jsonl", stem.display()),
     };
+
     let mut number = 1;
     loop {
         let path = PathBuf::from(name(number));

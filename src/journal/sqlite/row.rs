@@ -55,10 +55,12 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
         ValueRef::Integer(value) => Ok(value),
         _ => Err(Unreadable::Column(name)),
     };
+
     let position = |at: usize, name| {
         let value = integer(at, name)?;
         u64::try_from(value).map(Position).map_err(|_| Unreadable::Column(name))
     };
+
     let text = |at: usize, name, blob: bool| {
         let bytes = match row.get_ref(at)? {
             ValueRef::Text(bytes) if !blob => bytes,
@@ -67,10 +69,12 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
         };
         std::str::from_utf8(bytes).map_err(|_| Unreadable::Column(name))
     };
+
     let digest = |at: usize, name| match row.get_ref(at)? {
         ValueRef::Blob(bytes) => bytes.try_into().map(Digest).map_err(|_| Unreadable::Column(name)),
         _ => Err(Unreadable::Column(name)),
     };
+
     let place = Place {
         position: position(0, "position")?,
         tree: text(1, "tree", false)?,
@@ -78,11 +82,13 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
         previous_hash: digest(3, "previous_hash")?,
         time: Time(integer(4, "time")?),
     };
+
     let mac = match row.get_ref(8)? {
         ValueRef::Null => None,
         ValueRef::Blob(bytes) => Some(HeadMac::from_bytes(bytes).ok_or(Unreadable::Column("mac"))?),
         _ => return Err(Unreadable::Column("mac")),
     };
+
     let (body, payloads) = (text(6, "body", false)?, text(7, "payloads", true)?);
     Ok(Row { place, hash: digest(5, "hash")?, body, payloads, mac })
 }

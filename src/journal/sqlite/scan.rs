@@ -33,11 +33,13 @@ pub fn scan(
             visit(sealed, heads)
         })
     };
+
     let chunks = (last.0 + 1).saturating_sub(first).div_ceil(limits::SCAN_CHUNK_RECORDS);
     let span = |chunk: u64| {
         let from = first + chunk * limits::SCAN_CHUNK_RECORDS;
         (Position(from), Position(last.0.min(from + limits::SCAN_CHUNK_RECORDS - 1)))
     };
+
     if chunks <= 1 {
         return match chunks {
             0 => Ok(()),
@@ -47,6 +49,7 @@ pub fn scan(
             }
         };
     }
+
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = cores.min(limits::SCAN_WORKERS_MAX) as u64;
     std::thread::scope(|scope| {
@@ -78,11 +81,13 @@ pub(super) fn rest(
     let mut query = db.prepare(&select).map_err(failed)?;
     let mut rows = query.query([heads.last().0]).map_err(failed)?;
     let mut names = Names::default();
+
     while let Some(next) = rows.next().map_err(failed)? {
         let sealed = row::decode(Position(heads.last().0 + 1), next, &mut names)?;
         heads.follow(&sealed)?;
         visit(sealed, heads)?;
     }
+
     Ok(())
 }
 
@@ -96,6 +101,7 @@ fn send_all(
         Ok(reader) => reader,
         Err(error) => return chunks.send(Err(error)).unwrap_or_default(),
     };
+
     for (from, to) in spans {
         let chunk = reader.records(from, to);
         let failed = chunk.is_err();

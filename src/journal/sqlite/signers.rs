@@ -68,6 +68,7 @@ impl Signers {
                 known.insert(key);
             }
         }
+
         known
     }
 }
@@ -101,6 +102,7 @@ mod tests {
         for (key, position) in checkpoints {
             signers.take_checkpoint(&checkpoint(key, *position));
         }
+
         signers
     }
 
@@ -109,6 +111,7 @@ mod tests {
         let is_known = |checkpoints: &[(&str, u64)]| {
             signers(checkpoints).known(["one"].into_iter()).contains("new")
         };
+
         assert!(is_known(&[("one", 5)]));
         assert!(is_known(&[("one", 5), ("new", 7)]));
         assert!(!is_known(&[("stranger", 5)]));

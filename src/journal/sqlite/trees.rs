@@ -33,12 +33,14 @@ impl Reader {
         while let Some(row) = rows.next().map_err(failed)? {
             trees.push(tree_of(row)?);
         }
+
         let mut places: HashMap<ThreadId, usize> =
             trees.iter().enumerate().map(|(at, tree)| (tree.root.clone(), at)).collect();
         let sql = "SELECT tree, position, position, 1, time, time FROM step \
                    WHERE position > ?1 ORDER BY position";
         let mut query = self.db.prepare(sql).map_err(failed)?;
         let mut rows = query.query([refreshed.0]).map_err(failed)?;
+
         while let Some(row) = rows.next().map_err(failed)? {
             let step = tree_of(row)?;
             match places.get(&step.root).and_then(|at| trees.get_mut(*at)) {
@@ -54,6 +56,7 @@ impl Reader {
                 }
             }
         }
+
         Ok(trees)
     }
 
@@ -71,6 +74,7 @@ impl Reader {
             }
             other => other,
         };
+
         head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
     }
 
@@ -81,16 +85,19 @@ impl Reader {
         if self.refreshed()? != heads.last() {
             return Ok(false);
         }
+
         let trees = match self.trees() {
             Err(Error::Broken { .. }) => return Ok(false),
             other => other?,
         };
+
         let same = |(tree, head): (&Tree, &Head)| {
             tree.root == head.root
                 && (tree.first, tree.head, tree.records)
                     == (head.first, head.position, head.records)
                 && (tree.opened, tree.updated) == (head.opened, head.updated)
         };
+
         Ok(trees.len() == heads.len() && trees.iter().zip(heads.iter()).all(same))
     }
 
@@ -124,6 +131,7 @@ fn tree_of(row: &rusqlite::Row<'_>) -> Result<Tree, Error> {
         };
         Ok((row.get(0)?, tree))
     };
+
     let damaged = |detail: String| Error::broken(0, format!("its trees are damaged: {detail}"));
     let (root, tree) = read().map_err(|error| damaged(error.to_string()))?;
     let root = ThreadId::parse(&root).map_err(|error| damaged(error.to_string()))?;

@@ -38,6 +38,7 @@ fn attempt(
     if theirs != ours && !mutant("no-fence") {
         return Err(Error::Fenced { ours, theirs });
     }
+
     fill(db).map_err(failed)?;
     commit(db)
 }
@@ -100,9 +101,11 @@ pub fn group<'r>(
     for line in checkpoints {
         checkpoint(db, line)?;
     }
+
     for (digest, bytes) in blobs {
         blob(db, digest, bytes)?;
     }
+
     mark.map_or(Ok(()), |mark| set_meta(db, STREAM, &mark.to_string()))
 }
 
@@ -125,6 +128,7 @@ fn steps<'r>(
             row.mac.as_ref().map(HeadMac::as_bytes),
         ))?;
     }
+
     Ok(())
 }
 
@@ -145,15 +149,18 @@ pub fn trees(db: &Connection, heads: &Heads, anew: bool) -> rusqlite::Result<()>
     if anew {
         db.execute("DELETE FROM tree", [])?;
     }
+
     let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
                ON CONFLICT(root) DO UPDATE SET head = ?3, records = ?4, updated = ?6";
     let mut upsert = db.prepare_cached(sql)?;
+
     for head in heads.unsaved() {
         let (first, last) = (head.first.0, head.position.0);
         let times = (head.opened.0, head.updated.0);
         let root = head.root.as_str();
         upsert.execute((root, first, last, head.records, times.0, times.1))?;
     }
+
     set_meta(db, "refreshed", &heads.last().to_string())
 }

@@ -40,6 +40,7 @@ pub(super) async fn signalled() {
         // Then only the usual end of a process ends it.
         return std::future::pending().await;
     };
+
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -63,9 +64,11 @@ pub(super) fn serve(
         post.attend(&message, &task, handle);
         answered = Some(Instant::now());
     }
+
     if let Some(denied) = post.denied() {
         return Err(denied.to_string());
     }
+
     post.part(&drive, answered)
 }
 
@@ -90,6 +93,7 @@ impl Waits {
         {
             return Some(next);
         }
+
         let next = drive.wait(async {
             tokio::task::yield_now().await;
             self.waiting.recv().await
@@ -154,6 +158,7 @@ impl Post {
             let asked = client.subscribe(subject).await.map_err(failed)?;
             tokio::spawn(Arc::clone(&post).explain(verb, asked));
         }
+
         tokio::spawn(Arc::clone(&post).take([deliveries, own], work, stopped));
         tokio::spawn(Arc::clone(&post).hear_cancels(cancels));
         tokio::spawn(Arc::clone(&post).live());
@@ -237,6 +242,7 @@ impl Post {
         let mut beat = tokio::time::interval(self.place.lease / 3);
         let connections = |client: &Client| client.statistics().connects.load(Ordering::Relaxed);
         let mut told = 0;
+
         loop {
             beat.tick().await;
             let connection = connections(&self.sender.client);
@@ -304,6 +310,7 @@ impl Post {
             Ok(verdict) => verdict.clone(),
             Err(_) => Err((FAILED, "the handler panicked".to_owned())),
         };
+
         self.settle(task, verdict, begun.elapsed());
         if let Err(panic) = attended {
             // Nobody knows what state the handler is in.
@@ -333,6 +340,7 @@ impl Post {
         let by = by.unwrap_or_else(|| Instant::now() + limits::CANCEL_GRACE);
         let flushed = drive.wait(async { timeout_at(by.into(), self.sender.client.flush()).await });
         let lost = |why: String| format!("the last answers may be lost: {why}");
+
         match flushed.ok_or_else(|| lost(ENDED.to_owned()))? {
             Ok(flushed) => flushed.map_err(|e| lost(e.to_string())),
             Err(_) => {

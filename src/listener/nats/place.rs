@@ -49,6 +49,7 @@ impl Place {
             let needs = || format!("{} is set, and needs {name} beside it", Self::URL);
             variable(name).ok_or_else(needs)
         };
+
         let organism = needed(Self::ORGANISM)?;
         let listener = ListenerName::parse(&needed(Self::LISTENER)?).map_err(|e| e.to_string())?;
         let credentials = match (variable(Self::CREDENTIALS), variable(Self::NKEY)) {
@@ -59,10 +60,12 @@ impl Place {
             (None, Some(file)) => Credentials::Nkey(file.into()),
             (None, None) => Credentials::Nobody,
         };
+
         if url.contains('@') {
             let (credentials, nkey) = (Self::CREDENTIALS, Self::NKEY);
             return Err(format!("{} holds credentials; set {credentials} or {nkey}", Self::URL));
         }
+
         let servers = url.split(',').map(|address| address.trim().to_owned()).collect();
         let ca = variable(Self::CA).map(PathBuf::from);
         let mut place = Self::new(Options { servers, credentials, ca }, organism, listener);
@@ -73,6 +76,7 @@ impl Place {
             let wrong = || format!("{} is `{text}`, not a number of seconds from 1", Self::LEASE);
             place.lease = fits.ok_or_else(wrong)?;
         }
+
         Ok(Some(place))
     }
 }

@@ -41,6 +41,7 @@ impl Sender {
         } else {
             self.client.publish_with_headers(subject, headers, body).await
         };
+
         published.map_err(|error| error.kind())
     }
 
@@ -70,6 +71,7 @@ impl Sender {
                 return published;
             }
         }
+
         Err(PublishErrorKind::Send)
     }
 
@@ -96,6 +98,7 @@ impl Task {
             let value = message.headers.as_ref().and_then(|headers| headers.get(name));
             value.map(ToString::to_string).unwrap_or_default()
         };
+
         Some(Self {
             reply: message.reply.as_ref()?.to_string(),
             call: header(header_names::CALL),
@@ -135,6 +138,7 @@ impl Task {
             },
             Err(failed) => failed,
         };
+
         let mut headers = HeaderMap::new();
         headers.insert(header_names::ERROR_CODE, code.to_string());
         headers.insert(header_names::ERROR, one_line(&why));

@@ -29,6 +29,7 @@ pub(in crate::listener) fn of_message(
     if headers.get(header_names::MESSAGES).is_some() {
         return request(body, line);
     }
+
     let head = Head(headers);
     let text = std::str::from_utf8(body).map_err(|e| format!("a payload is not UTF-8: {e}"))?;
     let (name, payload) = FrameReader::new(text).payload()?;
@@ -43,6 +44,7 @@ pub(in crate::listener) fn of_message(
         name,
         payload,
     };
+
     Ok(Request {
         listener: listener.clone(),
         thread: ThreadId::parse(head.text(header_names::THREAD)?).map_err(|e| e.to_string())?,
@@ -79,6 +81,7 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, Strin
     while let Some(message) = frame.message()? {
         messages.push(message);
     }
+
     if messages.is_empty() {
         return Err("a delivery without a message".to_owned());
     }
@@ -132,6 +135,7 @@ impl<'f> FrameReader<'f> {
             Event::End(_) => return Ok(None),
             other => return Err(format!("expected <e:message>, got {other:?}")),
         };
+
         let (from, time) = self.metadata()?;
         let (name, payload) = self.payload()?;
         match self.event()? {
@@ -195,6 +199,7 @@ impl<'f> FrameReader<'f> {
             Event::Start(start) => _ = self.skip(&start)?,
             other => return Err(format!("expected a payload, got {other:?}")),
         }
+
         let written = self.text.get(begin..self.position()).unwrap_or_default();
         let root = Element::head(written).ok_or("the root of a payload is not XML")?;
         Ok((PayloadName::from(&root.name), written.to_owned()))

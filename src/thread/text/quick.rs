@@ -25,6 +25,7 @@ pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)
     if text.0 != "}" {
         return None;
     }
+
     let verdicts = verdicts.into_iter().map(|verdict| verdict.verdict(&facts).ok());
     let verdicts = verdicts.collect::<Option<_>>()?;
     let listener = reader.names.listener(listener).ok()?;
@@ -79,6 +80,7 @@ impl<'t> Text<'t> {
             }
             row.push(one(self)?);
         }
+
         Some(row)
     }
 
@@ -87,6 +89,7 @@ impl<'t> Text<'t> {
             true => SaidVerdict::Passed,
             false => self.after("{\"refused\":").map(|_| SaidVerdict::Refused)?,
         };
+
         let fact = FactOrDigest::Fact(self.number()?);
         self.after("}")?;
         Some(verdict(fact))
@@ -98,6 +101,7 @@ impl<'t> Text<'t> {
         if !self.is_after(empty) {
             return Some(None);
         }
+
         let (tokens_in, tokens_out, money) = self.spending()?;
         self.after(",\"spent\":null}")?;
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
@@ -116,6 +120,7 @@ impl<'t> Text<'t> {
             let (call, attempt) = reader.about?;
             return Some(Fact::Heard { call, attempt });
         }
+
         let fact = if self.is_after("{\"disposed\":{\"message\":\"") {
             let message = MessageId(self.uuid()?);
             let how = self.after(",\"how\":\"")?.one_of(&DISPOSITIONS, Disposition::as_str)?;
@@ -147,6 +152,7 @@ impl<'t> Text<'t> {
                 _ => return None,
             }
         };
+
         self.after("}}")?;
         Some(fact)
     }
@@ -175,6 +181,7 @@ impl<'t> Text<'t> {
         if !self.is_after(",\"opening\":{\"by\":\"call\"") {
             return Some(None);
         }
+
         let name = self.maybe(",\"name\":\"")?;
         let call = self.maybe_uuid(",\"call\":\"")?.map(|call| CallId(MessageId(call)));
         let thread = self.maybe(",\"thread\":\"")?;

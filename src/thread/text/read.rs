@@ -49,6 +49,7 @@ pub fn read(
     if let Some(read) = quick {
         return Ok(read);
     }
+
     (reader.about, reader.latest) = (None, None);
     (reader.payloads, reader.taken) = (payloads, 0);
     let mut whole = Whole { reader, input: None, facts: Vec::new() };
@@ -57,10 +58,12 @@ pub fn read(
     if let Some(wrong) = whole.reader.wrong.take() {
         return Err(wrong);
     }
+
     read?;
     if !whole.reader.payloads.is_empty() {
         return Err(Unreadable::Beyond);
     }
+
     let input = whole.input.ok_or(Unreadable::NoInput)?;
     Ok((whole.reader.input(input, &whole.facts)?, whole.facts))
 }
@@ -140,6 +143,7 @@ impl Reader<'_> {
             name: self.names.payload(&said.name)?,
             payload: self.payload(said.digest, said.length)?,
         };
+
         let opening = said.opening.map(|opening| self.opening(&message, opening)).transpose()?;
         self.latest = message.call;
         Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
@@ -158,6 +162,7 @@ impl Reader<'_> {
                 Opener::Call { name, call, thread }
             }
         };
+
         Ok(Opening { opener, group: said.group, forward: said.forward })
     }
 
@@ -177,10 +182,12 @@ impl SaidVerdict {
             Fact::Accepted { message, .. } => Some(message.payload.digest),
             _ => None,
         };
+
         let refused = |fact: &Fact| match fact {
             Fact::Refused { refusal, .. } => Some(refusal.digest),
             _ => None,
         };
+
         Ok(match self {
             Self::Passed(what) => Verdict::Passed(what.digest(facts, passed)?),
             Self::Refused(what) => Verdict::Refused(what.digest(facts, refused)?),
@@ -232,6 +239,7 @@ impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
                 _ => return Err(A::Error::custom("not a record's")),
             }
         }
+
         Ok(())
     }
 }
@@ -292,6 +300,7 @@ impl<'t> Visitor<'t> for OneFact<'_, '_> {
             "call-closed" => self.0.closed(&map.next_value()?),
             key => Ok(other(key, &mut map)?),
         };
+
         fact.map_err(|wrong| {
             self.0.wrong = Some(wrong);
             A::Error::custom("not a record's")

@@ -28,12 +28,14 @@ impl Writer<'_, '_> {
         self.raw("{\"input\":");
         self.input()?;
         self.raw(",\"facts\":[");
+
         for (index, fact) in self.record.facts.iter().enumerate() {
             if index > 0 {
                 self.raw(",");
             }
             self.fact(fact)?;
         }
+
         self.raw("]}");
         Ok(())
     }
@@ -67,6 +69,7 @@ impl Writer<'_, '_> {
             }
             other => return self.json(other),
         }
+
         self.raw("}}");
         Ok(())
     }
@@ -76,6 +79,7 @@ impl Writer<'_, '_> {
             Verdict::Passed(digest) => ("passed", digest),
             Verdict::Refused(digest) => ("refused", digest),
         };
+
         match numbers.of(verdict, &self.record.facts) {
             Some(number) => write!(self.out, "{{\"{word}\":{number}}}"),
             None => write!(self.out, "{{\"{word}\":\"{digest}\"}}"),
@@ -123,6 +127,7 @@ impl Writer<'_, '_> {
             }
             other => return self.json(other),
         }
+
         self.raw("}}");
         Ok(())
     }
@@ -135,11 +140,13 @@ impl Writer<'_, '_> {
         if message.thread != self.record.tree {
             self.plain("\",\"thread\":\"", message.thread.as_str());
         }
+
         write!(self.out, "\",\"seq\":{}", message.seq)?;
         if let Some(cause) = message.cause {
             self.uuid(",\"cause\":\"", cause.0);
             self.raw("\"");
         }
+
         let own = (message.kind == Kind::Call).then_some(CallId(message.id));
         match message.call {
             call if call == own => {}
@@ -149,9 +156,11 @@ impl Writer<'_, '_> {
             }
             None => self.raw(",\"call\":null"),
         }
+
         if message.time != self.record.time {
             write!(self.out, ",\"time\":{}", message.time.0)?;
         }
+
         self.name(&message.name)?;
         self.raw(",\"digest\":\"");
         self.out.extend_from_slice(&message.payload.digest.hex());
@@ -167,6 +176,7 @@ impl Writer<'_, '_> {
             self.plain(",\"name\":\"", opening.opener.name().as_str());
             self.raw("\"");
         }
+
         if let Opener::Call { call, thread, .. } = &opening.opener {
             if Some(call.0) != message.cause {
                 self.uuid(",\"call\":\"", call.0.0);
@@ -177,6 +187,7 @@ impl Writer<'_, '_> {
                 self.raw("\"");
             }
         }
+
         self.option(",\"group\":", &opening.group)?;
         self.raw(if opening.forward { ",\"forward\":true}" } else { "}" });
         Ok(())
@@ -241,6 +252,7 @@ impl Numbers {
             Verdict::Passed(_) => &mut self.passed,
             Verdict::Refused(_) => &mut self.refused,
         };
+
         let later = facts.get(*next..).unwrap_or_default();
         let later = later.iter().position(|fact| fits(verdict, fact)).map(|at| at + *next);
         let number = later.or_else(|| facts.iter().position(|fact| fits(verdict, fact)))?;

@@ -49,6 +49,7 @@ impl TurnWalk<'_> {
                 RawFinding::new(ExtractCode::UnknownParam, tag.start, "no such element").into()
             );
         };
+
         if reading.depth >= limits::XML_DEPTH_MAX {
             return Err(RawFinding::new(
                 ExtractCode::TooDeep,
@@ -57,6 +58,7 @@ impl TurnWalk<'_> {
             )
             .into());
         }
+
         let mut element = Element::new(shape.name.clone());
         element.attributes = self.attributes(tag, reading);
         let own_name = self.source.slice(tag.name.clone());
@@ -87,6 +89,7 @@ impl TurnWalk<'_> {
                 next
             }
         };
+
         Ok((element, next))
     }
 
@@ -115,6 +118,7 @@ impl TurnWalk<'_> {
         let mut children = Vec::new();
         let mut at = from;
         reading.depth += 1;
+
         loop {
             let Some(next) = source.skip_blank(at)? else { return Err(self.unclosed(parent, at)) };
             at = next;
@@ -141,6 +145,7 @@ impl TurnWalk<'_> {
             Some(b'<') => {}
             Some(_) => return Err(text_between(parent, at)),
         }
+
         if let Some((name, after)) = source.closing(at)? {
             let found = source.lossy(name);
             let expected = String::from_utf8_lossy(parent.name);
@@ -148,6 +153,7 @@ impl TurnWalk<'_> {
             let note = RawFinding::new(ExtractCode::MismatchedClose, at, message);
             return Err(WalkStop::Defect(ActionDefect { note, resume: Some(after) }));
         }
+
         match self.opening(at)? {
             TagOpening::Tag(tag) => Ok(tag),
             TagOpening::Cut(_) => Err(self.unclosed(parent, at)),
@@ -171,6 +177,7 @@ impl TurnWalk<'_> {
         if let Some(id) = self.grammar.child(parent.shape, &written, parent.bare) {
             return Ok(id);
         }
+
         let within = String::from_utf8_lossy(parent.name);
         let is_action = self.grammar.is_action(&name, &written);
         let known = self.grammar.child_names(parent.shape);
@@ -184,6 +191,7 @@ impl TurnWalk<'_> {
                 format!("`{within}` has no child `{name}`; it has `{}`", known.join("`, `"))
             }
         };
+
         let note = RawFinding::new(ExtractCode::UnknownParam, tag.start, message);
         Err(WalkStop::Defect(ActionDefect { note, resume: is_action.then_some(tag.start) }))
     }
@@ -201,6 +209,7 @@ impl TurnWalk<'_> {
             let message = format!("in `<{name}>`: {}", fault.message);
             reading.note(RawFinding::new(fault.code, fault.at, message));
         }
+
         let mut attributes = Vec::with_capacity(tag.attributes.len());
         for attribute in &tag.attributes {
             let name = self.source.lossy(attribute.name.clone());
@@ -225,6 +234,7 @@ impl TurnWalk<'_> {
             self.check_legal(&value, attribute.value.start, || (*name.local).into(), reading);
             attributes.push((name, value));
         }
+
         attributes
     }
 
@@ -242,11 +252,13 @@ impl TurnWalk<'_> {
             reading.note(RawFinding::new(ExtractCode::ParamTooLarge, start, message));
             return String::new();
         }
+
         let opened = raw.trim_start().starts_with("<![CDATA[");
         if opened && !raw.contains("]]>") {
             let message = format!("the CDATA section in `{}` has no `]]>`", name());
             reading.note(RawFinding::new(ExtractCode::UnclosedCdata, start, message));
         }
+
         if decode::is_half_escaped(raw) {
             let message = format!(
                 "`{}` holds both raw and escaped characters; it was taken as it stands, and nothing \
@@ -255,6 +267,7 @@ impl TurnWalk<'_> {
             );
             reading.half_escaped.push(RawFinding::new(ExtractCode::HalfEscaped, start, message));
         }
+
         self.check_legal(&value, start, name, reading);
         value.into_owned()
     }

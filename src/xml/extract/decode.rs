@@ -36,6 +36,7 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };
     let mut out = String::new();
     let mut from = 0;
+
     loop {
         let before = raw.get(from..at)?;
         let rest = raw.get(at..)?;
@@ -58,6 +59,7 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
             None => break,
         }
     }
+
     out.push_str(raw.get(from..)?);
     Some(Cow::Owned(out))
 }
@@ -78,5 +80,6 @@ pub(super) fn illegal(text: &str) -> Option<char> {
     if !chunks.any(|chunk| chunk.iter().fold(false, |found, byte| found | suspect(*byte))) {
         return None;
     }
+
     text.chars().find(|c| !is_xml_char(*c))
 }

@@ -31,6 +31,7 @@ impl<'a> EnclosingTags<'a> {
             }
             next = parent.outer;
         }
+
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
@@ -40,10 +41,12 @@ impl<'a> EnclosingTags<'a> {
         if mutant("merge-two-elements") {
             return false;
         }
+
         let part = source.slice(self.counted_to..to);
         for at in memchr::memchr_iter(b'<', part) {
             self.count(part.get(at + 1..).unwrap_or_default());
         }
+
         self.counted_to = to;
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
@@ -59,10 +62,12 @@ impl<'a> EnclosingTags<'a> {
             Some(name) => (name, true),
             None => (behind, false),
         };
+
         let is_this = |known: &&mut CountedTags<'_>| {
             let rest = name.strip_prefix(known.name);
             rest.is_some_and(|rest| rest.first().is_some_and(|byte| !is_name_byte(*byte)))
         };
+
         let Some(known) = self.elements.iter_mut().find(is_this) else { return };
         match (closes, known.open) {
             (true, 0) => self.is_left = true,

@@ -57,6 +57,7 @@ impl<'a> LastCloses<'a> {
                 self.known.entry(source.slice(closed)).or_insert(self.from);
             }
         }
+
         self.known.get(name).is_some_and(|last| *last >= from)
     }
 }
@@ -164,6 +165,7 @@ impl<'a> TurnWalk<'a> {
         let source = self.source;
         let mut from = from;
         let (first, second) = (name.first(), name.get(1));
+
         while let Some(at) = source.find_byte(b'<', from)? {
             // Most tags are of other names, and two bytes tell.
             let is_other = match source.rest(at) {
@@ -188,6 +190,7 @@ impl<'a> TurnWalk<'a> {
             }
             from = at + 1;
         }
+
         Ok(None)
     }
 
@@ -197,6 +200,7 @@ impl<'a> TurnWalk<'a> {
         if !source.starts(at + 1, name)? {
             return Ok(None);
         }
+
         let behind = at + 1 + name.len();
         match source.byte(behind) {
             Some(b'>') => return Ok(Some(behind + 1)),
@@ -204,6 +208,7 @@ impl<'a> TurnWalk<'a> {
             Some(_) => return Ok(None),
             None => return source.end_or_more(),
         }
+
         let Some(end) = source.find_either(b'<', b'>', behind)? else { return Ok(None) };
         let is_tag = source.byte(end) == Some(b'>') && source.byte(end - 1) != Some(b'/');
         Ok(is_tag.then_some(end + 1))
@@ -228,6 +233,7 @@ impl<'a> TurnWalk<'a> {
         if !self.source.is_closed_soon(name, from) && !self.can_close(name, from) {
             return Ok(None);
         }
+
         let (mut depth, mut at) = (0_usize, from);
         while let Some(tag) = self.own_tag(name, at, true)? {
             at = tag.next;
@@ -237,6 +243,7 @@ impl<'a> TurnWalk<'a> {
                 (false, _) => depth += 1,
             }
         }
+
         self.in_vain(from);
         Ok(None)
     }
@@ -250,6 +257,7 @@ impl<'a> TurnWalk<'a> {
             }
             at = tag.next;
         }
+
         Ok(None)
     }
 
@@ -261,9 +269,11 @@ impl<'a> TurnWalk<'a> {
             Some((_, tag)) => tag,
             None => self.own_tag(name, from, false)?,
         };
+
         if known.is_none() {
             self.next_tag.insert(name.to_vec(), (from, tag));
         }
+
         Ok(tag.filter(|tag| tag.closes))
     }
 
@@ -279,11 +289,13 @@ impl<'a> TurnWalk<'a> {
         if self.is_tangled() {
             return Err(RawFinding::new(ExtractCode::TooTangled, from, TANGLED).into());
         }
+
         let mut first: Option<(OwnTag, CloseFollower)> = None;
         let mut second_best: Option<OwnTag> = None;
         let mut enclosing = EnclosingTags::new(parent, from);
         let (mut depth, mut at) = (0_usize, from);
         let mut is_near = self.source.is_closed_soon(name, from);
+
         while std::mem::take(&mut is_near) || self.can_close(name, at) {
             let Some(tag) = self.own_tag(name, at, true)? else { break };
             at = tag.next;
@@ -317,15 +329,18 @@ impl<'a> TurnWalk<'a> {
                 _ => {}
             }
         }
+
         if let Some(tag) = second_best {
             self.in_vain(from);
             if !self.cut && !self.holds_action(from, tag.at, name) {
                 return Ok(tag);
             }
         }
+
         if enclosing.is_reopened() {
             return Err(unclosed_before(name, parent.name, from));
         }
+
         Err(self.unclosed_value(name, from, first, parent))
     }
 
@@ -343,6 +358,7 @@ impl<'a> TurnWalk<'a> {
             let message = format!("`{shown}` in `{within}` has no closing tag `</{shown}>`");
             return RawFinding::new(ExtractCode::UnclosedParam, from, message).into();
         };
+
         self.in_vain(from);
         let mut resume = None;
         let (code, what) = match follower {
@@ -361,6 +377,7 @@ impl<'a> TurnWalk<'a> {
                 (ExtractCode::UnexpectedText, "text that belongs to no child".to_owned())
             }
         };
+
         let message = format!("behind `</{shown}>` in `{within}` comes {what}");
         WalkStop::Defect(ActionDefect { note: RawFinding::new(code, tag.at, message), resume })
     }
@@ -389,6 +406,7 @@ impl<'a> TurnWalk<'a> {
             Some(b'<') => {}
             Some(_) => return Ok(CloseFollower::Text),
         }
+
         if source.starts(at, b"</")? {
             if source.closes(at, parent.name)?.is_some() {
                 return Ok(CloseFollower::Fits);
@@ -400,12 +418,14 @@ impl<'a> TurnWalk<'a> {
                 return Ok(CloseFollower::OtherClose { after });
             }
         }
+
         let tag = match self.opening(at)? {
             TagOpening::Tag(tag) => tag,
             TagOpening::Cut(_) => return Ok(CloseFollower::Fits),
             TagOpening::Text if source.is_cut_tag(at) => return Ok(CloseFollower::Fits),
             _ => return Ok(CloseFollower::Text),
         };
+
         let depth = scope.depth();
         scope.enter(source, &tag);
         let tag_name = source.lossy(tag.name.clone());
@@ -417,6 +437,7 @@ impl<'a> TurnWalk<'a> {
                 _ => CloseFollower::Unknown,
             },
         };
+
         scope.leave(depth);
         self.put_back(tag);
         Ok(follower)
@@ -444,6 +465,7 @@ impl<'a> TurnWalk<'a> {
                 return true;
             }
         }
+
         false
     }
 }

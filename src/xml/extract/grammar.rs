@@ -78,6 +78,7 @@ impl NameFilter {
                 *lengths |= Self::bit(name.len());
             }
         }
+
         Self { lengths }
     }
 
@@ -115,6 +116,7 @@ impl ActionGrammar {
                 roots.entry(shape.name.local.to_string()).or_default().push(*id);
             }
         }
+
         let is_payload = |name: &str| roots.keys().any(|root| root.eq_ignore_ascii_case(name));
         let known_reasoning: Vec<_> =
             REASONING_NAMES.into_iter().filter(|name| !is_payload(name)).collect();
@@ -175,6 +177,7 @@ impl ActionGrammar {
         if self.is_reasoning(name) {
             return RootMeaning::Reasoning;
         }
+
         match self.action(written) {
             Some(id) => RootMeaning::Action(id),
             None if self.is_reserved(written.local()) || self.is_reserved(name) => {
@@ -231,6 +234,7 @@ impl ActionGrammar {
             let found = children.iter().find(|id| self.shape(**id).is_some_and(|s| fits(&s.name)));
             found.copied()
         };
+
         let unqualified = |local: &str| named(&|q| q.namespace.is_none() && &*q.local == local);
         match written {
             WrittenName::Bound(namespace, local) => {
@@ -261,17 +265,20 @@ pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> 
         let kept = name.chars().filter(|c| c.is_alphanumeric());
         kept.flat_map(char::to_lowercase).collect()
     };
+
     let folded = fold(local);
     let allowed = match local.len() {
         0..=2 => 0,
         3..=5 => 1,
         _ => 2,
     };
+
     let near = |known: &str| {
         fold(known) == folded
             || (known.len().abs_diff(local.len()) <= allowed
                 && strsim::osa_distance(known, local) <= allowed)
     };
+
     let mut found: Vec<&str> =
         grammar.roots.keys().map(String::as_str).filter(|k| near(k)).collect();
     found.sort_by_key(|known| (strsim::osa_distance(known, local), *known));

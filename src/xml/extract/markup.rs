@@ -36,9 +36,11 @@ impl TurnWalk<'_> {
                 }
             });
         }
+
         if let Some(end) = self.quote_block_end(at, floor)? {
             return Ok(TopLevelPiece::Literal { end });
         }
+
         match source.byte(at + 1) {
             Some(b'!') if source.starts(at, COMMENT_START)? => {
                 let end = source.comment_end(at + 4)?.unwrap_or(source.len());
@@ -61,6 +63,7 @@ impl TurnWalk<'_> {
             TagOpening::Tag(tag) => tag,
             _ => return Ok(TopLevelPiece::Literal { end: at + 1 }),
         };
+
         let (root, scope, bare) = self.meaning(&tag);
         let action = match root {
             RootMeaning::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
@@ -76,6 +79,7 @@ impl TurnWalk<'_> {
             RootMeaning::Action(id) => Some(self.root(&tag, id, scope, bare)?),
             RootMeaning::Reserved | RootMeaning::Unknown => None,
         };
+
         Ok(match action {
             Some(step) if matches!(step.item, Some(DraftItem::Action(_))) => {
                 TopLevelPiece::Action { end: step.end }

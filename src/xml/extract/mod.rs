@@ -259,6 +259,7 @@ impl Extractor {
             let message = format!("the turn has {} bytes; at most {limit} are read", self.received);
             self.report(RawFinding::new(ExtractCode::TurnTooLarge, self.turn.len(), message));
         }
+
         self.found.unknown_roots = self.unknown.0;
         self.found
     }
@@ -272,6 +273,7 @@ impl Extractor {
         if self.find_prompt_reasoning(&turn, &grammar, &quotes, ended) {
             self.decide(&turn, &grammar, &quotes, ended);
         }
+
         self.quotes = quotes;
         self.turn = turn;
     }
@@ -288,8 +290,10 @@ impl Extractor {
         if self.prompt_reasoning.is_decided {
             return true;
         }
+
         let source = TurnBytes::new(turn, self.prompt_reasoning.searched_to, ended);
         let mut walk = TurnWalk::new(source, grammar, quotes, self.is_cut);
+
         match walk.prompt_reasoning(&mut self.prompt_reasoning) {
             Ok(Some(step)) => self.take(step, 0, turn),
             Ok(None) => {}
@@ -298,6 +302,7 @@ impl Extractor {
                 return false;
             }
         }
+
         true
     }
 
@@ -331,12 +336,14 @@ impl Extractor {
         if turn.get(at) == Some(&b'<') {
             self.tag_end = step.end;
         }
+
         let mut notes = step.notes;
         notes.sort_by_key(|note| note.at);
         let Some(draft) = step.item else {
             notes.into_iter().for_each(|note| self.report_in(turn, note));
             return;
         };
+
         self.flush(turn, at);
         self.text_from = step.end;
         let range = at..step.end;
@@ -365,6 +372,7 @@ impl Extractor {
                 ExtractedItem::UnknownElement(unknown)
             }
         };
+
         self.found.items.push(item);
         notes.into_iter().for_each(|note| self.report_in(turn, note));
     }

@@ -60,6 +60,7 @@ impl QuoteBlocks {
             let is_whole = ended || block.end < self.read_to;
             return if is_whole { Ok(Some(block.clone())) } else { Err(NeedMore) };
         }
+
         let is_unread = at >= self.read_to && !ended;
         let line = turn.get(self.read_to..).unwrap_or_default();
         if is_unread && is_quote_line(line) { Err(NeedMore) } else { Ok(None) }
@@ -79,16 +80,19 @@ impl TurnWalk<'_> {
         if mutant("act-on-quotations") {
             return Ok(None);
         }
+
         let source = self.source;
         let Some(block) = self.quotes.holding(at, source.bytes, source.ended)? else {
             return Ok(None);
         };
+
         // A tag or an action that ended in the block may have ended within the line.
         let floor = floor.max(self.tag_end.min(at));
         let begins_within = block.start >= floor || {
             let since = source.slice(floor..at);
             memchr::memchr(b'\n', since).is_some()
         };
+
         Ok(begins_within.then_some(block.end.min(source.len())))
     }
 
@@ -113,9 +117,11 @@ impl TurnWalk<'_> {
             None => source.ended,
             Some(first) => source.ended || first.is_ascii() || behind.len() == CHARACTER_BYTES_MAX,
         };
+
         if !is_whole {
             return Err(NeedMore);
         }
+
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
@@ -130,6 +136,7 @@ impl TurnWalk<'_> {
         if !self.follows_mark(at, floor) || mutant("act-on-quotations") {
             return Ok(None);
         }
+
         let mut end = end;
         loop {
             if self.precedes_mark(end)? {
@@ -150,6 +157,7 @@ impl TurnWalk<'_> {
             Some(_) => return Ok(None),
             None => return self.source.end_or_more(),
         }
+
         let TagOpening::Tag(tag) = self.source.opening(at)? else { return Ok(None) };
         let (RootMeaning::Action(id), scope, bare) = self.meaning(&tag) else { return Ok(None) };
         let step = self.root(&tag, id, scope, bare)?;

@@ -33,13 +33,16 @@ impl TurnWalk<'_> {
                 return Ok(TickRun::Fence(self.fence_end(tick, end - at, line_end)?));
             }
         }
+
         if tick == b'~' {
             return Ok(TickRun::Text(end));
         }
+
         let slashes = source.slice(floor..at).iter().rev().take_while(|b| **b == b'\\').count();
         if slashes % 2 == 1 {
             return Ok(TickRun::Text(at + 1));
         }
+
         Ok(self.inline_end(end, end - at)?.map_or(TickRun::Text(end), TickRun::Inline))
     }
 
@@ -67,6 +70,7 @@ impl TurnWalk<'_> {
             .map_or(before, |newline| before.get(newline + 1..).unwrap_or_default());
         let is_margin = |b: &u8| is_space(*b) || *b == b'>';
         let mut words = line.split(is_margin).filter(|word| !word.is_empty());
+
         match (words.next(), words.next()) {
             (None, _) => true,
             (Some(word), None) => {
@@ -82,6 +86,7 @@ impl TurnWalk<'_> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
         let mut from = line_end;
+
         while let Some(at) = source.find(&pattern, from)? {
             let end = self.run_end(at, tick)?;
             from = end;
@@ -97,6 +102,7 @@ impl TurnWalk<'_> {
                 None => return Err(NeedMore),
             }
         }
+
         Ok(source.len())
     }
 
@@ -106,9 +112,11 @@ impl TurnWalk<'_> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
         }
+
         let source = self.source;
         let mut last = HashMap::new();
         let mut at = from;
+
         while let Some(found) = memchr2(b'`', b'\n', source.rest(at)) {
             at += found;
             if source.byte(at) == Some(b'`') {
@@ -131,9 +139,11 @@ impl TurnWalk<'_> {
                 _ => at += 1,
             }
         }
+
         if !source.ended {
             return Err(NeedMore);
         }
+
         self.paragraph = Some(TickParagraph { from, to: source.len(), last });
         Ok(None)
     }

@@ -70,6 +70,7 @@ impl TurnWalk<'_> {
                 search.tag_end = search.searched_to;
             }
         }
+
         search.is_decided = true;
         Ok(None)
     }
@@ -95,6 +96,7 @@ impl TurnWalk<'_> {
         let root = part.slice(at + 1..part.name_end(at + 1));
         let mut reasoning_closed = false;
         let mut from = at + 1;
+
         while let Ok(Some(found)) = part.find_byte(b'<', from) {
             from = found + 1;
             match part.closing(found) {
@@ -105,6 +107,7 @@ impl TurnWalk<'_> {
                 _ => {}
             }
         }
+
         false
     }
 
@@ -114,6 +117,7 @@ impl TurnWalk<'_> {
         let source = self.source;
         let mut in_code = None;
         let mut at = tag.end;
+
         while let Some(found) = memchr2(b'<', b'`', source.rest(at)) {
             at += found;
             if source.byte(at) == Some(b'`') && mutant("end-reasoning-in-code") {
@@ -133,6 +137,7 @@ impl TurnWalk<'_> {
             }
             at += 1;
         }
+
         source.end_or_more::<()>()?;
         Ok(in_code)
     }
@@ -164,6 +169,7 @@ impl TurnWalk<'_> {
             Some(close) if complete => close,
             _ => inside.len(),
         };
+
         let text = source.lossy(tag.end..tag.end + length).into_owned();
 
         let mut step = self.hidden(tag.end, end, ExtractCode::ActionInReasoning, "reasoning");
@@ -171,6 +177,7 @@ impl TurnWalk<'_> {
             let message = format!("`{name}` is not closed; close it before you act");
             step = step.note(RawFinding::new(ExtractCode::UnclosedReasoning, tag.start, message));
         }
+
         step.item = Some(DraftItem::Reasoning { name, text, complete });
         Ok(step)
     }

@@ -37,12 +37,14 @@ impl TurnWalk<'_> {
         if is_shaped && !tag.empty && self.text_follows(tag.end)? {
             return self.mention(tag);
         }
+
         let mut reading = ActionReading::new(scope, bare);
         let read = if is_text {
             self.root_text(tag, id, &mut reading)
         } else {
             self.root_element(tag, id, &mut reading)
         };
+
         match read {
             Ok((element, end)) => Ok(match reading.flaw {
                 None => {
@@ -77,6 +79,7 @@ impl TurnWalk<'_> {
             None if tag.fault.is_some() => resume.unwrap_or(tag.end),
             None => resume.unwrap_or(self.source.len()),
         };
+
         Ok(WalkStep::item(end, DraftItem::Broken(flaw.unwrap_or(note))))
     }
 
@@ -109,6 +112,7 @@ impl TurnWalk<'_> {
             let note = RawFinding::new(ExtractCode::MalformedAction, tag.start, message);
             return Ok(WalkStep::item(close.next, DraftItem::Broken(note)));
         }
+
         let message = format!("`<{shown}>` followed by text is taken as a mention");
         Ok(WalkStep::text(tag.end).note(RawFinding::new(
             ExtractCode::TagMention,
@@ -133,17 +137,20 @@ impl TurnWalk<'_> {
         if tag.empty {
             return Ok((element.with_text(""), tag.end));
         }
+
         let balanced = self.matching_close(name, tag.end)?;
         let close = match balanced {
             Some(close) => Some(close),
             None => self.first_close(name, tag.end)?,
         };
+
         let torn = OwnTag { at: source.len(), next: source.len(), closes: true };
         let close = close.or_else(|| mutant("dispatch-the-incomplete").then_some(torn));
         let Some(mut close) = close else {
             let message = format!("the text ends inside `{shown}`; close it with `</{shown}>`");
             return Err(RawFinding::new(ExtractCode::UnclosedAction, tag.start, message).into());
         };
+
         loop {
             let behind = source.skip_space(close.next);
             if source.closes(behind, name)?.is_some() {
@@ -161,6 +168,7 @@ impl TurnWalk<'_> {
                 RootBoundary::End => break,
             }
         }
+
         let text = self.leaf(tag, tag.end..close.at, reading);
         Ok((element.with_text(text), close.next))
     }
@@ -204,6 +212,7 @@ impl TurnWalk<'_> {
                 _ => at = tag.end,
             }
         }
+
         source.end_or_more().map(|end| end.unwrap_or(RootBoundary::End))
     }
 

@@ -65,6 +65,7 @@ impl PrefixScope {
         if self.bindings.is_empty() && !name.bytes().any(|byte| byte == b':') {
             return WrittenName::Bare(name);
         }
+
         match name.split_once(':') {
             None => match self.lookup("") {
                 Some(uri) => WrittenName::Bound(uri.to_owned(), name),
@@ -90,6 +91,7 @@ impl PrefixScope {
                 visible.push((prefix.clone(), uri.clone()));
             }
         }
+
         visible.retain(|(prefix, uri)| prefix.is_empty() || !uri.is_empty());
         visible.sort();
         visible

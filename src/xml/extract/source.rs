@@ -70,6 +70,7 @@ impl<'a> TurnBytes<'a> {
             true => 0,
             false => usize::MAX,
         };
+
         let last_cdata_end = last(CDATA_START, CDATA_END);
         let last_comment_end = last(COMMENT_START, COMMENT_END);
         let rest = bytes.get(decided..).unwrap_or_default();
@@ -184,6 +185,7 @@ impl<'a> TurnBytes<'a> {
                 None => return Ok(None),
             }
         }
+
         Ok(Some(at))
     }
 }

@@ -65,10 +65,12 @@ impl UnknownRoots {
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
             return None;
         }
+
         let name = lossy(name);
         if is_known(name.as_bytes()) {
             return None;
         }
+
         self.0.push(name.into_owned());
         self.0.last().map(String::as_str)
     }
@@ -95,9 +97,11 @@ impl TurnWalk<'_> {
                 }
             });
         }
+
         if let Some(end) = self.quote_block_end(at, floor)? {
             return Ok(self.quotation(at, end));
         }
+
         match source.byte(at + 1) {
             Some(b'!') if source.starts(at, COMMENT_START)? => {
                 let end = source.comment_end(at + 4)?.unwrap_or(source.len());
@@ -153,6 +157,7 @@ impl TurnWalk<'_> {
         if !bytes.contains(&b':') && !self.grammar.may_mean(bytes) {
             return WalkStep::text(end);
         }
+
         let name = &*self.source.lossy(name);
         let local = name.rsplit(':').next().unwrap_or(name);
         let grammar = self.grammar;
@@ -161,6 +166,7 @@ impl TurnWalk<'_> {
         if !known {
             return step;
         }
+
         step.note(RawFinding::new(
             ExtractCode::OrphanCloseTag,
             at,
@@ -174,6 +180,7 @@ impl TurnWalk<'_> {
         if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
             return WalkStep::text(at + 1);
         }
+
         let message = format!("the text ends inside the tag `<{name}`");
         let note = RawFinding::new(ExtractCode::TruncatedOpenTag, at, message);
         WalkStep::item(self.source.len(), DraftItem::Broken(note))
@@ -186,6 +193,7 @@ impl TurnWalk<'_> {
         if !self.grammar.has_root_called(local) {
             return Ok(WalkStep::text(at + 1));
         }
+
         let message = format!("the tag `<{shown}` has no `>`");
         let bytes = self.source.slice(name.clone());
         Ok(match self.is_closed_next(bytes, name.end)? {
@@ -226,9 +234,11 @@ impl TurnWalk<'_> {
             RootMeaning::Reserved => return self.forged(tag, floor),
             RootMeaning::Unknown => self.unknown(tag, &scope, floor, unknown)?,
         };
+
         if !matches!(step.item, Some(DraftItem::Action(_) | DraftItem::Unknown(_))) {
             return Ok(step);
         }
+
         Ok(match self.quotation_end(tag.start, step.end, floor)? {
             Some(end) => self.quotation(tag.start, end),
             None => step,
@@ -244,6 +254,7 @@ impl TurnWalk<'_> {
         } else {
             self.unknown_end(name, tag.end, floor)?.unwrap_or(self.source.len())
         };
+
         let message = format!("only the system writes `<{shown}>`; nothing in it is acted on");
         let note = RawFinding::new(ExtractCode::ForgedSystemTag, tag.start, message);
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
@@ -298,6 +309,7 @@ impl TurnWalk<'_> {
             let end = close.unwrap_or(tag.end);
             return Ok(WalkStep::item(end, DraftItem::Broken(note)));
         }
+
         self.unknown_element(tag, floor, unknown)
     }
 
@@ -314,12 +326,15 @@ impl TurnWalk<'_> {
         if !ends || !bytes.first().copied().is_some_and(is_name_start) {
             return Ok(false);
         }
+
         if bytes.contains(&b':') || self.means(bytes) {
             return Ok(false);
         }
+
         if source.byte(name.end) == Some(b'>') {
             return Ok(true);
         }
+
         let end = source.find_either(b'<', b'>', name.end)?;
         let Some(end) = end.filter(|end| source.byte(*end) == Some(b'>')) else { return Ok(false) };
         let inside = source.slice(name.end..end);

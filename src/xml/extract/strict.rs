@@ -31,6 +31,7 @@ impl TurnWalk<'_> {
         if let (true, false, Some(namespace)) = (reading.bare, has_default, &name.namespace) {
             bindings.push((String::new(), namespace.to_string()));
         }
+
         let written = Some(written).filter(|written| written.contains(':'));
         let (end, next) = if tag.empty {
             (tag.end, tag.end)
@@ -40,9 +41,11 @@ impl TurnWalk<'_> {
             reading.scope.leave(depth);
             ends
         };
+
         let Ok(xml) = self.source.utf8(tag.end..end) else {
             return Err(ill(tag.end, "the text is not UTF-8"));
         };
+
         self.check_legal(xml, tag.end, || (*name.local).into(), reading);
         Ok((Verbatim { xml: xml.to_owned(), written, bindings }, next))
     }
@@ -57,6 +60,7 @@ impl TurnWalk<'_> {
         let outside = reading.scope.depth();
         let mut open = vec![OpenTagScope { name: tag.name.clone(), outside }];
         let mut at = tag.end;
+
         loop {
             let Some(found) = source.find_either(b'<', b'&', at)? else {
                 return Err(ended(tag, at, self));
@@ -94,6 +98,7 @@ impl TurnWalk<'_> {
         let source = self.source;
         let end = source.len().min(at + LONGEST);
         let text = source.lossy(at..end);
+
         match decode::reference(&text) {
             Some((_, length)) => Ok(at + length),
             None if end < at + LONGEST && !source.ended => Err(WalkStop::More),
@@ -107,10 +112,12 @@ impl TurnWalk<'_> {
         if source.starts(at, b"<![CDATA[")? {
             return source.cdata_end(at + 9)?.ok_or_else(|| ended(tag, at, self));
         }
+
         let end = source.comment_end(at + 4)?.ok_or_else(|| ended(tag, at, self))?;
         if memchr::memmem::find(source.slice(at + 4..end - 2), b"--").is_some() {
             return Err(ill(at, "`--` may not stand in a comment"));
         }
+
         Ok(end)
     }
 
@@ -127,28 +134,34 @@ impl TurnWalk<'_> {
             TagOpening::Cut(_) => return Err(ended(root, at, self)),
             _ => return Err(ill(at, "`<` must be written `&lt;` where it starts no tag")),
         };
+
         if let Some(fault) = tag.fault {
             return Err(RawFinding::new(fault.code, fault.at, fault.message).into());
         }
+
         let is_strict = |attribute: &super::tag::RawAttribute| {
             let value = source.lossy(attribute.value.clone());
             decode::is_strict_attribute(&value)
         };
+
         if !tag.attributes.iter().all(is_strict) {
             return Err(ill(at, "`<` and `&` in an attribute must be escaped"));
         }
+
         let outside = reading.scope.depth();
         reading.scope.enter(source, &tag);
         let is_unbound = |name: &String| {
             let written = reading.scope.element(name);
             matches!(written, WrittenName::Unbound(_)) && !name.starts_with("xmlns:")
         };
+
         let names = tag.attributes.iter().map(|a| &a.name).chain([&tag.name]);
         let mut names = names.map(|name| source.lossy(name.clone()).into_owned());
         if let Some(name) = names.find(is_unbound) {
             let message = format!("the prefix of `{name}` is not bound");
             return Err(RawFinding::new(ExtractCode::UnboundPrefix, at, message).into());
         }
+
         if tag.empty {
             reading.scope.leave(outside);
         } else if open.len() + reading.depth >= limits::XML_DEPTH_MAX {
@@ -158,6 +171,7 @@ impl TurnWalk<'_> {
         } else {
             open.push(OpenTagScope { name: tag.name.clone(), outside });
         }
+
         Ok(tag.end)
     }
 }

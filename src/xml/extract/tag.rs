@@ -82,6 +82,7 @@ impl TurnBytes<'_> {
             Some(first) if is_name_start(first) => {}
             _ => return Ok(TagOpening::Text),
         }
+
         match self.byte(name.end) {
             None if self.ended => Ok(TagOpening::Cut(name)),
             None => Err(NeedMore),
@@ -100,6 +101,7 @@ impl TurnBytes<'_> {
             empty: false,
             fault: None,
         };
+
         loop {
             let at = self.skip_space(tag.end);
             match (self.byte(at), self.byte(at + 1)) {
@@ -142,14 +144,17 @@ impl TurnBytes<'_> {
             tag.fault = tag.fault.or(fault(ExtractCode::MalformedTag, "too many attributes"));
             return;
         }
+
         if tag.attributes.iter().any(|other| self.slice(other.name.clone()) == name) {
             tag.fault =
                 tag.fault.or(fault(ExtractCode::DuplicateAttribute, "an attribute is given twice"));
         }
+
         if attribute.value.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
             tag.fault =
                 tag.fault.or(fault(ExtractCode::ParamTooLarge, "an attribute is too large"));
         }
+
         tag.attributes.push(attribute);
     }
 
@@ -165,18 +170,21 @@ impl TurnBytes<'_> {
         if !spaced || !self.byte(at).is_some_and(is_name_start) {
             return fault(at, "expected white space and an attribute");
         }
+
         let equals = self.skip_space(name.end);
         match self.byte(equals) {
             Some(b'=') => {}
             None if !self.ended => return Err(NeedMore),
             _ => return fault(at, "an attribute has no value"),
         }
+
         let open = self.skip_space(equals + 1);
         let quote = match self.byte(open) {
             Some(quote @ (b'"' | b'\'')) => quote,
             None if !self.ended => return Err(NeedMore),
             _ => return fault(open, "an attribute's value must stand in quotes"),
         };
+
         match self.find_byte(quote, open + 1)? {
             Some(close) => Ok(Ok(RawAttribute { name, value: open + 1..close })),
             None => fault(open, "an attribute's value has no closing quote"),
@@ -220,8 +228,10 @@ impl TurnBytes<'_> {
         if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
             return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };
         }
+
         let name = start + 2..self.name_end(start + 2);
         let at = self.skip_space(name.end);
+
         match self.byte(at) {
             Some(b'>') => Ok(Some((name, at + 1))),
             Some(_) => Ok(None),
@@ -236,6 +246,7 @@ impl TurnBytes<'_> {
             (Some(b'<'), None) | (None, _) if !self.ended => return Err(NeedMore),
             _ => return Ok(None),
         }
+
         let at = self.skip_space(start + 2 + name.len());
         match self.byte(at) {
             Some(b'>') => Ok(Some(at + 1)),

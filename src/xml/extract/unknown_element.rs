@@ -45,13 +45,16 @@ impl TurnWalk<'_> {
                 None => WalkStep::text(tag.end),
             });
         }
+
         let end = if tag.empty { Some(tag.end) } else { self.unknown_end(name, tag.end, floor)? };
         let Some(end) = end else {
             return Ok(self.unknown_text(tag.start, tag.name.clone(), unknown));
         };
+
         if let Some(end) = self.quotation_end(tag.start, end, floor)? {
             return Ok(self.quotation(tag.start, end));
         }
+
         Ok(WalkStep::item(end, self.unknown_action(tag, end)))
     }
 
@@ -61,6 +64,7 @@ impl TurnWalk<'_> {
             Some(known) => format!("; did you mean `<{known}>`?"),
             None => String::new(),
         };
+
         let message =
             format!("`{name}` is no action of yours, and nothing in it is acted on{meant}");
         let note = RawFinding::new(ExtractCode::UnknownAction, tag.start, message);
@@ -81,6 +85,7 @@ impl TurnWalk<'_> {
         if !self.can_close(name, from) || mutant("act-inside-unknown-elements") {
             return Ok(None);
         }
+
         let tag_end = self.tag_end;
         let found = self.unknown_end_from(name, from, floor);
         self.tag_end = tag_end;
@@ -98,6 +103,7 @@ impl TurnWalk<'_> {
         let mut in_code = None;
         let mut at = from;
         self.tag_end = from;
+
         while let Some(found) = memchr3(b'<', b'`', b'~', source.rest(at)) {
             at += found;
             let is_tag = source.byte(at) == Some(b'<');
@@ -136,6 +142,7 @@ impl TurnWalk<'_> {
                 self.tag_end = at;
             }
         }
+
         source.end_or_more::<()>()?;
         self.in_vain(from);
         Ok(in_code)
@@ -148,6 +155,7 @@ impl TurnWalk<'_> {
         let name = source.slice(tag.name.clone());
         let mut holds_any = false;
         let mut at = tag.end;
+
         loop {
             at = source.skip_space(at);
             if let Some(next) = source.closes(at, name)? {

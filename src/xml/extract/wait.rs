@@ -59,6 +59,7 @@ impl LineCounter {
                 self.column = self.column.saturating_add(1);
             }
         }
+
         self.offset = at;
         Place { line: self.line, column: self.column, offset: at, path: None }
     }

@@ -33,6 +33,7 @@ impl ComplexityBounds {
                 Err(_) => return Ok(()),
             }
         }
+
         Ok(())
     }
 
@@ -57,16 +58,20 @@ impl ComplexityBounds {
         if self.declared.len() >= limits::XML_DEPTH_MAX {
             return over(piece, "elements nested deeper", limits::XML_DEPTH_MAX);
         }
+
         if self.elements > limits::XML_ELEMENTS_MAX {
             return over(piece, "more elements", limits::XML_ELEMENTS_MAX);
         }
+
         if in_scope > limits::XML_NAMESPACES_MAX {
             return over(piece, "more namespace declarations in scope", limits::XML_NAMESPACES_MAX);
         }
+
         if piece.kind == MarkupKind::Start {
             self.declared.push(declared);
             self.in_scope = in_scope;
         }
+
         Ok(())
     }
 }
@@ -82,17 +87,20 @@ fn tag_bounds(piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<usize, ScanViol
     if piece.values == 0 && length <= limits::XML_NAME_BYTES_MAX {
         return Ok(0);
     }
+
     name_bounds(tag.name, piece.start)?;
     if length > limits::XML_ATTRIBUTE_BYTES_MAX {
         let max = limits::XML_ATTRIBUTE_BYTES_MAX;
         let message = format!("attributes of {length} bytes, where {max} is the most");
         return Err(ScanViolation::complexity(piece.start, message));
     }
+
     let mut declared = 0;
     for attribute in &tag.attributes {
         name_bounds(attribute.name, attribute.offset)?;
         declared += usize::from(attribute.declares().is_some());
     }
+
     Ok(declared)
 }
 

@@ -13,6 +13,7 @@ pub(super) fn character_data(text: &str, start: usize) -> Result<(), ScanViolati
             return Err(ScanViolation::form(start + at - 2, "`]]>` in text; write `]]&gt;`"));
         }
     }
+
     Ok(())
 }
 
@@ -22,6 +23,7 @@ pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanVi
     if !attribute.value.bytes().any(|byte| matches!(byte, b'&' | b'<')) {
         return Ok(());
     }
+
     for at in memchr::memchr2_iter(b'&', b'<', attribute.value.as_bytes()) {
         let rest = attribute.value.get(at..).unwrap_or_default();
         let offset = attribute.value_offset + at;
@@ -30,6 +32,7 @@ pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanVi
         }
         reference::check(rest, offset)?;
     }
+
     Ok(())
 }
 
@@ -38,6 +41,7 @@ pub(super) fn comment(comment: &str, start: usize) -> Result<(), ScanViolation> 
     let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
     let inside = inside.unwrap_or_default();
     let mut dashes = memchr::memchr_iter(b'-', inside.as_bytes());
+
     match dashes.find(|at| inside.as_bytes().get(at + 1) == Some(&b'-')) {
         Some(at) => Err(ScanViolation::form(start + 4 + at, "`--` inside a comment")),
         None if inside.ends_with('-') => {

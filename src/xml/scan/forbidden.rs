@@ -14,6 +14,7 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), ScanViolation> {
     if memmem::find(body, b"<!").is_none() && memmem::find(body, b"<?").is_none() {
         return Ok(());
     }
+
     let mut at = start;
     while let Some(found) = memchr::memchr(b'<', bytes.get(at..).unwrap_or_default()) {
         let open = at + found;
@@ -23,6 +24,7 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), ScanViolation> {
             None => return Ok(()),
         };
     }
+
     Ok(())
 }
 
@@ -33,6 +35,7 @@ fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, ScanViolation> {
         let message = format!("{what}; payloads have elements, text, comments and CDATA only");
         Err(ScanViolation::new(BrokenRule::Forbidden, offset, message))
     };
+
     match rest {
         [_, b'!', b'-', b'-', ..] => Ok(section(rest, b"<!--", b"-->")),
         [_, b'!', b'[', ..] => Ok(section(rest, b"<![", b"]]>")),

@@ -36,6 +36,7 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
             *last += 1;
         }
     }
+
     found
 }
 
@@ -45,6 +46,7 @@ pub fn excess(text: &str) -> Option<usize> {
     let mut tag = StartTag::default();
     let mut declared: Vec<usize> = Vec::new();
     let mut in_scope = 0;
+
     for piece in MarkupLexer::new(text, 0) {
         let piece = match piece {
             Ok(piece) => piece,
@@ -64,5 +66,6 @@ pub fn excess(text: &str) -> Option<usize> {
             in_scope -= declared.pop().unwrap_or_default();
         }
     }
+
     None
 }

@@ -72,6 +72,7 @@ impl<'a> MarkupLexer<'a> {
         if rest.first() == Some(&b'<') && rest.get(1) != Some(&b'/') {
             return None;
         }
+
         let is_mark = |byte: u8| matches!(byte, b'<' | b'&' | b'>');
         let text = near(rest, is_mark, |far| memchr3(b'<', b'&', b'>', far))?;
         let close = rest.get(text..)?.strip_prefix(b"</")?.strip_prefix(name)?;
@@ -92,6 +93,7 @@ impl Iterator for MarkupLexer<'_> {
         let rest = self.text.get(self.at..)?;
         let near = rest.first() == Some(&b'<');
         let start = self.at + if near { 0 } else { memchr(b'<', rest)? };
+
         match cut(self.text.get(start..)?) {
             Ok(MarkupCut { kind, plain, values, length }) => {
                 self.at = start + length;
@@ -133,6 +135,7 @@ fn cut(rest: &[u8]) -> Result<MarkupCut, CutError> {
         [_, b'!', ..] => return Err(CutError::Unknown),
         _ => return plain_tag(rest).map_or_else(|| start_tag(rest), Ok),
     };
+
     let length = length.ok_or(CutError::NotClosed(kind))?;
     // An end tag's place is that of its `>`.
     let length = length + usize::from(kind == MarkupKind::End);
@@ -210,12 +213,14 @@ fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     if !name.first().copied().is_some_and(is_ascii_start) {
         return None;
     }
+
     let length = head(name).iter().position(|byte| !is_ascii_name(*byte))?;
     let (kind, length) = match name.get(length..)? {
         [b'>', ..] => (MarkupKind::Start, length + 2),
         [b'/', b'>', ..] => (MarkupKind::Empty, length + 3),
         _ => return None,
     };
+
     Some(MarkupCut { kind, plain: true, values: 0, length })
 }
 
@@ -225,6 +230,7 @@ fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     const NOT_CLOSED: CutError = CutError::NotClosed(MarkupKind::Start);
     let mut at = 1;
     let mut values = 0;
+
     loop {
         let found = tag_mark(rest, at).ok_or(NOT_CLOSED)?;
         let quote = match rest.get(found) {

@@ -94,11 +94,13 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, Scan
     if let Some(violation) = prolog.encoding {
         return Err(violation);
     }
+
     if let Some(violation) = prolog.form {
         forbidden::check(text, prolog.end)?;
         bounds::ComplexityBounds::default().rest(text, prolog.end)?;
         return Err(violation);
     }
+
     wellformed::check(text, prolog.end)?.one(text)
 }
 
@@ -108,9 +110,11 @@ fn size(text: &[u8], max: usize) -> Result<(), ScanViolation> {
         long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),
         _ => (prolog::without_bom(text).trim_ascii().len(), "payload"),
     };
+
     if length <= max {
         return Ok(());
     }
+
     let message = format!("a {unit} of {length} bytes, where {max} is the most");
     Err(ScanViolation::new(BrokenRule::Size, 0, message))
 }

@@ -68,8 +68,10 @@ pub(super) fn illegal_char(text: &str) -> Option<usize> {
         memchr::memmem::find_iter(text.as_bytes(), b"\xEF\xBF")
             .any(|at| matches!(text.as_bytes().get(at + 2), Some(0xBE | 0xBF)))
     };
+
     if !controls && !high() {
         return None;
     }
+
     text.char_indices().find(|(_, c)| !is_xml_char(*c)).map(|(at, _)| at)
 }

@@ -67,6 +67,7 @@ impl<'a> NamespaceTable<'a> {
             (_, "") => return wrong("a prefix cannot be undeclared"),
             _ => {}
         }
+
         let namespace = self.number(uri);
         self.bindings.push((prefix, namespace));
         Ok(())
@@ -76,6 +77,7 @@ impl<'a> NamespaceTable<'a> {
         if uri.is_empty() {
             return NamespaceId::NONE;
         }
+
         if self.uris.len() <= FEW {
             let known = self.uris.iter().position(|known| *known == uri);
             return NamespaceId(known.unwrap_or_else(|| {
@@ -83,10 +85,12 @@ impl<'a> NamespaceTable<'a> {
                 self.uris.len() - 1
             }));
         }
+
         if self.numbers.is_empty() {
             let known = self.uris.iter().enumerate();
             self.numbers = known.map(|(at, uri)| (uri.clone(), NamespaceId(at))).collect();
         }
+
         let next = NamespaceId(self.uris.len());
         *self.numbers.entry(uri).or_insert_with_key(|uri| {
             self.uris.push(uri.clone());

@@ -45,6 +45,7 @@ pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     let Some(Ok(tag)) = MarkupLexer::new(text, 0).next() else {
         return Vec::new();
     };
+
     let (_, attributes) = open_tag(text, &tag);
     let plain = attributes.map_while(Result::ok);
     let plain = plain.filter(|a| a.declares().is_none() && !a.name.contains(':'));
@@ -58,6 +59,7 @@ pub fn nested(text: &str, levels: usize) -> Vec<NestedElement> {
     let mut scope: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut depth = 0_usize;
     let mut inner: Option<MarkupPiece> = None;
+
     for piece in MarkupLexer::new(text, 0).map_while(Result::ok) {
         match piece.kind {
             MarkupKind::Start | MarkupKind::Empty => {
@@ -84,6 +86,7 @@ pub fn nested(text: &str, levels: usize) -> Vec<NestedElement> {
             found.push(cut_out(text, range, &tag, &scope));
         }
     }
+
     found
 }
 
@@ -108,6 +111,7 @@ fn cut_out(
     let mut added = String::new();
     let at = 1 + name.len();
     let mut inherited = None;
+
     for (prefix, value) in scope.iter().rev().flatten() {
         if known.contains(prefix) {
             continue;
@@ -130,6 +134,7 @@ fn cut_out(
             added.push(quote);
         }
     }
+
     let (head, rest) = element.split_at_checked(at).unwrap_or((element, ""));
     NestedElement {
         range,

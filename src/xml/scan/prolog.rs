@@ -23,16 +23,19 @@ pub(super) fn read(text: &str) -> DocumentProlog {
     let Some(body) = rest.strip_prefix("<?xml").filter(|b| b.starts_with(is_space)) else {
         return prolog;
     };
+
     let Some(length) = body.find("?>") else {
         prolog.form = Some(ScanViolation::form(start, "an XML declaration that is not closed"));
         return prolog;
     };
+
     prolog.end = start + "<?xml".len() + length + "?>".len();
     let declaration = body.get(..length).unwrap_or_default();
     match pseudo_attributes(declaration) {
         Some(list) => judge(&list, start, &mut prolog),
         None => prolog.form = Some(ScanViolation::form(start, "a malformed XML declaration")),
     }
+
     prolog
 }
 
@@ -71,6 +74,7 @@ fn judge(list: &[(&str, &str)], at: usize, prolog: &mut DocumentProlog) {
     if !known.contains(&names.as_slice()) {
         prolog.form = Some(ScanViolation::form(at, "a malformed XML declaration"));
     }
+
     for (name, value) in list {
         match *name {
             "version" if *value != "1.0" => {

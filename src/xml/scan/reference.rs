@@ -9,6 +9,7 @@ pub(super) fn check(rest: &str, offset: usize) -> Result<(), ScanViolation> {
     if escape::reference(rest).is_some() {
         return Ok(());
     }
+
     let end = memchr::memchr(b';', rest.as_bytes());
     let name = end.and_then(|end| rest.get(1..end)).unwrap_or_default();
     let message = match (name.starts_with('#'), qualified(name)) {
@@ -16,5 +17,6 @@ pub(super) fn check(rest: &str, offset: usize) -> Result<(), ScanViolation> {
         (false, Some(_)) => format!("entity `&{};` is not defined", quoted(name)),
         (false, None) => "`&` that begins no reference; write `&amp;`".to_owned(),
     };
+
     Err(ScanViolation::form(offset, message))
 }

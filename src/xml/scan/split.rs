@@ -15,10 +15,12 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, ScanViolation> {
     if let Some(violation) = prolog.encoding.or(prolog.form) {
         return Err(violation);
     }
+
     let mut roots = Vec::new();
     let mut depth = 0_usize;
     let mut root = 0;
     let mut end = prolog.end;
+
     for piece in MarkupLexer::new(text, prolog.end) {
         let piece = piece?;
         let at = piece.start;
@@ -45,9 +47,11 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, ScanViolation> {
             return Err(ScanViolation::complexity(at, format!("more than {max} payloads")));
         }
     }
+
     if depth > 0 {
         return Err(ScanViolation::form(root, "a payload that is not closed"));
     }
+
     only_space(text, end..text.len())?;
     Ok(roots)
 }

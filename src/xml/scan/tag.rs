@@ -36,6 +36,7 @@ impl<'a> StartTag<'a> {
         self.name = name;
         self.broken = None;
         self.attributes.clear();
+
         for attribute in attributes {
             match attribute {
                 Ok(attribute) => self.attributes.push(attribute),
@@ -85,6 +86,7 @@ impl<'a> TagAttributes<'a> {
             let rest = bytes.get(at..).unwrap_or_default();
             at + rest.iter().position(|b| !is_space(*b)).unwrap_or(rest.len())
         };
+
         let length = bytes.iter().position(|b| is_space(*b) || *b == b'=');
         let length = length.unwrap_or(bytes.len());
         let name = self.rest.get(..length).unwrap_or_default();
@@ -93,6 +95,7 @@ impl<'a> TagAttributes<'a> {
             let message = format!("attribute `{}` without a value", super::quoted(name));
             return Err(ScanViolation::form(offset, message));
         }
+
         let open = past_space(equals + 1);
         let unquoted = || ScanViolation::form(offset, "an attribute value that is not in quotes");
         let quote = bytes.get(open).filter(|b| matches!(b, b'"' | b'\'')).ok_or_else(unquoted)?;
@@ -112,16 +115,19 @@ impl<'a> Iterator for TagAttributes<'a> {
         if self.rest.is_empty() {
             return None;
         }
+
         if !spaced {
             let message = "white space is missing between attributes";
             let error = ScanViolation::form(self.offset, message);
             self.rest = "";
             return Some(Err(error));
         }
+
         let attribute = self.read();
         if attribute.is_err() {
             self.rest = "";
         }
+
         Some(attribute)
     }
 }

@@ -33,6 +33,7 @@ impl RootElements {
                 format!("{what}, where one element was expected"),
             )
         };
+
         match (self.first, self.stray) {
             (_, Some((at, what))) => Err(violation(at, what)),
             (Some((root, name)), None) => Ok(ScannedElement { root, name }),
@@ -50,6 +51,7 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     let mut tag = StartTag::default();
     let mut end = start;
     let mut markup = MarkupLexer::new(text, start);
+
     while let Some(piece) = markup.next() {
         let mut piece = piece.map_err(|cut_short| {
             let at = cut_short.offset;
@@ -68,6 +70,7 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
         let read = reader.text(between).and_then(|()| reader.piece(&piece, &mut tag));
         read.map_err(|violation| first(text, &mut bounds, piece.start, end, violation))?;
     }
+
     let form = |violation| illegal_character(text).err().unwrap_or(violation);
     reader.text(end..text.len()).map_err(form)?;
     let roots = reader.end().map_err(form)?;
@@ -142,6 +145,7 @@ impl<'a> FormReader<'a> {
         if range.is_empty() {
             return Ok(());
         }
+
         let text = self.get(range.clone());
         if self.open.is_empty() {
             if let Some(at) = text.bytes().position(|b| !is_space(b)) {
@@ -149,6 +153,7 @@ impl<'a> FormReader<'a> {
             }
             return Ok(());
         }
+
         character_data(text, range.start)
     }
 
@@ -181,6 +186,7 @@ impl<'a> FormReader<'a> {
                 return Err(ScanViolation::form(at, "a processing instruction"));
             }
         }
+
         Ok(())
     }
 
@@ -189,6 +195,7 @@ impl<'a> FormReader<'a> {
         if piece.plain {
             tag.read(self.text, piece);
         }
+
         let name = tag.name;
         let Some((prefix, local)) = names::qualified(name) else {
             let name = quoted(name);
@@ -198,11 +205,13 @@ impl<'a> FormReader<'a> {
             };
             return Err(ScanViolation::form(at, message));
         };
+
         self.namespaces.open();
         self.attributes(tag)?;
         if prefix == "xmlns" {
             return Err(ScanViolation::form(at, "prefix `xmlns` on an element"));
         }
+
         let namespace = self.namespaces.of_element(prefix, at)?;
         if self.open.is_empty() {
             if self.roots.first.is_some() {
@@ -212,6 +221,7 @@ impl<'a> FormReader<'a> {
                 self.roots.first = Some((at..at, name));
             }
         }
+
         self.open.push((name, at));
         Ok(())
     }
@@ -236,12 +246,15 @@ impl<'a> FormReader<'a> {
                 offset,
             });
         }
+
         if let Some(violation) = tag.broken.take() {
             return Err(violation);
         }
+
         for found in &mut self.attributes {
             found.namespace = self.namespaces.of_attribute(found.prefix, found.offset)?;
         }
+
         self.duplicates()
     }
 
@@ -257,6 +270,7 @@ impl<'a> FormReader<'a> {
             let mut all = self.attributes.iter().enumerate();
             all.find(|(_, found)| !self.seen.insert((found.namespace, found.local)))
         };
+
         match twice {
             Some((_, found)) => {
                 let message = format!("attribute `{}` is given twice", quoted(found.local));
@@ -271,6 +285,7 @@ impl<'a> FormReader<'a> {
         if self.open.last().is_some_and(|(open, _)| *open == inside) {
             return Ok(());
         }
+
         let name = inside.trim_end_matches([' ', '\t', '\r', '\n']);
         match self.open.last() {
             Some((open, _)) if *open == name => Ok(()),

@@ -75,12 +75,15 @@ impl Found {
             }
             self.begun = true;
         }
+
         if !self.begun {
             return Ok(Err("it does not say whose journal begins here".to_owned()));
         }
+
         if contents.epoch.is_some_and(|epoch| epoch > source.epoch) {
             return Ok(Err("a pump went on with it there".to_owned()));
         }
+
         for taken in &contents.taken {
             let taken = match taken {
                 Taken::Step(row) => self.step(source, row)?,
@@ -92,7 +95,9 @@ impl Found {
                 return Ok(taken);
             }
         }
+
         self.moved = contents.moved.or(self.moved);
+
         match contents.moved {
             Some(records) if records != self.records => {
                 Ok(Err(format!("{records} records are not what stands before it")))
@@ -106,6 +111,7 @@ impl Found {
         if row.place.position != expected || expected > source.last {
             return Ok(Err(format!("record {}, not {expected}", row.place.position)));
         }
+
         let same = source.reader.row_is(expected, &mut |ours| ours.is_same_record(row))?;
         self.records += 1;
         Ok(same.then_some(()).ok_or_else(|| format!("another record {expected}")))
@@ -147,9 +153,11 @@ impl Found {
             let Self { records, checkpoints, .. } = self;
             return Some(format!("it has {records} records and {checkpoints} checkpoints"));
         }
+
         if self.moved != Some(source.last.0) || self.mark.seq != last {
             return Some("it does not end where it says so".to_owned());
         }
+
         None
     }
 }
