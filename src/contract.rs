@@ -3,6 +3,7 @@
 
 mod approval;
 mod budget;
+mod capability;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -121,10 +122,6 @@ impl Contract {
         }
     }
 
-    pub fn is_agent(&self) -> bool {
-        self.role == Role::Agent
-    }
-
     pub fn is_human(&self) -> bool {
         self.role == Role::Human
     }
@@ -211,7 +208,7 @@ impl Contracts {
 fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
     let mut seen: HashMap<&PayloadName, &ListenerName> = HashMap::new();
     let mut errors = Vec::new();
-    for agent in contracts.iter().filter(|c| c.is_agent()) {
+    for agent in contracts.iter().filter(|c| c.role == Role::Agent) {
         for name in &agent.accepts {
             if let Some(first) = seen.insert(name, &agent.name) {
                 let (first, second) = (first.clone(), agent.name.clone());
@@ -230,10 +227,10 @@ fn vocabulary_of(
     errors: &mut Vec<VocabularyError>,
 ) -> Vocabulary {
     let mut names: HashMap<PayloadName, Meaning> = HashMap::new();
-    if sender.is_agent() {
-        for word in crate::system::Primitive::WORDS {
-            names.insert(crate::system::name(word), Meaning::Primitive);
-        }
+    for word in sender.core_words() {
+        names.insert(crate::system::name(word), Meaning::Primitive);
+    }
+    if sender.role == Role::Agent {
         for word in crate::system::NOTES {
             names.insert(crate::system::name(word), Meaning::Note);
         }
@@ -241,7 +238,7 @@ fn vocabulary_of(
     }
 
     for peer in contracts.iter().filter(|c| sender.peers.contains(&c.name)) {
-        if peer.name == sender.name && sender.is_agent() {
+        if peer.name == sender.name && sender.role == Role::Agent {
             continue;
         }
         for name in &peer.accepts {
@@ -263,7 +260,7 @@ fn vocabulary_of(
         }
     }
 
-    if sender.is_agent() {
+    if sender.role == Role::Agent {
         errors.extend(ambiguous_locals(sender, &names));
     }
 

@@ -108,7 +108,7 @@ impl Core {
             let Some(contract) = self.contracts.get(peer) else { continue };
             let own_thread = *thread == scene.thread;
             let closes = || cycle::closes(self, scene.call, peer, thread);
-            if contract.is_agent() && own_thread && closes() && !mutant("skip-the-cycle-check") {
+            if contract.is_serial() && own_thread && closes() && !mutant("skip-the-cycle-check") {
                 let text = format!("{peer} is waiting for this very call; spawn a thread instead");
                 return Err((Rule::Cycle, text));
             }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::outcome::Scene;
 use super::{Core, Step};
-use crate::contract::{Budget, TreeLimits};
+use crate::contract::{Budget, Contract, TreeLimits};
 use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
@@ -68,7 +68,7 @@ impl Core {
     fn will_take_turn(&self, call: &Call) -> bool {
         let contract = self.contracts.get(&call.callee);
         let is_under_way = self.is_busy_with(call.id) || call.held.is_some();
-        is_under_way && contract.is_some_and(|contract| contract.is_agent())
+        is_under_way && contract.is_some_and(Contract::spends)
     }
 
     /// Why `listener` may take no turn: a model call is refused before it is made.
@@ -78,7 +78,7 @@ impl Core {
         listener: &ListenerName,
         thread: &ThreadId,
     ) -> Option<String> {
-        let contract = self.contracts.get(listener).filter(|contract| contract.is_agent())?;
+        let contract = self.contracts.get(listener).filter(|contract| contract.spends())?;
         let tree = self.state.tree(thread)?;
         let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.budgets.limits);
         let reserved = self.budgets.turns_reserved(&thread.root());

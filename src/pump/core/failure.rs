@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::event::{Alarm, Effect};
 use super::outcome::Source;
 use super::{Core, Step};
+use crate::contract::Contract;
 use crate::envelope::{Disposition, Failure};
 use crate::ids::{Attempt, CallId, ListenerName, TimerId};
 use crate::limits;
@@ -134,7 +135,7 @@ impl Core {
             return true;
         }
         let contract = self.contracts.get(&listener);
-        if contract.is_none_or(|contract| contract.is_agent()) {
+        if contract.is_none_or(Contract::spends) {
             return false;
         }
         let Some(paced) = failed.checked_sub(limits::ROUNDS_FAILED_BACKOFF) else { return false };

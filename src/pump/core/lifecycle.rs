@@ -61,9 +61,10 @@ impl Core {
             let Some(call) = self.state.call(*id) else { continue };
             let contract = self.contracts.get(&call.callee);
             // What was handed over keeps its place, too, until it is dealt with.
-            let holds = contract.is_some_and(|contract| match contract.is_agent() {
-                true => call.turns > 0 || call.handed_over.is_some(),
-                false => contract.serial_per_thread && call.handed_over.is_some(),
+            let is_out = call.handed_over.is_some();
+            let holds = contract.is_some_and(|contract| {
+                (contract.is_serial() && (call.turns > 0 || is_out))
+                    || (contract.serial_per_thread && is_out)
             });
             if holds {
                 self.scheduler.holds_thread(&call.callee, thread, *id);

@@ -29,7 +29,7 @@ pub(super) struct Scene {
     pub call: CallId,
     pub listener: ListenerName,
     pub thread: ThreadId,
-    pub is_agent: bool,
+    pub receives_refusals: bool,
     /// The `seq` of the first message this outcome leads to.
     pub first_seq: u64,
     /// How much the listener had been shown of the thread when it gave this outcome.
@@ -37,9 +37,14 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub fn new(call: CallId, listener: &ListenerName, thread: &ThreadId, is_agent: bool) -> Self {
+    pub fn new(
+        call: CallId,
+        listener: &ListenerName,
+        thread: &ThreadId,
+        receives_refusals: bool,
+    ) -> Self {
         let (listener, thread) = (listener.clone(), thread.clone());
-        Self { call, listener, thread, is_agent, first_seq: 0, shown: 0 }
+        Self { call, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
     /// A payload of the outcome, as a message in its thread.
@@ -80,9 +85,10 @@ impl Core {
             self.is_present(&scene.listener);
             self.hear(step, &mut scene, source.attempt, &running);
             self.hearing = Some(scene.call);
-            match scene.is_agent {
-                true => self.agent_outcome(step, &scene, &contract, payloads, turn),
-                false => self.listener_outcome(step, &scene, payloads),
+            if scene.receives_refusals {
+                self.agent_outcome(step, &scene, &contract, payloads, turn);
+            } else {
+                self.listener_outcome(step, &scene, payloads);
             }
             self.hearing = None;
             self.wake(step, scene.call);
@@ -97,7 +103,8 @@ impl Core {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
         let contract = self.contracts.get(&open.callee)?.clone();
-        let scene = Scene::new(source.call, &open.callee, &open.thread, contract.is_agent());
+        let judged_alone = contract.receives_refusals();
+        let scene = Scene::new(source.call, &open.callee, &open.thread, judged_alone);
         Some((scene, contract))
     }
 

@@ -16,14 +16,14 @@ pub(super) fn refused(rule: Rule, message: impl Into<String>, checked: &Checked)
 }
 
 impl Core {
-    /// Refuses a payload of an outcome and tells its sender. An agent hears of everything; any
-    /// other listener of what it can do something about.
+    /// Refuses a payload of an outcome and tells its sender. One that receives refusals
+    /// gets each of them, any other listener those that it can do something about.
     pub(super) fn turn_down(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
         let rule = refusal.rule;
         let answer = Answer::to(&refusal);
         self.refuse_in(step, scene, refusal);
         match rule {
-            _ if scene.is_agent => {}
+            _ if scene.receives_refusals => {}
             Rule::Busy | Rule::Cycle => {}
             // Told, it might try for ever.
             Rule::BudgetSpent => {

@@ -28,9 +28,10 @@ pub(super) struct Scheduler {
     runnable: VecDeque<ListenerName>,
 }
 
-/// Agents take one call a thread at a time, whatever their contract says.
-fn is_serial(contract: &Contract) -> bool {
-    contract.serial_per_thread || contract.is_agent()
+/// Whether a call takes its thread, until its handler has ended or, of a serial listener, until it is
+/// closed.
+fn takes_thread(contract: &Contract) -> bool {
+    contract.serial_per_thread || contract.is_serial()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -169,7 +170,7 @@ impl Scheduler {
                 true => drop(own.ready.pop_front()),
                 false => own.ready.retain(|ready| *ready != call),
             }
-            if is_serial(contract) {
+            if takes_thread(contract) {
                 own.current = Some(call);
             }
             queue.waiting = queue.waiting.saturating_sub(1);
@@ -196,8 +197,8 @@ impl Scheduler {
         contract: &Contract,
     ) {
         self.release_capacity(listener);
-        // An agent keeps the thread until its call is closed.
-        if contract.serial_per_thread && !contract.is_agent() {
+        // A serial listener's call keeps the thread until it is closed.
+        if contract.serial_per_thread && !contract.is_serial() {
             self.free_thread(listener, thread, call);
         }
     }

@@ -127,9 +127,9 @@ impl Core {
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some(running) = self.calls.running(call) else { return };
         let contract = self.contracts.get(&running.listener);
-        // An agent's time-out is time without progress, and its heartbeats are progress.
-        let agent = contract.filter(|contract| contract.is_agent() && !mutant("cut-a-live-stream"));
-        let time = agent.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
+        // The time-out of a model call is time without progress, and heartbeats are progress.
+        let spender = contract.filter(|contract| contract.spends() && !mutant("cut-a-live-stream"));
+        let time = spender.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
         self.timeouts.extend(call, attempt, step.time.plus(time));
     }
 

@@ -36,7 +36,7 @@ fn run(world: &mut World, habits: &Habits) -> usize {
         let Some(delivery) = world.deliveries.pop_front() else { break };
         // An agent's outcome is a model's turn, which its tree pays for.
         let note = core("model-turn", "", "");
-        let is_agent = world.gate.contracts.get(&delivery.listener).unwrap().is_agent();
+        let is_agent = world.gate.contracts.get(&delivery.listener).unwrap().spends();
         let turn = is_agent.then(|| Turn { note, ..Turn::default() });
         world.answer_turn(&delivery, &habits[delivery.listener.as_str()], turn);
         turns += 1;

@@ -368,7 +368,7 @@ fn a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else() {
         contracts.iter_mut().for_each(|contract| contract.concurrency = 1);
     }
     // The thinker needs approvals as well, of what is said to it.
-    strict.iter_mut().filter(|c| c.is_agent()).for_each(|c| c.approval = Approval::Always);
+    strict.iter_mut().filter(|c| c.spends()).for_each(|c| c.approval = Approval::Always);
     let mut world = World::new(free.clone());
     let (_, begun) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("run", "handed over")]);
