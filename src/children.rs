@@ -1,9 +1,9 @@
-//! The child processes of this program: which of them it started itself and for which listener,
-//! and what the system says of any process.
+//! Child processes of this program: which ones it started and for which listener, and the status of
+//! any process.
 //!
-//! Every child is started through [`spawn`]. As a subreaper this program also becomes the parent
-//! of processes that detached themselves from a listener; [`reap_orphans`] takes their exit codes,
-//! and never that of a child that was started here. Knows nothing of what children are for.
+//! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
+//! of processes that a listener detached; [`reap_orphans`] collects their exit codes, and never
+//! that of a child from [`spawn`]. Knows nothing of the purpose of children.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,9 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ListenerName;
 
-/// Children that were started here and not yet waited for, with the listener that each one runs.
+/// Children that were started and not yet waited for, with the listener that each one runs.
 ///
-/// A start holds the lock from before the fork until the id is noted, so that a child that ends
+/// [`spawn`] holds the lock from before the fork until the id is noted, so that a child that ends
 /// at once is never taken for an orphan.
 static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
 
@@ -21,7 +21,7 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child that was started here, until somebody has waited for it. Drop it after that.
+/// A started child. Drop it only after its exit code was collected.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,
@@ -35,7 +35,7 @@ impl Drop for OwnedChild {
     }
 }
 
-/// Starts a child and notes that it is ours. `listener`: the one that it runs, if any.
+/// Starts a child and records it as ours. `listener` is the listener that it runs, if any.
 pub fn spawn<C>(
     listener: Option<&ListenerName>,
     start: impl FnOnce() -> io::Result<C>,
@@ -55,16 +55,16 @@ pub fn listener_of(pid: u32) -> Option<ListenerName> {
     owned().get(&pid).cloned().flatten()
 }
 
-/// What the system says of a process.
+/// Status of a process, from the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStatus {
     pub parent: i64,
-    /// Ticks of the system's clock at its start: the same number, used again, starts later.
+    /// Start time in ticks of the system's clock. A later process with the same id has a later one.
     pub started: u64,
     pub is_zombie: bool,
 }
 
-/// None where there is no such process, or where it cannot be looked at.
+/// Returns `None` if there is no such process, or if its status cannot be read.
 #[cfg(target_os = "linux")]
 pub fn status(pid: i64) -> Option<ProcessStatus> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -78,7 +78,7 @@ pub fn status(pid: i64) -> Option<ProcessStatus> {
     Some(ProcessStatus { parent, started, is_zombie })
 }
 
-/// None where there is no such process, or where it cannot be looked at.
+/// Returns `None` if there is no such process, or if its status cannot be read.
 #[cfg(not(target_os = "linux"))]
 pub fn status(pid: i64) -> Option<ProcessStatus> {
     let mut command = std::process::Command::new("ps");
@@ -97,8 +97,8 @@ mod subreaper {
 
     static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
 
-    /// Makes this program the parent of every process that detaches itself from a child. For
-    /// programs all of whose children are started through [`super::spawn`].
+    /// Makes this program the parent of every process that a child detaches. Only for programs that
+    /// start all their children through [`super::spawn`].
     pub fn become_subreaper() -> io::Result<()> {
         set_child_subreaper(Some(getpid()))?;
         IS_SUBREAPER.store(true, Ordering::Relaxed);
@@ -109,7 +109,7 @@ mod subreaper {
         IS_SUBREAPER.load(Ordering::Relaxed)
     }
 
-    /// Takes the exit codes of processes that became our children and have ended.
+    /// Collects the exit codes of detached processes that became our children and have ended.
     pub fn reap_orphans() {
         // Held throughout: nothing is started that could be taken for an orphan.
         let owned = owned();
@@ -130,7 +130,8 @@ mod subreaper {
 
 #[cfg(not(target_os = "linux"))]
 mod subreaper {
-    /// Only Linux knows subreapers: elsewhere a detached process belongs to the system's first.
+    /// Does nothing: only Linux has subreapers. Elsewhere, init becomes the parent of detached
+    /// processes.
     pub fn become_subreaper() -> super::io::Result<()> {
         Ok(())
     }

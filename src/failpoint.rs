@@ -1,14 +1,14 @@
-//! Named places where a test can have the process die, `ORGANISM_FAILPOINT=place[:nth]`, or have a
-//! thread wait until there is a file, with `ORGANISM_FAILPOINT_UNTIL=path` beside it.
+//! Named places in the code where a test can abort the process (`ORGANISM_FAILPOINT=place[:nth]`)
+//! or make a thread wait for a file (with `ORGANISM_FAILPOINT_UNTIL=path`).
 //!
-//! Knows nothing of ours. Unset, a place costs one load.
+//! Knows nothing of other modules. Without the variable, a place costs one atomic load.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The journal's places, in the order a commit passes them.
+/// Failpoints of the journal, in the order in which a commit passes them.
 pub const JOURNAL: [&str; 9] = [
     "epoch-raised",
     "during-recovery",
@@ -21,17 +21,17 @@ pub const JOURNAL: [&str; 9] = [
     "after-append",
 ];
 
-/// What a journal on JetStream passes beside these.
+/// Further failpoints of a journal on JetStream.
 pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
 
-/// What the move of a journal into a stream passes beside these.
+/// Further failpoints of moving a journal into a stream.
 pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 
-/// What the repair of a stream passes beside these.
+/// Further failpoints of repairing a stream.
 pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-published"];
 
-/// The pump's places: around what it does once a record is durable, and where an answer has come
-/// in that no record has yet.
+/// Failpoints of the pump: around the effects of a durable record, and after an answer arrived that
+/// no record has yet.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -47,13 +47,14 @@ pub const PUMP: [&str; 9] = [
 struct ArmedFailpoint {
     place: String,
     passes_left: AtomicU64,
-    /// The file that is waited for; without one, the process aborts.
+    /// File to wait for. Without one, the process aborts.
     until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Aborts the process, or waits for a file, when this place is armed and has now been passed often enough.
+/// Aborts the process, or waits for the file, if this place is armed and is passed for the `nth`
+/// time.
 pub fn failpoint(place: &str) {
     let Some(armed) = ARMED.get_or_init(armed_by_environment) else { return };
     if armed.place == place && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -1,7 +1,7 @@
 //! organism: an XML message bus for multi-agent workflows.
 //!
-//! The modules stand in floors; a module uses only lower ones. `docs/ARCHITECTURE.md` has the
-//! map, and `tests/tidy.rs` holds the code to it.
+//! The modules stand on floors; a module uses only lower ones. `docs/ARCHITECTURE.md` has the map,
+//! and `tests/tidy.rs` enforces it.
 
 // Ground.
 pub mod children;

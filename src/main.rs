@@ -1,6 +1,7 @@
-//! The command.
+//! The `organism` command.
 
-/// Payloads are made on one thread and let go of on another, message after message.
+/// Payloads are allocated on one thread and freed on another for every message; mimalloc is fast at
+/// that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,7 @@
-//! Numbers that are counted in one place and read in another: counters, gauges, histograms, and
-//! the text in which monitoring systems take them.
+//! Metrics that one place counts and another reads: counters, gauges, histograms, and the text
+//! format of monitoring systems.
 //!
-//! Counting neither locks nor allocates. Nothing here knows what is counted.
+//! Counting neither locks nor allocates. Nothing here knows the meaning of a metric.
 
 mod page;
 
@@ -10,7 +10,7 @@ pub use page::{MetricFamily, MetricUnit, MetricsPage};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Only ever grows.
+/// A metric that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -46,7 +46,7 @@ impl Gauge {
     }
 }
 
-/// A counter for each of a closed list.
+/// One counter for each value of a closed list.
 #[derive(Debug)]
 pub struct LabelledCounters<const N: usize>([Counter; N]);
 
@@ -57,7 +57,7 @@ impl<const N: usize> Default for LabelledCounters<N> {
 }
 
 impl<const N: usize> LabelledCounters<N> {
-    /// `index`: of the variant, in the order of its list.
+    /// Counts the list's value at `index`.
     pub fn one(&self, index: usize) {
         self.add(index, 1);
     }
@@ -74,7 +74,8 @@ impl<const N: usize> LabelledCounters<N> {
     }
 }
 
-/// Upper ends of the buckets for what takes from tens of microseconds to minutes, in microseconds.
+/// Upper bounds of histogram buckets for durations from tens of microseconds to minutes, in
+/// microseconds.
 pub const MICROS: &[u64] = &[
     25,
     50,
@@ -99,20 +100,20 @@ pub const MICROS: &[u64] = &[
     300_000_000,
 ];
 
-/// Upper ends of the buckets for how many were done together.
+/// Upper bounds of histogram buckets for sizes of batches.
 pub const GROUPS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// How often a value was how large.
+/// Counts of values by size.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds.
+    /// One bucket more than there are bounds, for values above the last bound.
     buckets: Box<[Counter]>,
     sum: Counter,
 }
 
 impl Histogram {
-    /// `bounds`: upper ends, ascending.
+    /// Makes a histogram; `bounds` are the ascending upper bounds of its buckets.
     pub fn new(bounds: &'static [u64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
         Self { bounds, buckets, sum: Counter::default() }

@@ -1,9 +1,9 @@
-//! Deliberate breaks, one for each safety rule, so that tests can show that they would notice.
+//! Deliberate breaks, one for each safety rule, which prove that the rule's tests can fail.
 //!
-//! `ORGANISM_MUTANT=name` breaks the rule of that name for the whole process. Only debug builds
-//! have the switch: in a release the answer is a constant. Knows nothing of ours.
+//! `ORGANISM_MUTANT=name` breaks the rule of that name in the whole process. Only debug builds have
+//! the switch; in a release build, no mutant is ever active. Knows nothing of other modules.
 
-/// Every mutant, with the rule it breaks.
+/// All mutants, each with the rule it breaks.
 pub const MUTANTS: &[(&str, &str)] = &[
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
@@ -134,20 +134,20 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 
-/// The mutant of this process, or several with commas between them.
+/// The mutants of this process, separated by commas, if any.
 #[cfg(debug_assertions)]
 pub fn active() -> Option<&'static str> {
     static ACTIVE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     ACTIVE.get_or_init(|| std::env::var("ORGANISM_MUTANT").ok()).as_deref()
 }
 
-/// The mutant of this process: none, in a release.
+/// Mutants of a release build: none.
 #[cfg(not(debug_assertions))]
 pub const fn active() -> Option<&'static str> {
     None
 }
 
-/// Whether the rule that this mutant breaks is switched off.
+/// Whether this mutant is active, so that its rule must be broken.
 pub fn mutant(name: &str) -> bool {
     debug_assert!(MUTANTS.iter().any(|(known, _)| *known == name), "{name} is not listed");
     active().is_some_and(|active| active.split(',').any(|active| active == name))

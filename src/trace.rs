@@ -1,8 +1,7 @@
-//! Where work belongs that goes on in several programs: a W3C `traceparent`, and the spans that
-//! follow from it.
+//! Trace context across programs: a W3C `traceparent`, and the ids of the spans beneath it.
 //!
-//! No span is drawn by chance: each follows from the ids of the call and the attempt it stands
-//! for, so that a replay, or another reader of the record, comes to the same ones.
+//! Span ids are not random: each follows from the ids of its call and attempt, so that a replay, or
+//! another reader of the journal, computes the same ones.
 
 mod span;
 mod tracer;
@@ -17,31 +16,31 @@ use crate::ids::{Attempt, CallId};
 pub use span::{AttributeValue, Span, SpanKind};
 pub use tracer::{SpanCounts, SpanReceiver, SpanTracer};
 
-/// A trace and the span in it that what comes next belongs to.
+/// A trace, and the span in it that is the parent of new work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TraceParent {
-    /// Never 0.
+    /// Id of the trace. Never 0.
     trace: u128,
-    /// Never 0.
+    /// Id of the parent span. Never 0.
     span: SpanId,
     flags: u8,
 }
 
-/// One piece of work of a trace.
+/// Id of a span: one piece of work of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(u64);
 
-/// The flag of a trace that somebody keeps.
+/// Trace flag of a sampled trace, which some collector keeps.
 const SAMPLED: u8 = 1;
 
-/// Why a text is no `traceparent`.
+/// Why a text is not a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
 pub struct BadTrace;
 
 impl TraceParent {
-    /// 32 hexadecimal digits.
+    /// Id of the trace as 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
@@ -50,7 +49,7 @@ impl TraceParent {
         self.span
     }
 
-    /// Whether somebody keeps it.
+    /// Whether a collector keeps the trace.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
@@ -59,7 +58,7 @@ impl TraceParent {
         self.trace == other.trace
     }
 
-    /// The same trace, further on.
+    /// The same trace, with `span` as the parent of new work.
     #[must_use]
     pub fn at(self, span: SpanId) -> Self {
         Self { span, ..self }
@@ -67,23 +66,24 @@ impl TraceParent {
 }
 
 impl SpanId {
-    /// From the request to the result.
+    /// Span of a call, from its request to its result.
     pub fn of_call(call: CallId) -> Self {
         let (_, low) = call.0.0.as_u64_pair();
         Self(low.max(1))
     }
 
-    /// One delivery.
+    /// Span of one delivery.
     pub fn of_attempt(call: CallId, attempt: Attempt) -> Self {
         Self::of_call(call).mixed(u64::from(attempt.epoch) << 32 | u64::from(attempt.n))
     }
 
-    /// What a listener does within one delivery; `nth`: what tells it from the rest of that.
+    /// Span of a listener's work within one delivery. `nth` distinguishes the spans of one
+    /// delivery.
     pub fn within(self, nth: u64) -> Self {
         self.mixed(!nth)
     }
 
-    /// Neighbours end up far from each other: every bit of `with` reaches every other.
+    /// Mixes `with` into the id so that every bit of it affects every bit of the result.
     fn mixed(self, with: u64) -> Self {
         let mut bits = self.0 ^ with.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -92,21 +92,21 @@ impl SpanId {
     }
 }
 
-/// 16 hexadecimal digits.
+/// Prints 16 hexadecimal digits.
 impl fmt::Display for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-/// As its header has it.
+/// Prints the value of a `traceparent` header.
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{}-{:02x}", self.trace, self.span, self.flags)
     }
 }
 
-/// Later versions may say more at the end; what they say at the beginning is the same.
+/// Parses a `traceparent`. Later versions may append fields; their first fields are the same.
 impl FromStr for TraceParent {
     type Err = BadTrace;
 

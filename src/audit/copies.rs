@@ -1,5 +1,5 @@
-//! Copies of checkpoints that a proof compares the journal with. Those that are kept elsewhere vouch
-//! for it against an attacker who has the key.
+//! Copies of checkpoints that a proof compares the journal with. A copy that is kept elsewhere
+//! protects the journal against an attacker who has its key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,47 +17,47 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay between looks at copies that are about to be written.
+/// Delay before reading a copy again that is about to be written.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// One file of copies.
+/// One file with copies of checkpoints.
 #[derive(Debug)]
 struct CopyFile {
     path: PathBuf,
     lines: Vec<Checkpoint>,
-    /// Kept apart from the state directory.
+    /// Whether the file is kept apart from the state directory.
     is_elsewhere: bool,
-    /// One that counts for nothing may still contradict.
+    /// Whether the file can vouch for the journal. A file that cannot may still contradict it.
     counts: bool,
 }
 
-/// A line of a copy that does not stand in the journal.
+/// A checkpoint of a copy that is not in the journal.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
     pub position: Position,
     pub file: PathBuf,
 }
 
-/// Every copy that was read.
+/// All copies that were read.
 #[derive(Debug, Default)]
 pub(super) struct ReadCopies {
     files: Vec<CopyFile>,
-    /// The state directory was given, whether it counts or not.
+    /// Whether a state directory was given, even if its copies do not count.
     has_state: bool,
     /// Why the directory that the config names has no copy of this journal.
     lacking: Option<String>,
-    /// The last checkpoint that the journal had when the copies were read.
+    /// Position of the journal's last checkpoint when the copies were read.
     due: Position,
-    /// The last record that a copy elsewhere vouches for.
+    /// Position of the last record that a copy elsewhere vouches for.
     vouched: Position,
-    /// Why copies that were named do not count.
+    /// Reasons why some of the named copies do not count.
     pub unread: Vec<String>,
-    /// Keys that signed lines of the files that the auditor named.
+    /// Keys that signed checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
 }
 
 impl ReadCopies {
-    /// Reads the copies of `journal`, which lies in `data` and had a checkpoint at `due`.
+    /// Reads the copies of `journal`, which lies in `data` and had its last checkpoint at `due`.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -122,7 +122,8 @@ impl ReadCopies {
         Ok(())
     }
 
-    /// A pump that runs may be about to copy its last checkpoint: that is waited for.
+    /// Reads the copies of a directory. Waits for a running pump that is about to copy its last
+    /// checkpoint.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_PATIENCE;
         loop {
@@ -149,7 +150,7 @@ impl ReadCopies {
         }
     }
 
-    /// Drops lines over records behind `last`.
+    /// Drops checkpoints of records after `last`.
     pub fn drop_behind(&mut self, last: Position) {
         for file in &mut self.files {
             file.lines.retain(|line| line.position <= last);
@@ -157,7 +158,8 @@ impl ReadCopies {
         self.files.retain(|file| !file.lines.is_empty());
     }
 
-    /// Where lines are not those inside. Lines elsewhere that are vouch for the records before them.
+    /// Returns the checkpoints that differ from those in the journal. Checkpoints elsewhere that
+    /// agree vouch for the records before them.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
@@ -194,7 +196,7 @@ impl ReadCopies {
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Why copies do not prove the journal against an attacker who has its key.
+    /// Why the copies do not protect the journal against an attacker who has its key.
     pub fn reason(&self) -> Option<String> {
         let (vouched, due) = (self.vouched, self.due);
         if vouched > Position(0) && vouched >= due {
@@ -220,7 +222,7 @@ impl ReadCopies {
     }
 }
 
-/// Whether the file lies in that directory, as written or behind symbolic links.
+/// Whether the file is in that directory, as written or with symbolic links resolved.
 fn is_in(file: &Path, directory: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(file).starts_with(real(directory))

@@ -1,4 +1,4 @@
-//! Writing the record out, whole or one tree, for other programs and for keeps.
+//! Exports the record, whole or one tree, for other programs and for archives.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -17,14 +17,14 @@ use super::views::{BusyRefusals, MessageView, RefusalView};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// One well-formed document of records: envelopes, dispositions, refusals, other facts.
+    /// One well-formed XML document of records: envelopes, dispositions, refusals, other facts.
     Xml,
-    /// A line of JSON per message or refusal.
+    /// One line of JSON for each message or refusal.
     Jsonl,
 }
 
-/// Writes every record, or those of `tree`, as they stand now: of several journals a document
-/// each, within one, or all lines in the order of time.
+/// Writes the current records of all trees, or of `tree`. Several journals become one XML document
+/// with a part for each, or JSON lines in the order of time.
 pub fn export(
     readers: &[Reader],
     tree: Option<&ThreadId>,
@@ -51,15 +51,15 @@ pub fn export(
     }
 }
 
-/// The records to write, the same ones each time they are gone through.
+/// The records to write. Every iteration yields the same ones.
 struct ExportSource<'r> {
     reader: &'r Reader,
     tree: Option<&'r ThreadId>,
     head: Position,
 }
 
-/// Every record of several journals, each in its order, all in the order of time as far as that
-/// allows.
+/// Yields the records of several journals in the order of time as far as possible. Each journal
+/// keeps its own order.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&Sealed) -> Result<(), Error>,
@@ -84,7 +84,7 @@ fn each_in_time(
     }
 }
 
-/// A journal, and what was read of it and is still to be looked at.
+/// A journal with the records that were read from it and not yet used.
 struct PeekedJournal<'s, 'r> {
     source: &'s ExportSource<'r>,
     from: u64,
@@ -103,7 +103,7 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// All of a tree, or the first records.
+    /// Reads all records of a tree, or the first batch of the journal.
     fn first(&self) -> Result<Vec<Sealed>, Error> {
         match (self.tree, self.head) {
             (Some(_), Position(0)) => Ok(Vec::new()),
@@ -112,7 +112,7 @@ impl ExportSource<'_> {
         }
     }
 
-    /// Records from there on, as many as are read in one go.
+    /// Reads one batch of records from position `from`.
     fn some(&self, from: u64) -> Result<Vec<Sealed>, Error> {
         if from > self.head.0 {
             return Ok(Vec::new());
@@ -242,7 +242,8 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// The document's root binds the envelope's prefix already.
+/// Writes a message without the declaration of the envelope's prefix, which the document's root
+/// has.
 fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     let mut text = String::new();
     let payload = &message.payload;

@@ -15,7 +15,7 @@ use crate::system;
 use crate::thread::{Fact, Hold, Record};
 use crate::xml::scan::attributes;
 
-/// A call that nothing was handed over of yet.
+/// A call that was not delivered yet because it waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
     #[serde(rename = "message")]
@@ -33,16 +33,16 @@ pub struct HeldCall {
     /// SHA-256 of the payload's bytes.
     #[serde(rename = "sha256")]
     pub sha256: Digest,
-    /// None where the payload was redacted.
+    /// The payload; `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
-    /// Why it needs an approval.
+    /// Why the call needs an approval.
     #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// RFC 3339, as is `until`: texts in the order of their times.
+    /// Start of the wait in RFC 3339. Like `until`, it sorts as text.
     #[serde(rename = "since")]
     pub since: String,
-    /// When it ends by itself.
+    /// Deadline after which the wait ends by itself.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -65,13 +65,13 @@ impl HeldCall {
         }
     }
 
-    /// Orders calls by how long they wait, the longest first.
+    /// Sorts calls by the start of their wait, oldest first.
     pub fn sort(calls: &mut [Self]) {
         calls.sort_by(|one, other| (&one.since, one.message).cmp(&(&other.since, other.message)));
     }
 }
 
-/// Everything that waits for a person, the longest first. Reads all of the journal.
+/// Returns all held calls, oldest first. Reads the whole journal.
 pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
     let (mut open, mut from) = (OpenCalls::default(), Position(1));
     let last = reader.last()?;
@@ -128,7 +128,7 @@ impl OpenCalls {
         }
     }
 
-    /// The core's own word on a held call says why.
+    /// Reads the reason for a hold from the core's message about it.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

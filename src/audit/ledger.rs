@@ -1,4 +1,4 @@
-//! Conservation, proved by counting: accepted = settled + in flight, for every thread.
+//! Message conservation, proved by counting: accepted = settled + in flight, for every thread.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::ids::{MessageId, ThreadId};
 use crate::thread::{Fact, Input, Record};
 
-/// The counts of one thread, or of many together.
+/// Message counts of one thread, or of many together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     #[serde(rename = "accepted")]
@@ -31,18 +31,18 @@ impl ThreadCounts {
     }
 }
 
-/// Every message seen so far, and whether it is settled.
+/// All messages read so far, and whether each is settled.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
     messages: HashMap<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: HashMap<ThreadId, u32>,
-    /// Refusals of senders in no thread, and those that are only counted.
+    /// Refusals without a thread, and those that are only counted.
     unplaced: u64,
 }
 
 impl MessageLedger {
-    /// Takes in the next record, or says which of the laws it breaks.
+    /// Adds the next record. Returns the law that it breaks, if it breaks one.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
         if let Input::Busy { count, .. } = &record.input {
             self.unplaced += count;
@@ -124,7 +124,7 @@ impl MessageLedger {
         *tally
     }
 
-    /// In order of first appearance.
+    /// Counts by thread, in order of first appearance.
     pub fn threads(&self) -> impl Iterator<Item = (&ThreadId, ThreadCounts)> {
         self.threads.iter().map(|(thread, tally)| (thread, *tally))
     }

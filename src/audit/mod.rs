@@ -1,5 +1,5 @@
-//! Questions to the record: what happened in a thread, who said what, and whether all of it can
-//! be proved. Reads journals; knows nothing of terminals.
+//! Queries on the record: threads, messages, refusals, and the proof of the whole journal. Reads
+//! journals; knows nothing of terminals.
 //!
 //! **Invariant:** nothing here writes to a journal, and every answer comes from its records alone.
 

@@ -10,17 +10,17 @@ use crate::ids::{MessageId, Position};
 
 use super::ledger::ThreadCounts;
 
-/// The first thing that does not hold.
+/// The first violation that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChainBreak {
-    /// 0 where it is about the journal as a whole.
+    /// Position of the violation; 0 if it concerns the journal as a whole.
     #[serde(rename = "position")]
     pub position: u64,
     #[serde(rename = "detail")]
     pub detail: String,
 }
 
-/// A payload that was taken out of the record; the chain still proves what it was.
+/// A payload that was removed from the record. The chain still proves its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RedactedPayload {
     #[serde(rename = "position")]
@@ -29,16 +29,16 @@ pub struct RedactedPayload {
     pub message: MessageId,
 }
 
-/// How the checkpoints outside compare with those inside.
+/// Comparison of the checkpoints outside the journal with those inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
-    /// No place of checkpoints outside the journal is known.
+    /// No directory with checkpoints outside the journal is known.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// There are none, so that a rewritten log would look like this one.
+    /// There are no checkpoints outside, so a rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// Those in the state directory agree, and there are none elsewhere.
+    /// The checkpoints in the state directory agree, and there are none elsewhere.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -50,7 +50,7 @@ pub enum OutsideVerdict {
 pub enum ProofVerdict {
     #[serde(rename = "proved")]
     Proved,
-    /// Nothing contradicts it, and something is missing that would prove it.
+    /// Nothing contradicts the journal, but something is missing that would prove it.
     #[serde(rename = "not-proved")]
     NotProved,
     #[serde(rename = "broken")]
@@ -58,8 +58,8 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// The stream holds the same records: the projection stands for it. `ahead`: so many records
-    /// stand in the stream behind the projection's last, and were not proved.
+    /// Notes that the stream holds the same records, so the projection proves it. The last `ahead`
+    /// records of the stream are not in the projection and were not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -75,37 +75,37 @@ impl ProofReport {
         }
     }
 
-    /// The stream does not hold the same records.
+    /// Notes that the stream does not hold the same records.
     pub fn stream_differs(&mut self, position: u64, detail: String) {
         self.verdict = ProofVerdict::Broken;
         self.broken.get_or_insert(ChainBreak { position, detail });
     }
 }
 
-/// Why a projection by itself is not proved.
+/// Reason why a projection is not proved without its stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 
-/// Records that an operator accepted as lost.
+/// Records whose loss an operator accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RecordedLoss {
-    /// The last record that was kept.
+    /// Position of the last record that was kept.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// The last one that had been acknowledged.
+    /// Position of the last record that had been acknowledged.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// The journal that they stood in, where it was another than this one.
+    /// Journal of the lost records, if it was another one.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
 
-/// Everything that was proved, up to the first break.
+/// Result of a proof, up to the first break.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
     #[serde(rename = "verdict")]
     pub verdict: ProofVerdict,
-    /// Why it is not proved, where nothing is broken.
+    /// Reasons why the journal is not proved although nothing is broken.
     #[serde(rename = "unproved")]
     pub unproved: Vec<String>,
     #[serde(rename = "journal")]
@@ -130,23 +130,23 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// The last record that a copy of a checkpoint vouches for that is kept elsewhere; 0 where none
-    /// does.
+    /// Position of the last record that a checkpoint copy kept elsewhere vouches for; 0 without
+    /// one.
     #[serde(rename = "vouched")]
     pub vouched: Position,
     /// Files of checkpoints outside the journal that it was compared with.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
-    /// The last record that a MAC or a signature of a key at hand covers.
+    /// Position of the last record that is covered by a MAC or a signature of an available key.
     #[serde(rename = "covered")]
     pub covered: Position,
     /// Public keys that signed checkpoints, in hexadecimal.
     #[serde(rename = "keys")]
     pub keys: BTreeSet<String>,
-    /// Each key from the first checkpoint that it signed on.
+    /// Public keys with the position of the first checkpoint that each signed.
     #[serde(rename = "key_changes")]
     pub key_changes: Vec<(Position, String)>,
-    /// Ids of keys that are not at hand.
+    /// Ids of signing keys that are not available.
     #[serde(rename = "unknown_keys")]
     pub unknown_keys: BTreeSet<String>,
     #[serde(rename = "losses")]

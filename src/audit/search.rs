@@ -1,4 +1,4 @@
-//! Finding messages by text.
+//! Searches messages by text.
 
 use crate::ids::{Position, ThreadId};
 use crate::journal::Error;
@@ -8,8 +8,8 @@ use crate::thread::Fact;
 
 use super::views::MessageView;
 
-/// The newest `limit` messages that mention `text` in their payload, names or thread, upper and
-/// lower case alike; oldest first. `within` limits it to a thread and what is beneath it.
+/// Returns the newest `limit` messages that contain `text` in their payload, names or thread,
+/// ignoring case; oldest first. `within` restricts the search to a thread and its subthreads.
 pub fn search(
     reader: &Reader,
     text: &str,

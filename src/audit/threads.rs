@@ -1,4 +1,4 @@
-//! Threads at a glance.
+//! Summaries of threads.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use crate::thread::{Closing, Fact, Opener, Opening, Record};
 
 use super::ledger::{MessageLedger, ThreadCounts};
 
-/// How a thread stands.
+/// Phase of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ThreadPhase {
-    /// No call was opened in it yet.
+    /// No call was opened in the thread yet.
     #[serde(rename = "idle")]
     Idle,
     #[serde(rename = "running")]
     Running,
-    /// It has its result; threads beneath it still run.
+    /// The call in the thread has its result; calls beneath it still run.
     #[serde(rename = "draining")]
     Draining,
     #[serde(rename = "completed")]
@@ -54,7 +54,7 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Whether there is such a thread.
+/// Whether the thread is on record.
 pub fn is_recorded(reader: &Reader, thread: &ThreadId) -> Result<bool, Error> {
     let Some(head) = reader.head(&thread.root())? else { return Ok(false) };
     let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: t, .. } if t == thread);
@@ -62,10 +62,10 @@ pub fn is_recorded(reader: &Reader, thread: &ThreadId) -> Result<bool, Error> {
     Ok(reader.walk(head)?.iter().any(opened))
 }
 
-/// The calls of a tree, as far as they tell how its threads stand.
+/// The calls of a tree, from which the phases of its threads follow.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// Open calls, with their thread and whether they were opened from outside it.
+    /// Open calls with their thread, and whether they were opened from outside it.
     open: HashMap<CallId, (ThreadId, bool)>,
     ended: HashMap<ThreadId, Closing>,
 }
@@ -108,14 +108,14 @@ fn from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     }
 }
 
-/// One tree in a list.
+/// Summary of one tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TreeSummary {
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Threads beneath the root.
+    /// Number of threads beneath the root.
     #[serde(rename = "subthreads")]
     pub subthreads: usize,
     /// Message counts of the whole tree.
@@ -140,7 +140,7 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(time)
 }
 
-/// The `newest` trees that changed last, oldest first; all of them without a number.
+/// Returns the `newest` trees by their last change, oldest first. `None` returns all.
 pub fn summaries(reader: &Reader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

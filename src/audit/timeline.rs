@@ -1,5 +1,5 @@
-//! One thread as a story: everything that happened in it, in order, with its subthreads where
-//! they began.
+//! The timeline of one thread: all its events in order, with subthreads at the places where they
+//! began.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::xml::findings::Finding;
 use super::threads::{ThreadPhase, TreeCalls};
 use super::views::{BusyRefusals, MessageView, RefusalView};
 
-/// The events of one thread, in order.
+/// Events of one thread, in order.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadTimeline {
     #[serde(rename = "thread")]
@@ -33,7 +33,7 @@ pub struct ThreadTimeline {
     pub items: Vec<TimelineEntry>,
 }
 
-/// One thing that happened.
+/// One event of a thread.
 #[derive(Debug, Clone, Serialize)]
 pub struct TimelineEntry {
     #[serde(rename = "position")]
@@ -52,7 +52,7 @@ pub enum TimelineEvent {
     Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
-    /// Findings about a model's turn, besides its refused payloads.
+    /// Findings about a model's turn, other than its refused payloads.
     #[serde(rename = "findings")]
     Findings {
         #[serde(rename = "by")]
@@ -69,7 +69,7 @@ pub enum TimelineEvent {
         #[serde(rename = "failure")]
         failure: Failure,
     },
-    /// The result of a model call is lost, and its whole reservation is charged.
+    /// The result of a model call was lost, so its whole reservation is charged.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "listener")]
@@ -86,7 +86,7 @@ pub enum TimelineEvent {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// A person decided: this one, as far as the record names them.
+    /// A person's decision, with that person's name as far as the record has it.
     #[serde(rename = "decision")]
     Decision {
         #[serde(rename = "verb")]
@@ -109,20 +109,21 @@ pub enum TimelineEvent {
     Subthread(ThreadTimeline),
 }
 
-/// The signature of a decision, as the record alone shows it.
+/// Signature of a decision, checked against the record alone.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// The operator who had this key; none where the decision was refused.
+    /// Operator to whom the key belonged; `None` if the decision was refused.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
     pub key: OperatorPublicKey,
-    /// Whether this key signed exactly what is recorded.
+    /// Whether the key signed exactly the recorded decision.
     #[serde(rename = "holds")]
     pub holds: bool,
 }
 
-/// The story of a thread, up to `up_to`; None where no such thread is on record.
+/// Builds the timeline of a thread up to position `up_to`. Returns `None` if the thread is not on
+/// record.
 pub fn story(
     reader: &Reader,
     thread: &ThreadId,
@@ -138,7 +139,7 @@ pub fn story(
 #[derive(Default)]
 struct TimelineBuilder {
     stories: HashMap<ThreadId, ThreadTimeline>,
-    /// Where each message stands: its thread, and its index there.
+    /// The thread and the index of each message.
     places: HashMap<MessageId, (ThreadId, usize)>,
     calls: TreeCalls,
 }
@@ -169,7 +170,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// The thread a record is about, where its facts do not say.
+    /// Thread of a record whose facts do not name one.
     fn scene(&self, record: &Record) -> ThreadId {
         let call = match &record.input {
             Input::Outcome { call, .. }
@@ -260,7 +261,7 @@ impl TimelineBuilder {
         self.stories.entry(thread.clone()).or_insert(story);
     }
 
-    /// Adds to a thread's items and says where. The reserved thread is never opened by a record.
+    /// Adds an event to a thread and returns its index. No record opens the reserved thread.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(story) = self.stories.get_mut(thread) else { return 0 };
@@ -293,7 +294,7 @@ impl TimelineBuilder {
     }
 }
 
-/// Whether a cancellation was refused for its signature.
+/// Whether a cancellation was refused because of its signature.
 fn is_refused(record: &Record) -> bool {
     let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == Rule::NotSigned);
     record.facts.iter().any(refused)
@@ -310,7 +311,7 @@ fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// The decision that an input is, with who took it.
+/// The decision in an input, with the person who made it.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

@@ -1,4 +1,4 @@
-//! Proving a journal, from what stands in it and from the checkpoints outside it.
+//! Proves a journal from its records and from the checkpoints outside it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,28 +23,28 @@ use super::report::{
     ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,
 };
 
-/// Against what a journal is proved.
+/// Evidence that a journal is proved against.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// Where its key, its mark and its checkpoints are kept outside.
+    /// Directory with the journal's key, its head mark and its checkpoints.
     pub state: Option<PathBuf>,
-    /// Where its key is, if not in `state`: of a copy, which never holds the key.
+    /// Directory with the key if it is not `state`. A copy of the state never holds the key.
     pub key_state: Option<PathBuf>,
-    /// Files of checkpoints that are kept elsewhere.
+    /// Files with checkpoints that are kept elsewhere.
     pub copies: Vec<PathBuf>,
-    /// The directory that the config names for copies of checkpoints.
+    /// Directory of checkpoint copies that the config names.
     pub checkpoints: Option<PathBuf>,
-    /// `data` is a backup: a copy may show more than it holds.
+    /// Whether `data` is a backup. Checkpoint copies may then show more records than it holds.
     pub is_backup: bool,
-    /// Public keys of other hosts, which count beside the one in `state` where `keys` names none.
+    /// Public keys of other hosts. They count in addition to the one in `state` if `keys` is empty.
     pub known_keys: Vec<String>,
-    /// Public keys that count, and no others; none: the one in `state`, and those of `copies`.
+    /// Public keys that alone count. If empty: the one in `state`, and those of `copies`.
     pub keys: Vec<String>,
     /// Ignores copies in `state`, because the owner of the key may have rewritten them.
     pub distrust_state: bool,
 }
 
-/// As [`verify_with`], against what `state` holds.
+/// Like [`verify_with`], with the evidence in `state`.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
@@ -54,8 +54,8 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Reads the whole journal in `data` and holds it to every law. `progress` hears how many records
-/// of how many are done.
+/// Proves the whole journal in `data`. Calls `progress` with the number of proved records and of
+/// all records.
 ///
 /// A broken journal is a report, not an error.
 pub fn verify_with(
@@ -77,14 +77,14 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// Use of a blob by a record. A later record wins.
+/// Role of a blob for a record. The role in a later record replaces an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
-    /// Inputs of a turn.
+    /// Input of a turn.
     Turn,
-    /// The config of a boot from before boots listed what they run on.
+    /// Config of an old boot record, from before boots listed all their blobs.
     Older,
-    /// Listed by a boot.
+    /// Listed by a boot record.
     Boot,
 }
 
@@ -106,18 +106,18 @@ struct JournalProof {
     ledger: MessageLedger,
     coverage: Coverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions whose payloads an operator took out, on record.
+    /// Positions of payloads whose redaction is on record.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     blobs: usize,
-    /// Blobs that records name, with the first record and what it is of them.
+    /// Blobs that records name, with the first such record and the role.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: ReadCopies,
     signers: Signers,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
-    /// The auditor named the keys that count: no record adds one.
+    /// Whether the auditor named the keys that count, so that no record adds one.
     is_pinned: bool,
     unproved: Vec<String>,
 }
@@ -181,7 +181,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Which keys count.
+    /// Determines the keys that count.
     fn take_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let key =
             match options.key_state.as_ref().or(options.state.as_ref()).map(|at| Key::read(at)) {
@@ -278,7 +278,8 @@ impl JournalProof {
         *known = of.max(*known);
     }
 
-    /// Applies an operator's acceptance, which explains a place that would be a break otherwise.
+    /// Applies a recorded acceptance by an operator. It explains a position that would otherwise be
+    /// a break.
     fn take_action(&mut self, action: &OperatorAction) {
         if action.verb != OperatorVerb::Repair {
             return;
@@ -292,7 +293,7 @@ impl JournalProof {
         }));
     }
 
-    /// Every line outside must stand inside, too, but for what an operator accepted as lost.
+    /// Requires that every checkpoint outside is inside, too, except for accepted losses.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -316,7 +317,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Another journal with acknowledged records lay here, and no operator accepted its loss.
+    /// Reports that another journal with acknowledged records was here, unless an operator accepted
+    /// its loss.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         match self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -325,7 +327,7 @@ impl JournalProof {
         }
     }
 
-    /// A commit brings its MAC along: where one is missing or wrong, no pump wrote what is there.
+    /// Checks the MACs of commits. If one is missing or wrong, the records do not come from a pump.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let (covered, last) = (self.coverage.covered(), self.heads.last());
         let broken = |position: Position, detail: &str| {
@@ -382,7 +384,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// The table of trees is derived, but readers rely on it.
+    /// Checks the table of trees. It is derived data, but readers rely on it.
     fn check_trees(&self, reader: &Reader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -428,12 +430,12 @@ impl JournalProof {
         Ok(())
     }
 
-    /// The last record that a key at hand covers, with everything before it.
+    /// Position of the last record that an available key covers, including all before it.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// The keys that count: those at hand, and those that recorded actions of them trust.
+    /// Keys that count: available ones, and those that records signed with them added.
     fn known_keys(&self) -> BTreeSet<&str> {
         let at_hand = self.at_hand.iter().map(String::as_str);
         match self.is_pinned {
@@ -451,7 +453,7 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Why a journal that holds is not proved.
+    /// Reasons why an intact journal is not proved.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         let (covered, last) = (self.covered(), self.heads.last());

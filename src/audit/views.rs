@@ -1,4 +1,4 @@
-//! Messages and refusals as an auditor reads them: everything in text, one flat value each.
+//! Messages and refusals for auditors: one flat value each, with all fields as text.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position,
 use crate::thread::{Input, Record};
 use crate::xml::findings::Place;
 
-/// A message with its position and its disposition up to the position of the query.
+/// A message with its position, and its disposition as of the queried position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -28,19 +28,19 @@ pub struct MessageView {
     pub cause: Option<MessageId>,
     #[serde(rename = "call", skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// RFC 3339.
+    /// Time in RFC 3339.
     #[serde(rename = "time")]
     pub time: String,
     #[serde(skip)]
     pub at: crate::clock::Time,
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// None where the payload was redacted.
+    /// The payload; `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// None while the message is in flight.
+    /// The disposition; `None` while the message is in flight.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
 }
@@ -67,7 +67,7 @@ impl MessageView {
         }
     }
 
-    /// Whether it speaks of `text`, which is lower case.
+    /// Whether the message contains `text`, which must be lower case.
     pub fn mentions(&self, text: &str) -> bool {
         let fields = [self.from.as_str(), self.to.as_str(), self.thread.as_str(), &self.name.local];
         let payload = self.payload.as_deref().unwrap_or_default();
@@ -86,7 +86,7 @@ pub struct BusyRefusals {
     pub time: String,
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// The first of them.
+    /// Time of the first of these refusals.
     #[serde(rename = "since")]
     pub since: String,
     #[serde(rename = "count")]
@@ -94,7 +94,7 @@ pub struct BusyRefusals {
 }
 
 impl BusyRefusals {
-    /// The count that a record is, if it is one.
+    /// The counted refusals in a record, if it holds such a count.
     pub fn of(record: &Record) -> Option<Self> {
         let Input::Busy { client, since, count } = &record.input else { return None };
 
@@ -129,7 +129,7 @@ pub struct RefusalView {
     pub length: usize,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// How the refused text began.
+    /// Beginning of the refused text.
     #[serde(rename = "head")]
     pub head: String,
 }

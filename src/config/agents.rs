@@ -1,4 +1,4 @@
-//! Agents: prompts, found and read.
+//! Reads the prompts of agents.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ pub(super) fn near_or_rule(path: &Path) -> String {
     }
 }
 
-/// The digest of a file's bytes; of nothing where it cannot be read.
+/// Digest of a file's bytes, or of nothing if the file cannot be read.
 pub(super) fn digest_of(path: &Path) -> Digest {
     Digest::of(&std::fs::read(path).unwrap_or_default())
 }

@@ -52,7 +52,7 @@ fn one_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// `told`: the models that were found to have no price.
+/// `told` lists the models whose missing price was reported already.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Units with their milliseconds, longest name first where one begins another.
+/// Units in milliseconds. A name that begins with another unit's name stands before it.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Reads a duration; `None` where the text is none.
+/// Parses a duration. Returns `None` for any other text.
 pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = 0u64;
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The duration that was probably meant: `5 minutess` was `5m`.
+/// Guesses the intended duration: `5m` for `5 minutess`.
 pub fn guess(text: &str) -> Option<String> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -38,7 +38,7 @@ pub fn guess(text: &str) -> Option<String> {
     (!number.is_empty()).then(|| format!("{number}{unit}"))
 }
 
-/// Writes a duration so that it can be read back.
+/// Formats a duration so that [`parse`] can read it.
 pub fn show(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut out = String::new();

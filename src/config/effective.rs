@@ -1,5 +1,5 @@
-//! The config as it takes effect, as one text that can be recorded: what prompts and routing
-//! depend on, and nothing secret.
+//! The effective config as one text for the record: everything that prompts and routing depend on,
+//! without secrets.
 
 use std::collections::BTreeMap;
 
@@ -28,15 +28,15 @@ pub(super) struct EffectiveConfig<'a> {
     pub agents: &'a [AgentSpec],
     #[serde(rename = "models")]
     pub models: Vec<serde_json::Value>,
-    /// Public keys by name.
+    /// Public keys of operators by name.
     #[serde(rename = "operators", skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// By path as the config writes it.
+    /// Digests of schema files by their paths in the config.
     #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,
 }
 
-/// Commands as they were written: variables may hold secrets.
+/// Commands as the config writes them, because their variables may hold secrets.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]

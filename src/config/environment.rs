@@ -7,18 +7,18 @@ use std::path::{Component, Path, PathBuf};
 use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::source::{ConfigSource, SourceRange};
 
-/// The environment a config is read in. Tests write their own.
+/// The environment that a config is read in. Tests construct their own.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigEnvironment {
     pub variables: BTreeMap<String, String>,
     /// The current directory.
     pub directory: PathBuf,
-    /// Where the running executable lies.
+    /// Directory of the running executable.
     pub program_directory: Option<PathBuf>,
 }
 
 impl ConfigEnvironment {
-    /// Those of this process. Variables that are not UTF-8 are left out.
+    /// The environment of this process. Variables that are not UTF-8 are left out.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -44,24 +44,24 @@ impl ConfigEnvironment {
         })
     }
 
-    /// Where the key of this user as an operator lies by default.
+    /// Default path of this user's operator key.
     pub fn operator_key(&self) -> PathBuf {
         self.xdg("XDG_CONFIG_HOME", ".config").join("organism").join("operator.key")
     }
 
-    /// Where the directories of organisms' journals lie by default.
+    /// Default parent directory of organisms' journals.
     pub fn data_parent(&self) -> PathBuf {
         self.xdg("XDG_DATA_HOME", ".local/share").join("organism")
     }
 
-    /// Where the directories of their keys and checkpoints lie by default.
+    /// Default parent directory of organisms' keys and checkpoints.
     pub fn state_parent(&self) -> PathBuf {
         self.xdg("XDG_STATE_HOME", ".local/state").join("organism")
     }
 }
 
-/// The current directory by the name under which it was entered: like `pwd`, this trusts PWD where
-/// it names the directory that the process is in.
+/// Logical path of the current directory. Like `pwd`, this trusts PWD if it names the directory of
+/// the process.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

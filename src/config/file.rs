@@ -1,4 +1,4 @@
-//! Reading the files of a config.
+//! Reads the files of a config.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::keys::nearest;
 use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::source::{ConfigSource, SourceRange};
 
-/// The config's text.
+/// Reads the config's text.
 pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, ConfigProblems> {
     let shown = path.display().to_string();
     let nothing = SourceRange::start(&ConfigSource::new(&shown, ""));
@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     Ok(text)
 }
 
-/// Where a config's relative paths start.
+/// Base directory of the config's relative paths.
 pub(super) fn directory(path: &Path, around: &ConfigEnvironment) -> PathBuf {
     let full = around.directory.join(path);
     let parent = full.parent().map(Path::to_owned).unwrap_or_default();
@@ -83,7 +83,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// A file beside `path` with nearly its name.
+/// A file beside `path` with a similar name.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
@@ -91,7 +91,7 @@ pub(super) fn neighbour(path: &Path) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// A file that a config names: its text, or why there is none.
+/// Reads a file that the config names. `Err` holds the reason if that fails.
 pub(super) fn text(path: &Path) -> Result<String, String> {
     if path.is_dir() {
         return Err("it is a directory".to_owned());

@@ -1,4 +1,4 @@
-//! The keys a config may have, as flat tables: for unknown keys, overrides and the docs.
+//! All known config keys as flat tables: for unknown keys, overrides and the docs.
 
 /// Type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(super) enum KeyKind {
     /// A string such as `30s`.
     Duration,
     Integer,
-    /// With a point, or without.
+    /// An integer or a decimal number.
     Number,
     Flag,
     /// A list of strings.
@@ -18,7 +18,7 @@ pub(super) enum KeyKind {
     Free,
 }
 
-/// A section: `[name]`, or `[name.…]` where each member has its own name.
+/// A section: `[name]`, or `[name.MEMBER]` for each of several named members.
 pub(super) struct KnownSection {
     pub name: &'static str,
     /// Noun for one member in messages.
@@ -225,7 +225,7 @@ impl KnownSection {
     }
 }
 
-/// Whether the value of a key may be quoted. `None`: as what it stands in.
+/// Whether the values of a key are private. `None`: as private as the enclosing value.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {
@@ -239,7 +239,7 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     (secret || misplaced || table).then_some(true)
 }
 
-/// The name that was probably meant.
+/// The most similar known name, if one is similar enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().filter(|other| *other != name).map(|other| {
         let distance = strsim::damerau_levenshtein(name, other);

@@ -1,4 +1,4 @@
-//! Clients, listeners and agents as they were written, each read from its table.
+//! Declared clients, listeners and agents, each read from its table.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::tree::{ExpandedText, Located};
 use super::{ActionTransport, MemoryScope};
 use crate::model::ToolChoice;
 
-/// A client, a listener or an agent as it was written.
+/// A client, listener or agent as the config declares it.
 pub(super) struct DeclaredMember {
     pub name: Located<ListenerName>,
     pub role: Role,
@@ -22,7 +22,7 @@ pub(super) struct DeclaredMember {
     pub accepts: Vec<Located<ExpandedText>>,
     pub replies: Vec<Located<ExpandedText>>,
     pub peers: Vec<Located<ExpandedText>>,
-    /// Where `peers` stands, or the member's name.
+    /// Range of `peers`, or of the member's name if it has none.
     pub peers_place: SourceRange,
     pub forward: bool,
     pub gather: Gather,
@@ -32,28 +32,28 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// `None`: the schema decides.
+    /// Whether calls need approval. `None`: the schema decides.
     pub approval: Option<Approval>,
-    /// Where `approval` stands.
+    /// Range of `approval`.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
-    /// Where `approval_timeout` stands.
+    /// Range of `approval_timeout`.
     pub patience_place: Option<SourceRange>,
-    /// Agents only.
+    /// Budget of an agent; empty for other members.
     pub budget: Budget,
-    /// Where its `money` stands.
+    /// Range of the budget's `money`.
     pub money_place: Option<SourceRange>,
-    /// How a client may prove itself.
+    /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
     pub process: Option<DeclaredProcess>,
-    /// The client that its processes may send as.
+    /// The client name that the listener's own processes may use.
     pub client: Option<Located<ExpandedText>>,
-    /// Where it says that it is on NATS, if it does.
+    /// Range of the setting that places the listener on NATS, if it is there.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
 }
 
-/// Where the secret of a client is read from.
+/// Source of a client's secret.
 pub(super) enum DeclaredSecret {
     Variable(Located<ExpandedText>),
     File(Located<ExpandedText>),
@@ -72,18 +72,18 @@ pub(super) struct DeclaredAgent {
     pub memory: MemoryScope,
     pub max_iterations: u32,
     pub transport: ActionTransport,
-    /// Where `transport` stands, or the agent's name.
+    /// Range of `transport`, or of the agent's name if it has none.
     pub transport_place: SourceRange,
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
-    /// The file of the JSON Schema that `json` goes by.
+    /// File of the JSON Schema for finals in the format `json`.
     pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
     pub notice: bool,
     pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// A format of final reports, by its name alone.
+/// Format of finals, before its schema is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FormatWord {
     #[default]
@@ -92,7 +92,7 @@ pub(super) enum FormatWord {
     Json,
 }
 
-/// A member's name: one token, not one of the core's.
+/// Reads a member's name: one token that is not reserved for the core.
 pub(super) fn token(
     name: &Located<String>,
     problems: &mut ConfigProblems,
@@ -111,7 +111,7 @@ pub(super) fn token(
     }
 }
 
-/// The nearest text that is a token.
+/// The most similar text that is a valid token.
 fn tokenized(text: &str) -> Option<String> {
     let good = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let token: String = text.chars().map(good).collect();
@@ -119,7 +119,7 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// A name for the record that is not one of the core's.
+/// Checks that a name for the record is not reserved for the core.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -214,7 +214,7 @@ fn common(
     })
 }
 
-/// Both kinds of listener say what they accept, and by which schema.
+/// Requires the settings for accepted payloads that both kinds of listener have.
 fn accepting(read: &mut TableReader<'_>) {
     read.required("schema", "\"the file that declares its payloads.xsd\"");
     read.required("accepts", "[\"the payloads it takes\"]");
@@ -253,9 +253,9 @@ pub(super) fn listener(
     })
 }
 
-/// Where a listener runs.
+/// Host of a declared listener.
 enum HostKind {
-    /// As child processes.
+    /// Child processes of this program.
     Here(DeclaredProcess),
     /// A program that connects over NATS, started by its operator.
     OnNats { concurrency: u32, place: SourceRange },
@@ -301,7 +301,7 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
     (approval, patience)
 }
 
-/// A person. No time-out unless there is one: people sleep.
+/// Reads a listener that is a person. Without a configured time-out, it has none.
 pub(super) fn human(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     accepting(read);
@@ -360,7 +360,8 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     read.choice("transport", &words).unwrap_or_default()
 }
 
-/// Sent with native tools only, and never so that the task could not be ended.
+/// Reads the tool choice. Refuses it without native tools, and refuses a choice that keeps the
+/// agent from ending its call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),
@@ -388,7 +389,7 @@ fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option
     None
 }
 
-/// The format of final reports, and the schema that JSON must have.
+/// Reads the format of finals, and the schema for `json`.
 fn final_format(read: &mut TableReader<'_>) -> (FormatWord, Option<Located<ExpandedText>>) {
     let words = [
         ("text", FormatWord::Text),

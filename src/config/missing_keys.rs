@@ -1,9 +1,9 @@
-//! Keys of models that are not there, and who cannot do without them.
+//! Missing API keys, with the models that need them.
 
 use super::problem::{ConfigProblem, ConfigProblems};
 use super::{AgentSpec, ModelSpec, ProviderConfig};
 
-/// Each with the model it is for.
+/// Missing keys, each with its model.
 #[derive(Debug, Default)]
 pub struct MissingKeys(Vec<(String, ConfigProblem)>);
 
@@ -36,7 +36,7 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// The models of agents, and those that these lead to.
+/// Models of these agents, including the models that a router leads to.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

@@ -1,7 +1,7 @@
-//! The config: one TOML file, read whole, judged whole; every problem at once or a plain value.
+//! The config: one TOML file. Loading returns a valid config, or every problem at once.
 //!
-//! Starts nothing and keeps no handles. Must not know terminals: problems are data, and the
-//! command line draws them. `docs/CONFIG.md` describes the file.
+//! Starts nothing and keeps no handles. Must not know terminals: problems are data, and the command
+//! line draws them. `docs/CONFIG.md` describes the file.
 
 mod agents;
 mod budgets;
@@ -70,20 +70,21 @@ pub use source::{ConfigSource, SourceRange};
 pub use telemetry::TelemetryConfig;
 pub use withheld::PASSPHRASE_FILE;
 
-/// A good config.
+/// A valid config.
 #[derive(Clone)]
 pub struct Config {
-    /// One token.
+    /// Name of the organism: one token.
     pub name: String,
-    /// The file it was read from, as it was named.
+    /// Path of the config file, as given.
     pub file: PathBuf,
-    /// Where that file lies, absolute: relative paths in it start here, and so do processes.
+    /// Absolute directory of that file: base of its relative paths, and working directory of child
+    /// processes.
     pub directory: PathBuf,
     /// The project that owns the journal, the socket and the keys.
     pub project: ProjectPaths,
     /// Directory of the journal.
     pub data: PathBuf,
-    /// Where checkpoints are also kept.
+    /// Directory of keys and of the state's copy of checkpoints.
     pub state: PathBuf,
     /// Directory that checkpoints are copied to, apart from `data` and `state`.
     pub checkpoints: Option<PathBuf>,
@@ -104,26 +105,26 @@ pub struct Config {
     pub client_secrets: Vec<ClientSecret>,
     /// Public keys of operators. Without any, decisions need no signature.
     pub operators: OperatorKeys,
-    /// Variables that their keys name.
+    /// Environment variables that operators' keys are read from.
     pub operator_variables: Vec<String>,
-    /// The servers of NATS, where the config names any.
+    /// NATS servers, if the config names any.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub limits: TreeLimits,
     /// Notes for the reader about settings that are valid but surprising.
     pub notes: Vec<String>,
-    /// The largest payload the gate takes.
+    /// Maximum payload size in bytes.
     pub payload_bytes: usize,
-    /// Of `text`.
+    /// Digest of `text`.
     pub digest: Digest,
     /// Missing keys, each with its model. Commands that only read, or call a running organism, do
     /// not need them.
     pub keys_missing: Arc<MissingKeys>,
-    /// Where the answers of models are written down as well.
+    /// Recorder of model answers, if they are recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// The `organism` program that ties listeners' processes to this one; set by a program that
-    /// embeds the organism and has it elsewhere than beside itself or on `PATH`.
+    /// Path of the `organism` program that ties listeners' processes to this one. Set by an
+    /// embedding program if it is neither beside that program nor on `PATH`.
     pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
     /// schemas and recordings; no secrets, no paths of this machine.
@@ -131,19 +132,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// Where it keeps its record, and for which project.
+    /// Directories of the journal and of its state, with the project they belong to.
     pub fn directories(&self) -> ProjectFolders {
         let (data, state) = (self.data.clone(), self.state.clone());
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// Everything that the organism runs on and that the journal keeps as blobs: the effective
-    /// config with its prompts, and the schemas.
+    /// All texts that the journal keeps as blobs: the effective config with its prompts, and the
+    /// schemas.
     pub fn texts(&self) -> Vec<&str> {
         std::iter::once(self.text.as_str()).chain(self.schemas.documents()).collect()
     }
 
-    /// How many pumps share the threads.
+    /// Number of partitions, and so of pumps.
     pub fn partitions(&self) -> u32 {
         match &self.storage {
             StorageConfig::Embedded => 1,
@@ -151,22 +152,22 @@ impl Config {
         }
     }
 
-    /// Agents whose turns are taken in processes of their own.
+    /// Agents that run in `organism host` processes.
     pub fn far_agents(&self) -> impl Iterator<Item = &AgentSpec> {
         self.agents.iter().filter(|agent| agent.is_far)
     }
 
-    /// Agents whose turns are taken beside the pump.
+    /// Agents that run in the process of the pump.
     pub fn near_agents(&self) -> impl Iterator<Item = &AgentSpec> {
         self.agents.iter().filter(|agent| !agent.is_far)
     }
 
-    /// Every agent's turns are taken beside the pump, whatever the file says.
+    /// Moves every agent into the process of the pump, regardless of the file.
     pub fn gather_agents(&mut self) {
         self.agents.iter_mut().for_each(|agent| agent.is_far = false);
     }
 
-    /// Keys that are missing where only the turns of `agents` are taken.
+    /// Missing keys of a process that hosts only `agents`.
     pub fn keys_missing_for<'a>(
         &'a self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -174,12 +175,12 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Keys that are missing beside the pump.
+    /// Missing keys of the pump's process.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
-    /// As the pump of one partition reads it. The keys of checkpoints are the whole organism's.
+    /// The config of one partition's pump. Keys of checkpoints are shared by all partitions.
     pub fn of_partition(&self, partition: u32) -> Self {
         let mut config = self.clone();
         if let StorageConfig::JetStream { journal, .. } = &mut config.storage
@@ -192,12 +193,12 @@ impl Config {
     }
 }
 
-/// Where the record is kept.
+/// Storage of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageConfig {
-    /// In the data directory alone.
+    /// In the data directory only.
     Embedded,
-    /// On these servers, with a projection in the data directory for readers.
+    /// In a stream on these servers, with a projection for readers in the data directory.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -205,13 +206,13 @@ pub enum StorageConfig {
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
     pub name: ListenerName,
-    /// The program, found and absolute, then its arguments.
+    /// Absolute path of the program, then its arguments.
     pub command: Vec<String>,
     pub env: Vec<(String, SecretValue)>,
     pub instances: u32,
 }
 
-/// A value that never shows itself.
+/// A secret value. It never prints itself.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValue(String);
 
@@ -227,26 +228,26 @@ impl std::fmt::Debug for SecretValue {
     }
 }
 
-/// An agent: what its contract does not say.
+/// Settings of an agent besides its contract.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
     #[serde(rename = "name")]
     pub name: ListenerName,
-    /// Its turns are taken in processes of their own, and it is met on NATS. What it is sent does
-    /// not depend on that.
+    /// Whether the agent runs in an `organism host` process and is reached over NATS. Its
+    /// deliveries are the same either way.
     #[serde(skip)]
     pub is_far: bool,
-    /// One of the config's models.
+    /// Name of one of the config's models.
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "transport")]
     pub transport: ActionTransport,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Model calls in one call.
+    /// Maximum model calls for each call.
     #[serde(rename = "max_iterations")]
     pub max_iterations: u32,
-    /// The payload that ends its call.
+    /// Payload name of the final, which ends the agent's call.
     #[serde(rename = "final_name")]
     pub final_name: PayloadName,
     #[serde(rename = "final_format")]
@@ -273,27 +274,27 @@ fn tool_choice<S: serde::Serializer>(
     word.serialize(serializer)
 }
 
-/// A model and how it is reached.
+/// A model and its provider.
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
     pub name: String,
     pub provider: ProviderConfig,
-    /// Tokens of prompt and answer together.
+    /// Maximum tokens of prompt and answer together.
     pub context_window: Option<u64>,
     pub price: Option<TokenPrice>,
 }
 
 #[derive(Debug, Clone)]
 pub enum ProviderConfig {
-    /// Plays recorded turns from a file, absolute.
+    /// Plays recorded turns from a file with an absolute path.
     Playback { recording: PathBuf, max_tokens: Option<u32> },
-    /// A provider on the network.
+    /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
-    /// Others of the config's models stand in for each other.
+    /// Routes calls to others of the config's models, which replace each other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 
-/// Where an organism keeps its journal, and what is kept outside it.
+/// Directories of an organism's journal and of what is kept outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectFolders {
     pub project: ProjectPaths,
@@ -301,7 +302,7 @@ pub struct ProjectFolders {
     pub state: PathBuf,
 }
 
-/// The file's sections, overridden where the environment says so, each judged by itself.
+/// Reads the file's sections, with overrides from the environment. Checks each section by itself.
 fn read(
     path: &Path,
     around: &ConfigEnvironment,
@@ -315,8 +316,8 @@ fn read(
     Ok((sections, source))
 }
 
-/// Where the journal of the config at `path` lies, whatever else may be wrong with it: a record
-/// can be read when its organism cannot be started. `Err` where the file does not say.
+/// Returns the journal's directories even if other parts of the config are invalid, so that the
+/// record of an organism that cannot start can be read. `Err` if the file does not state them.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -329,8 +330,8 @@ pub fn directories(
     }
 }
 
-/// Where the record of the config at `path` is kept, whatever else may be wrong with it. `Err`
-/// holds every problem of the file where its own sections do not give it.
+/// Returns the journal's storage even if other parts of the config are invalid. `Err` holds every
+/// problem if its own sections do not state it.
 pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig, ConfigProblems> {
     let mut problems = ConfigProblems::default();
     let (sections, _) = read(path, around, &mut problems)?;
@@ -338,14 +339,14 @@ pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig,
     storage_of(&sections, &directory, around, &mut problems).ok_or(problems)
 }
 
-/// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
+/// Loads and checks the config at `path`. Starts nothing. `Err` holds every problem.
 pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Needed)
 }
 
-/// As [`load`], for a process that takes turns of agents elsewhere: it needs none of the programs
-/// of listeners, no key before it is known whose turns it takes, and, where it has keys of its
-/// own for the servers, none of the pump's.
+/// Like [`load`], for a process that only hosts agents. It needs no listener programs and none of
+/// the pump's NATS credentials if it has its own. Model keys are checked later, when its agents are
+/// known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -354,8 +355,8 @@ pub fn load_for_host(
     load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
 }
 
-/// As [`load`], for who only looks, or may find the organism running: a key that is not there is
-/// no problem until an organism is started with this config.
+/// Like [`load`], for commands that only read, or that may find the organism running. Missing keys
+/// are reported when an organism is started with this config.
 pub fn load_without_keys(
     path: &Path,
     around: &ConfigEnvironment,
@@ -363,8 +364,8 @@ pub fn load_without_keys(
     load_with(path, around, KeyRequirement::Optional)
 }
 
-/// As [`load_without_keys`], for who writes the servers' config and the keys that this one may
-/// name already. Programs of listeners need not be there either.
+/// Like [`load_without_keys`], for the command that writes the servers' config and the keys that
+/// this config may name already. Listener programs may be missing, too.
 pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Unwritten)
 }
@@ -373,7 +374,7 @@ pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Confi
 enum KeyRequirement {
     Needed,
     Optional,
-    /// Keys of models are optional; secrets of clients are not read.
+    /// Model keys are optional; secrets of clients are not read.
     Host,
     /// As `Host`, for a program with NATS credentials of its own.
     Own,
@@ -381,7 +382,7 @@ enum KeyRequirement {
     Unwritten,
 }
 
-/// Resolves the programs of listeners. Problems count only for commands that start listeners.
+/// Finds the programs of listeners. Problems count only for commands that start listeners.
 fn processes(
     sections: &sections::DeclaredSections,
     directory: &Path,
@@ -397,7 +398,7 @@ fn processes(
     processes
 }
 
-/// As [`read`], without what is not needed with these keys.
+/// Like [`read`], without the parts that this set of keys does not need.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
@@ -414,7 +415,7 @@ fn read_as(
     Ok((sections, source))
 }
 
-/// Where the record is kept, where the organism has a name.
+/// Storage of the journal, if the organism has a name.
 fn storage_of(
     sections: &sections::DeclaredSections,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! Whether names are taken once, and peers and models exist.
+//! Checks that names are unique, and that named peers and models exist.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
     }
 }
 
-/// The client of a listener is one of the config's, and no other listener's.
+/// Checks that the client of a listener exists and belongs to no other listener.
 fn own_clients(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let mut taken: HashMap<&str, &str> = HashMap::new();
     for member in &sections.members {

@@ -9,11 +9,11 @@ use super::read::TableReader;
 use super::tree::Located;
 use super::variables;
 
-/// The operators of a file, as far as they could be read.
+/// Operators with keys that could be read.
 #[derive(Default)]
 pub(super) struct DeclaredOperators {
     keys: Vec<(ListenerName, OperatorPublicKey)>,
-    /// Variables that their keys name.
+    /// Environment variables that their keys are read from.
     pub variables: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! `ORGANISM_<SECTION>__<NAME>__<KEY>`: every key can be set from the environment.
 //!
-//! Names are written in capitals with `_` for `-`. An override only changes members the file
-//! has; one that fits nothing is a problem, so that a typo never passes in silence.
+//! Names are written in capitals with `_` for `-`. An override only changes members that the file
+//! has. An override that matches nothing is a problem, so that no typo stays unnoticed.
 
 use super::environment::ConfigEnvironment;
 use super::keys::{KeyKind, KnownSection, SECTIONS, is_private, nearest};
@@ -11,7 +11,7 @@ use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlVal
 
 const PREFIX: &str = "ORGANISM_";
 
-/// Puts every override of the environment into `root`.
+/// Applies every override of the environment to `root`.
 pub(super) fn apply(
     root: &mut TomlTable,
     around: &ConfigEnvironment,
@@ -27,8 +27,8 @@ pub(super) fn apply(
     }
 }
 
-/// Two underscores make an override; a section's name with one is a typo of one. Whatever else
-/// begins with `ORGANISM_` is not the config's business.
+/// Whether a variable is an override: it has two underscores, or a section's name with one, which
+/// is a typo. Other variables that begin with `ORGANISM_` are ignored.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
@@ -69,7 +69,7 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// The value of a variable is shown only where it is surely nothing private.
+/// Source for messages about a variable. Shows its value only if it cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__PROMPT__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
@@ -80,7 +80,7 @@ fn shouted(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
-/// The table under `key`, made where that is wanted.
+/// Returns the table under `key`. Creates it if `make` is set.
 fn table_at<'t>(
     table: &'t mut TomlTable,
     key: &str,
@@ -111,8 +111,8 @@ fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     }
 }
 
-/// Reads a variable as what its key takes; what cannot be read stays text, and the key's reader
-/// says so.
+/// Parses a variable as its key's type. A value that does not parse stays text, and the reader of
+/// the key reports it.
 fn node(
     source: &std::sync::Arc<ConfigSource>,
     kind: KeyKind,
@@ -156,7 +156,7 @@ fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::UnknownOverride, &place, message).help(help)
 }
 
-/// Every override this config could have.
+/// Every override that this config could have.
 fn all(root: &TomlTable) -> Vec<String> {
     let keys = |section: &KnownSection, before: String| -> Vec<String> {
         section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()

@@ -1,4 +1,5 @@
-//! Schemas and payload names: what each member accepts and replies, and the contracts from that.
+//! Payload names of schemas: resolves those that each member accepts and replies, and builds the
+//! contracts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::source::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{file, vocabulary};
 
-/// The schemas of a config while names are resolved against them.
+/// Resolves payload names against the schemas of a config.
 pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
@@ -43,7 +44,7 @@ impl PayloadResolver {
         }
     }
 
-    /// The payload that ends an agent's call.
+    /// Payload name of an agent's final.
     pub fn final_of(&self, agent: &ListenerName) -> Option<PayloadName> {
         self.finals.get(agent).cloned()
     }
@@ -52,7 +53,7 @@ impl PayloadResolver {
         self.digests.clone()
     }
 
-    /// Resolves every name and builds the contracts; `None` where that was not possible.
+    /// Resolves every name and builds the contracts. Returns `None` after a problem.
     pub fn contracts(
         &mut self,
         members: &[DeclaredMember],
@@ -106,9 +107,8 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Which calls of a member wait for an operator: where a payload of its has the flag by which
-    /// models mark what is dangerous, those that are not marked as harmless, unless the config says
-    /// something else.
+    /// Which calls of a member need approval. If a schema of a listener has the danger flag, the
+    /// default is every call that is not marked as harmless.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -153,7 +153,7 @@ impl PayloadResolver {
         approval
     }
 
-    /// The names a member's schemas declare, and whether all of the schemas could be read.
+    /// Names that a member's schemas declare, and whether all of the schemas could be read.
     fn declared_by(
         &mut self,
         member: &DeclaredMember,
@@ -219,7 +219,7 @@ impl PayloadResolver {
         }
     }
 
-    /// Keeps the digest of each document behind `names`, by its path as seen from the config.
+    /// Keeps the digest of each document behind `names`, by its path relative to the config.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let here = format!("{}/", self.directory.display());
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
@@ -232,7 +232,7 @@ impl PayloadResolver {
         }
     }
 
-    /// A schema's own problem, at its own place; paths as seen from the config.
+    /// Reports a problem of a schema at its place in the schema, with paths relative to the config.
     fn broken(
         &self,
         found: &SchemaProblem,
@@ -257,9 +257,9 @@ impl PayloadResolver {
 
 /// Namespace of `schemas/agent.xsd`.
 const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
-/// Namespaces that only the program's own schemas fill.
+/// Namespaces that only the program's own schemas may declare.
 const RESERVED: [&str; 3] = [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE];
-/// The final of agents that declare none.
+/// Local name of the final of agents that declare none.
 const FINAL_DEFAULT: &str = "attempt_completion";
 
 /// A member with its names resolved.
@@ -298,11 +298,11 @@ fn contract(
     }
 }
 
-/// Payload names as one member may write them.
+/// Payload names that one member may use.
 struct AllowedNames<'a> {
     member: &'a DeclaredMember,
     known: &'a [PayloadName],
-    /// Whether `known` is complete: else a name that is not in it may still be right.
+    /// Whether `known` is complete. If not, an unknown name may still be valid.
     whole: bool,
 }
 

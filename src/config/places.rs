@@ -1,4 +1,4 @@
-//! Judges the directories that a config names for its journal and for what is kept outside it.
+//! Checks the directories that a config names for its journal and for what is kept outside it.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
 use super::tree::{ExpandedText, Located};
 
-/// `data` or `state`, as the file names it and where it lies.
+/// `data` or `state`: the written path and the resolved one.
 pub(super) struct NamedDirectory<'a> {
     pub key: &'static str,
-    /// None where the default is taken.
+    /// The path in the config; `None` for the default.
     pub written: Option<&'a Located<ExpandedText>>,
     pub path: &'a Path,
 }
@@ -30,7 +30,7 @@ pub(super) fn check(
     problems.push(ConfigProblem::new(ProblemCode::DirectoryShared, place, message).help(help));
 }
 
-/// A directory that is missing is made at the first start.
+/// Checks that a path is a directory, or that it can be made at the first start.
 fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProblems) {
     let Some(written) = directory.written else { return };
     let Some(there) = directory.path.ancestors().find(|path| path.exists()) else { return };

@@ -1,4 +1,4 @@
-//! Problems: everything that is wrong with a config, each with its place, all at once.
+//! Problems of a config, each with its place, reported all at once.
 
 use std::fmt;
 
@@ -98,7 +98,7 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One thing wrong with a config, and what to do about it. Never quotes anything private.
+/// One problem of a config and how to correct it. Never quotes anything private.
 #[derive(Debug, Clone)]
 pub struct ConfigProblem {
     pub code: ProblemCode,
@@ -118,14 +118,14 @@ impl ConfigProblem {
         self
     }
 
-    /// Adds a suggestion where there is one.
+    /// Adds a suggestion if there is one.
     pub fn maybe(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
     }
 }
 
-/// `file:line:column: code: message`
+/// Prints `file:line:column: code: message`.
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = self.place.line_and_column();
@@ -178,12 +178,12 @@ impl ConfigProblems {
         self.0.is_empty()
     }
 
-    /// Those of this kind, which are then not among these any more.
+    /// Removes and returns the problems with this code.
     pub(super) fn take_code(&mut self, code: ProblemCode) -> Self {
         Self(self.0.extract_if(.., |problem| problem.code == code).collect())
     }
 
-    /// In the order in which a reader meets them.
+    /// Sorts problems by their places in the file.
     pub(super) fn sort(&mut self) {
         self.0.sort_by(|a, b| {
             let key =

@@ -1,4 +1,4 @@
-//! Finding the programs of process listeners, and what they get in their environment.
+//! Finds the programs of process listeners, and builds their environment variables.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +27,7 @@ pub(super) fn processes(
     specs.collect()
 }
 
-/// The command with its program found; empty where it was not.
+/// The command with the path of its program; empty if the program was not found.
 fn command(
     process: &DeclaredProcess,
     directory: &Path,
@@ -41,8 +41,8 @@ fn command(
     command
 }
 
-/// A path with a slash is relative to the config; a bare name is looked for beside this
-/// executable, beside the config, and along PATH.
+/// Finds a program. A path with a slash is relative to the config; a bare name is searched beside
+/// this executable, beside the config, and along PATH.
 fn find(
     program: &Located<ExpandedText>,
     directory: &Path,
@@ -108,7 +108,8 @@ fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Variables for the child: `NAME = "value"`, or `NAME_file = "path"` for what a file holds.
+/// Environment variables of the child: `NAME = "value"`, or `NAME_file = "path"` for the content of
+/// a file.
 fn environment(
     process: &DeclaredProcess,
     directory: &Path,

@@ -5,38 +5,38 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Digits of the path's digest in the names of default directories.
+/// Number of digits of the path's digest in the names of default directories.
 const DIGITS: usize = 8;
 
-/// One project: an organism is its config's path.
+/// A project, identified by the path of its config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectPaths {
-    /// Absolute, without `.` and `..`; symbolic links are not resolved.
+    /// Absolute path without `.` and `..`. Symbolic links are not resolved.
     pub path: PathBuf,
     /// Name of the organism.
     pub name: String,
-    /// Where default directories of data lie; none where the config names its own.
+    /// Parent of default data directories; `None` if the config names its own.
     pub data_parent: Option<PathBuf>,
-    /// The same for the directories of state.
+    /// Parent of default state directories; `None` if the config names its own.
     pub state_parent: Option<PathBuf>,
 }
 
 impl ProjectPaths {
-    /// Name of the directories that this project has by default.
+    /// Default directory name of this project.
     pub fn directory_name(&self) -> String {
         directory_name(&self.name, &self.path)
     }
 }
 
-/// The default name of a directory of the organism `name` with the config at `path`.
+/// Default directory name of the organism `name` with the config at `path`.
 pub fn directory_name(name: &str, path: &Path) -> String {
     let digest = Digest::of(path.as_os_str().as_bytes()).to_string();
     let digits: String = digest.chars().take(DIGITS).collect();
     format!("{name}-{digits}")
 }
 
-/// Whether a directory may be an earlier default one of the organism `name`: named after it alone,
-/// as before projects had paths, or with the digits of another path.
+/// Whether a directory may be an earlier default of the organism `name`: its name alone, as before
+/// names had a digest, or the name with another path's digest.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
@@ -46,7 +46,7 @@ pub fn is_directory_of(directory: &str, name: &str) -> bool {
     }
 }
 
-/// `file`, as it was named in `directory`, made absolute. Only the text is normalised.
+/// Makes `file`, given relative to `directory`, absolute. Normalises only the text.
 pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for component in directory.join(file).components() {

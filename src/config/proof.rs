@@ -13,7 +13,7 @@ use super::tree::{ExpandedText, Located};
 /// Bytes of a public key in hexadecimal.
 const KEY_DIGITS: usize = 64;
 
-/// Settings of a proof of the record, besides the state of this host.
+/// Settings for verifying a journal, besides the state of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
@@ -22,19 +22,21 @@ pub struct ProofSettings {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// The same as it is written.
+/// The proof settings as the config declares them.
 pub(super) struct DeclaredProof {
     pub known_keys: Vec<String>,
     checkpoints: Option<Located<ExpandedText>>,
 }
 
 impl DeclaredProof {
-    /// Directory that checkpoints are copied to; `directory` is the config's own.
+    /// Directory that checkpoints are copied to. Relative paths start at `directory`, that of the
+    /// config.
     pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }
 
-    /// Reports copies that lie beside what they are to prove.
+    /// Reports a directory for checkpoint copies that lies inside the directories whose content
+    /// they prove.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };
@@ -56,13 +58,13 @@ impl DeclaredProof {
     }
 }
 
-/// Whether one directory is the other or beneath it, as written or behind symbolic links.
+/// Whether `inner` is `outer` or beneath it, both as written and with symbolic links resolved.
 fn is_inside(inner: &Path, outer: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     inner.starts_with(outer) || real(inner).starts_with(real(outer))
 }
 
-/// Reads the keys of `[journal]` that are about proofs.
+/// Reads the proof settings of `[journal]`.
 pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
     let mut known_keys = Vec::new();
     for text in read.list("known_keys") {
@@ -78,7 +80,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
     DeclaredProof { known_keys, checkpoints: read.text("checkpoints") }
 }
 
-/// Whether this is a public key in the form that `organism key show` prints.
+/// Whether a text is a public key in the form that `organism key show` prints.
 pub fn is_public_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }

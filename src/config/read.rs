@@ -1,4 +1,4 @@
-//! Reads one table by the keys it may have: what is there, as what it must be, or a problem.
+//! Reads one table by its known keys, and reports every problem.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
 /// One table of the config while it is read.
 pub(super) struct TableReader<'a> {
     table: &'a TomlTable,
-    /// Where its name stands, for what is missing from it.
+    /// Range of the table's name, for problems about missing keys.
     pub place: SourceRange,
-    /// As in "`peers` of listener `search`".
+    /// Description for messages, such as "listener `search`" in "`peers` of listener `search`".
     what: String,
-    /// Keys that were probably meant by unknown ones: written, if badly.
+    /// Known keys that an unknown key probably means. They count as written.
     mistyped: Vec<&'static str>,
-    /// Every key the section has.
+    /// All keys that the section may have.
     known: Vec<&'static str>,
     pub problems: &'a mut ConfigProblems,
 }
 
 impl<'a> TableReader<'a> {
-    /// Reads `table`, reporting the keys it may not have.
+    /// Starts to read `table`, and reports unknown keys.
     pub fn new(
         section: &KnownSection,
         table: &'a TomlTable,
@@ -58,7 +58,7 @@ impl<'a> TableReader<'a> {
         Self { table, place, what, mistyped, known, problems }
     }
 
-    /// The key's place, or the table's where it is not written.
+    /// Range of the key, or of the table if the key is missing.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         entry.map_or(&self.place, |entry| &entry.key.place).clone()
@@ -78,12 +78,12 @@ impl<'a> TableReader<'a> {
         self.required(key, example).then(|| self.text(key)).flatten()
     }
 
-    /// Reports `key` where it is not written.
+    /// Reports `key` if it is missing.
     pub fn required(&mut self, key: &str, example: &str) -> bool {
         self.required_with(key, &format!("add {key} = {example}"))
     }
 
-    /// As [`TableReader::required`], with a help text of its own.
+    /// Like [`TableReader::required`], with its own help text.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
         let there = self.table.get(key).is_some();
         if !there && !self.mistyped.contains(&key) {
@@ -105,7 +105,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// A whole number from 1 to `most`.
+    /// Reads an integer from 1 to `most`.
     pub fn count(&mut self, key: &str, most: u64) -> Option<u64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
@@ -132,7 +132,7 @@ impl<'a> TableReader<'a> {
         self.count(key, u64::from(most)).and_then(|number| u32::try_from(number).ok())
     }
 
-    /// A number from `least` to `most`.
+    /// Reads a number from `least` to `most`.
     pub fn number(&mut self, key: &str, least: f64, most: f64) -> Option<f64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
@@ -156,13 +156,13 @@ impl<'a> TableReader<'a> {
         fits.then_some(number)
     }
 
-    /// An amount of the currency that prices are in.
+    /// Reads an amount in the currency of the prices.
     pub fn money(&mut self, key: &str) -> Option<Money> {
         let units = self.number(key, 0.0, limits::MONEY_CEILING)?;
         Some(Money::of_units(units))
     }
 
-    /// Reports the keys that mean nothing in what this table is.
+    /// Reports keys that have no meaning in a table of this kind.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();
@@ -176,12 +176,12 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether `key` is written, be it badly.
+    /// Whether `key` is written, even with an invalid value.
     pub fn has(&self, key: &str) -> bool {
         self.table.get(key).is_some() || self.mistyped.contains(&key)
     }
 
-    /// A duration above zero, up to `most`.
+    /// Reads a duration above zero, up to `most`.
     pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
         let node = self.table.get(key)?;
         let text = match &node.value {
@@ -215,7 +215,7 @@ impl<'a> TableReader<'a> {
         Some(duration)
     }
 
-    /// One of a closed list of words.
+    /// Reads one word of a closed list.
     pub fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == text.value.value);
@@ -232,7 +232,7 @@ impl<'a> TableReader<'a> {
         found.map(|(_, value)| *value)
     }
 
-    /// A list of strings; no key is an empty list.
+    /// Reads a list of strings. A missing key is an empty list.
     pub fn list(&mut self, key: &str) -> Vec<Located<ExpandedText>> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         match &node.value {
@@ -249,13 +249,13 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether `key` is written as a list with nothing in it; what stands in one and cannot be
-    /// read is a problem of its own.
+    /// Whether `key` is written as an empty list. Entries that cannot be read are reported
+    /// elsewhere.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }
 
-    /// A string, or a list of strings.
+    /// Reads a string, or a list of strings.
     pub fn one_or_more(&mut self, key: &str) -> Vec<Located<ExpandedText>> {
         match self.table.get(key).map(|node| &node.value) {
             Some(TomlValue::Text(_)) => self.text(key).into_iter().collect(),
@@ -268,7 +268,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// A table of strings with free keys.
+    /// Reads a table of strings with free keys.
     pub fn free(&mut self, key: &str) -> Vec<(Located<String>, Located<ExpandedText>)> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         let TomlValue::Table(table) = &node.value else {
@@ -311,7 +311,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Reports a value of another kind than its key takes.
+    /// Reports a value whose type does not fit its key.
     fn wrong<T>(
         &mut self,
         key: &str,
@@ -336,7 +336,7 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// The key that was probably meant: a near one, or one that begins with what is written.
+/// The known key that an unknown one probably means: a similar one, or one that begins with it.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

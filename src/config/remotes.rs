@@ -1,4 +1,4 @@
-//! Listeners and agents on NATS: they need servers to meet at.
+//! Listeners and agents on NATS, which need configured servers.
 
 use crate::ids::ListenerName;
 

@@ -1,4 +1,4 @@
-//! Secrets of clients: read once, from a variable or a file, and never shown.
+//! Secrets of clients, read once from a variable or a file and never shown.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::tree::{ExpandedText, Located};
 use super::{Config, KeyRequirement, SecretValue, file};
 
-/// A client that may prove itself with a secret.
+/// A client with a secret by which it can prove its identity.
 #[derive(Debug, Clone)]
 pub struct ClientSecret {
     pub client: ListenerName,
-    /// The variable that it is read from, if any.
+    /// Environment variable of the secret, if it has one.
     pub variable: Option<String>,
-    /// None where it could not be read by a process that may do without it.
+    /// `None` if it could not be read, in a process that may run without it.
     secret: Option<SecretValue>,
 }
 
@@ -34,14 +34,14 @@ impl ClientSecret {
 }
 
 impl Config {
-    /// The secret of this client, where it has one and this process could read it.
+    /// Secret of this client, if it has one and this process could read it.
     pub fn secret_of(&self, client: &ListenerName) -> Option<SecretValue> {
         let found = self.client_secrets.iter().find(|known| known.client == *client);
         found.and_then(ClientSecret::secret).cloned()
     }
 }
 
-/// Reads the secrets of all clients. A process that starts no organism may do without one.
+/// Reads the secrets of all clients. A process that starts no organism may run without them.
 pub(super) fn read(
     members: &[DeclaredMember],
     directory: &Path,
@@ -123,8 +123,8 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
     problems.push(problem.help(format!("run `chmod 600 {written}`")));
 }
 
-/// The bits of a text all of whose characters were drawn from the smallest usual alphabet that has
-/// them. Nothing that repeats a few characters counts for anything.
+/// Entropy estimate in bits, as if each character was drawn at random from the smallest usual
+/// alphabet that contains the text. A text of few distinct characters counts as 0.
 fn bits(text: &str) -> u32 {
     let distinct: std::collections::BTreeSet<_> = text.chars().collect();
     if distinct.len() < limits::SECRET_CHARS_MIN {

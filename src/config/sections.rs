@@ -1,4 +1,4 @@
-//! From the tree to what was declared: sections and members, before anything is compared.
+//! Reads the declared sections and members from the tree, before anything is compared.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -25,18 +25,18 @@ use super::storage;
 use super::telemetry;
 use super::tree::{ExpandedText, Located, TomlTable, TomlValue};
 
-/// Everything that was declared.
+/// All declared sections and members.
 pub(super) struct DeclaredSections {
     pub name: Option<String>,
     pub data: Option<Located<ExpandedText>>,
     pub state: Option<Located<ExpandedText>>,
-    /// `data` or `state` is written but could not be read.
+    /// Whether `data` or `state` is written but could not be read.
     pub places_unread: bool,
     pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
     pub telemetry: telemetry::DeclaredTelemetry,
     pub limits: TreeLimits,
-    /// Where `money` of the limits stands.
+    /// Range of `money` in the limits.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -49,8 +49,8 @@ pub(super) struct DeclaredSections {
 }
 
 impl DeclaredSections {
-    /// Where the organism `name` with the config `file` keeps its journal: as written, relative to
-    /// the config, or in the user's directories.
+    /// Journal directories of the organism `name` with the config `file`: the written ones,
+    /// relative to the config, or the user's default ones.
     pub fn directories(
         &self,
         name: &str,
@@ -74,7 +74,7 @@ impl DeclaredSections {
     }
 }
 
-/// Judges where the journal lies, and what is kept outside it.
+/// Checks the journal's directories, and those kept outside it.
 pub(super) fn check_directories(
     sections: &DeclaredSections,
     file: &Path,
@@ -174,7 +174,7 @@ fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
     }
 }
 
-/// The table of a section, with the place of its name.
+/// Table of a section, with the range of its name.
 fn section<'t>(
     root: &'t TomlTable,
     section: &KnownSection,
@@ -236,7 +236,7 @@ fn each(
     }
 }
 
-/// The section of that name.
+/// The `[organism]` section.
 struct OrganismSection {
     name: Option<String>,
     data: Option<Located<ExpandedText>>,
@@ -263,7 +263,7 @@ fn organism(
     OrganismSection { name: name.map(|name| name.value.to_string()), data, state, unread }
 }
 
-/// The section of that name.
+/// The `[limits]` section.
 struct LimitsSection {
     tree: TreeLimits,
     money: Option<SourceRange>,

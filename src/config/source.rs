@@ -1,7 +1,7 @@
 //! Texts that problems point into: config files, override variables, schemas.
 //!
-//! What is private in a text (prompts, environment values, keys) is masked before a problem can
-//! quote it; places keep counting in the text as written.
+//! Private parts of a text (prompts, environment values, keys) are masked before a problem can
+//! quote it. Positions count in the unmasked text.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use miette::NamedSource;
 
 use crate::xml::findings;
 
-/// One text and its name as a reader knows it: a path, or a variable.
+/// A text and its name for messages: a path, or a variable.
 pub struct ConfigSource {
     name: String,
     text: String,
@@ -19,12 +19,12 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// A text without anything private.
+    /// A text without private parts.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Self::masking(name, text, &[])
     }
 
-    /// A text whose `private` byte ranges are never quoted.
+    /// A text with private byte ranges, which are never quoted.
     pub fn masking(
         name: impl Into<String>,
         text: impl Into<String>,
@@ -35,7 +35,7 @@ impl ConfigSource {
         Arc::new(Self { name, text, masked })
     }
 
-    /// A text of which nothing is ever quoted.
+    /// A private text, of which nothing is ever quoted.
     pub fn hidden(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         let text = text.into();
         let everything = 0..text.len();
@@ -46,12 +46,12 @@ impl ConfigSource {
         &self.name
     }
 
-    /// The text as it may be shown.
+    /// The text with its private ranges masked.
     pub fn shown(&self) -> &NamedSource<String> {
         &self.masked
     }
 
-    /// The unmasked text at `span`: for finding places, never for messages.
+    /// The unmasked text of a range. Use it to find positions, never in messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for ConfigSource {
     }
 }
 
-/// A stretch of a source, in bytes.
+/// A range of a source, in bytes.
 #[derive(Debug, Clone)]
 pub struct SourceRange {
     pub source: Arc<ConfigSource>,
@@ -75,12 +75,13 @@ impl SourceRange {
         Self { source: Arc::clone(source), span }
     }
 
-    /// The beginning of a source, for what is missing from it.
+    /// Start of a source, for problems about missing parts.
     pub fn start(source: &Arc<ConfigSource>) -> Self {
         Self::new(source, 0..0)
     }
 
-    /// A line from `column` on, both from 1; 0 means the whole file, or the whole line.
+    /// A line from `column` on, both from 1. A line of 0 means the whole file; a column of 0 means
+    /// the whole line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;
@@ -98,7 +99,7 @@ impl SourceRange {
         Self::new(source, start + from..start + line.len())
     }
 
-    /// Line and column, from 1; columns in characters, a byte order mark not counted.
+    /// Line and column, from 1. Columns count characters, without a byte order mark.
     pub fn line_and_column(&self) -> (u32, u32) {
         let text = &self.source.text;
         let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -110,7 +111,8 @@ impl SourceRange {
     }
 }
 
-/// Puts stars over the private ranges, byte for byte where it can, so that carets stay in place.
+/// Replaces private ranges with asterisks. Keeps the byte length where possible, so that carets
+/// stay in place.
 fn mask(text: &str, private: &[Range<usize>]) -> String {
     let hidden = |at: usize| private.iter().any(|range| range.contains(&at));
     let cover = |c: char| match c.len_utf8() {

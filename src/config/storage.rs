@@ -1,4 +1,4 @@
-//! `[journal]` and `[nats]`: where the record is kept, and how the servers are reached.
+//! `[journal]` and `[nats]`: the journal's storage, and the connection to the servers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const STORES: [(&str, StoreKind); 2] =
 const DURABILITIES: [(&str, Durability); 2] =
     [("lazy", Durability::Lazy), ("synced", Durability::Synced)];
 
-/// Both settings, for a config that names none and keeps its journal on one server.
+/// Help text for a journal on one server without a durability setting, naming both values.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
@@ -119,7 +119,7 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// The servers, for everything but the journal. What is wrong with them `storage` tells.
+    /// The servers, for everything except the journal. `storage` reports their problems.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
@@ -132,7 +132,7 @@ impl DeclaredStorage {
         }
     }
 
-    /// Nothing of who asks the servers how they sync.
+    /// Drops the credentials that are used to check the servers' sync settings.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.system_nkey_file = None;
@@ -143,7 +143,7 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
-    /// Resolves the storage of the organism `name`. `None` only after a reported problem.
+    /// Resolves the storage of the organism `name`. Returns `None` only after reporting a problem.
     pub fn storage(
         &self,
         organism: &str,
@@ -185,7 +185,7 @@ impl DeclaredStorage {
 }
 
 impl Config {
-    /// The journal as people know it: its directory, or its stream.
+    /// Name of the journal in messages: its directory, or its stream.
     pub fn journal_name(&self) -> String {
         match &self.storage {
             StorageConfig::Embedded => self.data.display().to_string(),
@@ -282,7 +282,7 @@ fn address(text: &Located<ExpandedText>, problems: &mut ConfigProblems) -> Optio
     None
 }
 
-/// A file that is there and can be read.
+/// Checks that a file exists and can be read.
 fn found(
     named: &Located<ExpandedText>,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! Reports syntax errors of TOML: every place, without the follow-up errors of one mistake.
+//! Reports every syntax error of a TOML text, without the follow-up errors of one mistake.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn problem(doubled: bool, place: &SourceRange, message: &str, line: &str) -> Con
         .help(help(&message, line))
 }
 
-/// Without its line end.
+/// Range of the line at `at`, without its line end.
 fn line_around(text: &str, at: usize) -> Range<usize> {
     let before = text.get(..at).unwrap_or(text);
     let start = before.rfind('\n').map_or(0, |i| i + 1);
@@ -55,7 +55,7 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Where the table header starts that the line at `start` is or stands beneath.
+/// Start of the table header that is, or precedes, the line at `start`.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

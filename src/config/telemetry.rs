@@ -18,29 +18,29 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const SERVICE: &str = "OTEL_SERVICE_NAME";
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 
-/// Collector of spans, and how to reach it.
+/// Collector of spans with the settings for reaching it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
     /// Base address, which `/v1/traces` is appended to.
     pub endpoint: ProviderEndpoint,
-    /// Sent with every request.
+    /// Headers of every request.
     pub headers: Vec<(String, SecretValue)>,
     pub service: String,
-    /// Which share of the traces that begin here is kept, from 0 to 1.
+    /// Share of the traces that begin here to export, from 0 to 1.
     pub sample: f64,
 }
 
-/// How variables begin that say a header in the config's place.
+/// Prefix of the variables that override headers of the config.
 const HEADER_OVERRIDES: &str = "ORGANISM_TELEMETRY__HEADERS__";
 
-/// The declared settings, before variables are read.
+/// The declared settings, before environment variables are applied.
 pub(super) struct DeclaredTelemetry {
     endpoint: Option<Located<ExpandedText>>,
     insecure: bool,
     headers: Vec<(Located<String>, Located<ExpandedText>)>,
     service: Option<String>,
     sample: f64,
-    /// It says something and no endpoint.
+    /// Whether settings are written without an endpoint.
     wants_endpoint: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredTelemetry {
 type SecretHeaders = Vec<(String, SecretValue)>;
 
 impl DeclaredTelemetry {
-    /// Resolves the settings. `None` if no spans are exported.
+    /// Resolves the settings. Returns `None` if no spans are exported.
     pub fn telemetry(
         &self,
         directory: &Path,
@@ -101,8 +101,8 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// The variables with a collector's keys, also where nothing is exported: no listener gets them
-    /// but one whose config hands them on.
+    /// Variables that hold a collector's keys, also if nothing is exported. They are hidden from
+    /// every listener that does not request them in its config.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);
@@ -138,7 +138,8 @@ impl DeclaredTelemetry {
         parsed.ok()
     }
 
-    /// `NAME = "value"`, or `NAME_file = "path"` for what a file holds.
+    /// Reads the configured headers: `NAME = "value"`, or `NAME_file = "path"` for the content of a
+    /// file.
     fn own_headers(&self, directory: &Path, problems: &mut ConfigProblems) -> SecretHeaders {
         let mut headers = SecretHeaders::new();
         for (key, value) in &self.headers {
@@ -169,7 +170,7 @@ impl DeclaredTelemetry {
     }
 }
 
-/// Letters that RFC 9110 has for names, and none of the headers that the exporter writes itself.
+/// Whether a text is a header name of RFC 9110, and not one that the exporter sets itself.
 fn is_name(name: &str) -> bool {
     const OWN: [&str; 5] =
         ["host", "content-length", "content-type", "transfer-encoding", "connection"];
@@ -181,7 +182,8 @@ fn is_value(text: &str) -> bool {
     text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
 }
 
-/// As the variable has them: `name=value,name=value`, values in percent encoding.
+/// Parses headers in the form of OpenTelemetry's variable: `name=value,name=value` with
+/// percent-encoded values.
 fn listed(text: &str) -> Option<SecretHeaders> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let headers = pairs.map(|pair| {

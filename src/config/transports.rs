@@ -1,5 +1,5 @@
-//! Whether agents that call natively can: what JSON cannot say of their words, and whether a
-//! report written as text has a place in their final.
+//! Checks agents with native calls: the parts of their payloads that JSON cannot express, and
+//! whether a text report fits their final.
 
 use crate::agent::protocol::takes_report;
 use crate::contract::Contracts;
@@ -10,7 +10,7 @@ use super::ActionTransport;
 use super::members::{DeclaredAgent, DeclaredMember};
 use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 
-/// Problems, and notes on what is right and still worth knowing.
+/// Reports problems, and notes valid settings that are worth knowing.
 pub(super) fn check(
     members: &[DeclaredMember],
     contracts: &Contracts,
@@ -61,7 +61,7 @@ fn words(
     }
 }
 
-/// The final of `xml-final` is a text: its payload must have one place for it.
+/// Checks that the final of an `xml-final` agent has exactly one place for a text.
 fn report(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

@@ -1,6 +1,6 @@
-//! The config as a tree of values that know their places, with variables filled in.
+//! The config as a tree of values with their places, after variables are filled in.
 //!
-//! Knows TOML; does not know what any key means.
+//! Knows TOML, but not the meaning of any key.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::problem::ConfigProblems;
 use super::source::{ConfigSource, SourceRange};
 use super::{mask, syntax, variables};
 
-/// A value with the place it was written at.
+/// A value with its place in the source.
 #[derive(Debug, Clone)]
 pub(super) struct Located<T> {
     pub value: T,
@@ -26,13 +26,13 @@ impl<T> Located<T> {
     }
 }
 
-/// A string after its variables are filled in. Messages quote `written`: what a variable held
-/// is nobody's business.
+/// A string after its variables are filled in. Messages quote `written`, because the values of
+/// variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub value: String,
     pub written: String,
-    /// A variable in it could not be filled in.
+    /// Whether one of its variables could not be filled in.
     pub failed: bool,
 }
 
@@ -46,7 +46,7 @@ impl ExpandedText {
 #[derive(Debug)]
 pub(super) struct TomlNode {
     pub place: SourceRange,
-    /// Its value must not be quoted.
+    /// Whether the value is private and must not be quoted.
     pub private: bool,
     pub value: TomlValue,
 }
@@ -54,13 +54,13 @@ pub(super) struct TomlNode {
 #[derive(Debug)]
 pub(super) enum TomlValue {
     Text(ExpandedText),
-    /// `None` is beyond 64 bits.
+    /// An integer; `None` if it exceeds 64 bits.
     Integer(Option<i64>),
     Number(f64),
     Flag(bool),
     List(Vec<TomlNode>),
     Table(TomlTable),
-    /// A date, or a number that is none, which no key takes.
+    /// A date or a special number such as `nan`, which no key accepts.
     Other,
 }
 
@@ -79,7 +79,7 @@ impl TomlNode {
     }
 }
 
-/// Entries in the order they were written.
+/// Entries in their written order.
 #[derive(Debug, Default)]
 pub(super) struct TomlTable {
     pub entries: Vec<TomlEntry>,
@@ -102,7 +102,7 @@ impl TomlTable {
     }
 }
 
-/// Reads a TOML text. `Err` holds every syntax problem there is.
+/// Parses a TOML text. `Err` holds every syntax error.
 pub(super) fn parse(
     name: &str,
     text: &str,

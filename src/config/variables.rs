@@ -6,7 +6,7 @@ use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::source::SourceRange;
 use super::tree::ExpandedText;
 
-/// Fills in the variables of one string that stands at `place`.
+/// Fills in the variables of one string at `place`.
 pub(super) fn fill(
     text: &str,
     place: &SourceRange,
@@ -50,7 +50,7 @@ pub(super) fn fill(
     ExpandedText { value, written: text.to_owned(), failed }
 }
 
-/// The variables that a string names, as it is written.
+/// Names of the variables in a string before they are filled in.
 pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     let inner = written.split("${").skip(1).filter_map(|inner| Some(inner.split_once('}')?.0));
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
@@ -94,7 +94,7 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Where the `n`th `${` of a string stands in its source; the whole string where escapes hide it.
+/// Range of the `n`th `${` of a string. The whole string if escapes make that ambiguous.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -1,4 +1,4 @@
-//! Conflicts between members: names with two readings, and payloads forwarded in a circle.
+//! Conflicts between members: names with two meanings, and payloads that are forwarded in a circle.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::source::{ConfigSource, SourceRange};
 use super::tree::Located;
 
-/// A conflict that the contracts found, at the entry that makes it.
+/// Problem for a vocabulary conflict, at the entry that causes it.
 pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);
     let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {
@@ -57,7 +57,7 @@ fn problem_at(
     ConfigProblem::new(code, &place, error.to_string())
 }
 
-/// A listener that forwards a name to one that forwards it back would never let it go.
+/// Reports listeners that forward a payload name to each other in a circle, which would never end.
 pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut ConfigProblems) {
     let mut reported: HashSet<&ListenerName> = HashSet::new();
     for start in resolved.iter().filter(|r| r.contract.forward) {
@@ -80,7 +80,7 @@ pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut Con
     }
 }
 
-/// The listeners a forwarded `name` passes until it is back at `start`.
+/// Listeners that a forwarded `name` passes until it returns to `start`.
 fn cycle_from<'r>(
     start: &'r ResolvedMember<'_>,
     name: &PayloadName,

@@ -1,16 +1,16 @@
-//! Variables that are none of a listener's business, whatever else is in the environment.
+//! Environment variables that are hidden from listeners.
 
 use super::{Config, ModelSpec, ProviderConfig};
 use crate::model::KeySource;
 use crate::nats;
 
-/// Names the file with the passphrase of an operator's key.
+/// Variable that names the file with the passphrase of an operator's key.
 pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 
 impl Config {
-    /// Those with keys of models and of a collector, with the password of NATS, with secrets of
-    /// clients and with what an operator signs with, also where none of them is used at present: no listener gets one but where its own
-    /// section hands it on.
+    /// Variables to hide: those with keys of models and of the collector, the password of NATS,
+    /// secrets of clients, and operators' signing material, also if unused at present. A listener
+    /// gets one only if its own section passes it on.
     pub fn withheld(&self) -> Vec<String> {
         let keys = self.models.iter().filter_map(key_variable);
         let password = self.nats.as_ref().and_then(password_variable);

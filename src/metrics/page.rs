@@ -1,4 +1,4 @@
-//! Prometheus' text format: a family for each name, a line for each sample.
+//! Prometheus' text format: one family for each metric name, one line for each sample.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{Counter, Histogram};
 /// Unit of a histogram's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Counted in microseconds, shown in seconds.
+    /// Values in microseconds, shown in seconds.
     Seconds,
     One,
 }
@@ -21,7 +21,7 @@ impl MetricUnit {
     }
 }
 
-/// `value` of units that are a `10^digits`th, without zeros at its end.
+/// Formats `value`, in units of `10^-digits`, as a decimal number without trailing zeros.
 fn decimal(value: u64, digits: usize) -> String {
     let shown = format!("{value:0width$}", width = digits + 1);
     let (whole, rest) = shown.split_at(shown.len() - digits);
@@ -29,15 +29,15 @@ fn decimal(value: u64, digits: usize) -> String {
     if rest.is_empty() { whole.to_owned() } else { format!("{whole}.{rest}") }
 }
 
-/// A page of samples in the making.
+/// A page of samples while it is written.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels of every sample that is added from here on.
+    /// Labels of all samples that are added from now on.
     common: Vec<(&'static str, String)>,
 }
 
-/// Samples of one metric, with their header.
+/// Samples of one metric, with its header.
 #[derive(Debug)]
 struct MetricSamples {
     name: &'static str,
@@ -45,16 +45,16 @@ struct MetricSamples {
 }
 
 impl MetricsPage {
-    /// As HTTP names the format.
+    /// Content type of the text format.
     pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-    /// From here on every sample has this label, too.
+    /// Adds a label to all samples that follow.
     pub fn label(&mut self, name: &'static str, value: &str) {
         self.common.retain(|(own, _)| *own != name);
         self.common.push((name, value.to_owned()));
     }
 
-    /// A family of counters; `name` ends with `_total`.
+    /// Starts or continues a family of counters; `name` ends with `_total`.
     pub fn counters(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         debug_assert!(name.ends_with("_total"), "{name} counts");
         self.family(name, "counter", help)
@@ -68,7 +68,7 @@ impl MetricsPage {
         self.family(name, "histogram", help)
     }
 
-    /// The family of that name, where there is one already: its samples must stand together.
+    /// Returns the family of that name, or a new one. Samples of a family must stand together.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {
@@ -86,14 +86,14 @@ impl MetricsPage {
     }
 }
 
-/// The samples of one name.
+/// Samples of one metric name.
 #[derive(Debug)]
 pub struct MetricFamily<'p> {
     samples: &'p mut MetricSamples,
     common: &'p [(&'static str, String)],
 }
 
-/// Names of labels and what they are.
+/// Label names with their values.
 type LabelPairs<'l> = &'l [(&'static str, &'l str)];
 
 impl MetricFamily<'_> {
@@ -114,7 +114,7 @@ impl MetricFamily<'_> {
         self.sample(labels, counter.get())
     }
 
-    /// Adds a value that counts `10^digits`ths of the unit.
+    /// Adds a value that is given in units of `10^-digits`.
     pub fn decimal(&mut self, labels: LabelPairs<'_>, value: u64, digits: usize) -> &mut Self {
         self.line("", labels, &decimal(value, digits));
         self

@@ -11,48 +11,48 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows: recorded, never acted on.
     Reasoning(&'a str),
-    /// So many bytes that are handed out with the end, such as those of a native call.
+    /// Bytes of content that is only returned at the end of the stream, such as a native call.
     Withheld(usize),
-    /// No request leaves for now: the provider asked for a pause, which ends then. Repeated for as
-    /// long as the pause lasts.
+    /// No request is sent until this instant, because the provider asked for a pause. Repeated
+    /// while the pause lasts.
     Waiting(&'a ModelRoute, Instant),
-    /// This request failed, and another one may follow.
+    /// This request failed. Another request may follow.
     Failed(&'a Error),
-    /// The answer begins anew: what was handed out before this is void.
+    /// The answer starts again. Discard everything that was passed on before.
     Restart,
 }
 
-/// A native call, complete: calls that were cut off by the end of a stream are not handed out.
+/// A complete native call. Calls that the end of a stream cut off are never returned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
-    /// The provider's.
+    /// Id that the provider gave the call.
     pub id: String,
     pub name: String,
-    /// JSON as the model wrote it, verbatim; not checked here.
+    /// Arguments as the model wrote them, as JSON text that is not checked here.
     pub arguments: String,
 }
 
-/// A provider's own block, verbatim.
+/// A block that only its provider can read, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnBlock {
-    /// The route's provider that wrote it.
+    /// Provider of the route that wrote the block.
     pub provider: String,
-    /// As JSON text.
+    /// The block as JSON text.
     pub json: String,
 }
 
 /// Why a model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// It had said what it had to say.
+    /// The model ended its answer by itself.
     Normal,
-    /// It waits for the results of its native calls.
+    /// The model waits for the results of its native calls.
     Calls,
     /// The answer reached its maximum length: the text may be cut short.
     Length,
-    /// The provider, or the model, would not answer.
+    /// The provider or the model declined to answer.
     Refused,
-    /// The provider gave no reason, or one that is not known here.
+    /// The provider gave no reason, or an unknown one.
     Unknown,
 }
 
@@ -68,20 +68,21 @@ impl StopReason {
     }
 }
 
-/// Tokens as the provider counted them.
+/// Token counts of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenUsage {
     pub tokens_in: u64,
     pub tokens_out: u64,
-    /// Part of `tokens_in` that was read from, and written to, the provider's prompt cache.
+    /// Part of `tokens_in` that the provider read from its prompt cache.
     pub cached: u64,
+    /// Part of `tokens_in` that the provider wrote to its prompt cache.
     pub cache_written: u64,
-    /// The provider did not say: these were counted here.
+    /// Whether these counts are estimates, because the provider reported none.
     pub estimated: bool,
 }
 
 impl TokenUsage {
-    /// With what else was used for the same answer.
+    /// Adds the usage of another request for the same answer.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
@@ -95,25 +96,26 @@ impl TokenUsage {
     }
 }
 
-/// The terminator of a stream.
+/// Summary of an answer, returned when its stream has ended properly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEnd {
     pub stop: StopReason,
     pub usage: TokenUsage,
-    /// In the order in which the model made them.
+    /// Native calls in the order in which the model made them.
     pub calls: Vec<ToolCall>,
-    /// Where a block stands among text and calls is the provider's business.
+    /// Blocks that only the provider can read. The dialect of the provider knows where they stand
+    /// among text and calls.
     pub own: Vec<OwnBlock>,
     /// Route that answered.
     pub route: ModelRoute,
-    /// The model that answered, as its provider says it.
+    /// Name of the model that answered, as its provider reports it.
     pub model: Option<String>,
 }
 
 /// A provider and one of its models.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ModelRoute {
-    /// As the config names it.
+    /// Name of the provider in the config.
     pub provider: String,
     /// The provider's name of the model.
     pub model: String,

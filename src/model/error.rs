@@ -1,12 +1,11 @@
-//! Why a model call came to nothing.
+//! Why a model call failed.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::answer::ModelRoute;
 
-/// Every way a model call can fail; each says whether trying again may help. What a server said
-/// stands in it bounded and without keys.
+/// Every way in which a model call can fail. Server texts in it are bounded and hold no keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -89,7 +88,7 @@ pub enum CallPhase {
 }
 
 impl CallPhase {
-    /// The key of the config that sets its time.
+    /// Config key that sets the time-out of this phase.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Connect => "connect_timeout",
@@ -140,7 +139,7 @@ impl Error {
         }
     }
 
-    /// Whether another provider may do what this one would not.
+    /// Whether a route of another provider may succeed where this one failed.
     pub fn is_for_another_route(&self) -> bool {
         let of_this_route = matches!(
             self,
@@ -156,12 +155,12 @@ impl Error {
         of_this_route || self.is_retried()
     }
 
-    /// Whether the provider asked to be called less.
+    /// Whether this is a rate-limit or overload error.
     pub fn is_overload(&self) -> bool {
         matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
     }
 
-    /// The route that failed, where it was one.
+    /// Route that failed, if the error belongs to one.
     pub fn route(&self) -> Option<&ModelRoute> {
         match self.cause() {
             Self::Connect { route, .. }
@@ -189,7 +188,7 @@ impl Error {
         }
     }
 
-    /// Whether the request was broken off on this side after it had left.
+    /// Whether this side ended the request after it was sent.
     pub fn is_broken_off(&self) -> bool {
         match self.cause() {
             Self::Timeout { phase, .. } => *phase != CallPhase::Connect,
@@ -198,7 +197,7 @@ impl Error {
         }
     }
 
-    /// How long the provider asked to be left alone.
+    /// Delay before the next request that the provider asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -216,7 +215,7 @@ impl Error {
         }
     }
 
-    /// In one word of a closed list.
+    /// The error as one word of a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
             Self::NotRecorded { .. } => "not-recorded",
@@ -259,7 +258,7 @@ impl Error {
         }
     }
 
-    /// The error of the last try.
+    /// Underlying error: that of the last attempt, if attempts are exhausted.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),

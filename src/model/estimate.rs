@@ -1,4 +1,4 @@
-//! Estimates tokens that the provider did not count: one token for four bytes.
+//! Estimates tokens that the provider did not count, as one token for four bytes.
 
 use serde_json::Value as Json;
 
@@ -17,7 +17,7 @@ pub(super) struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// With estimates in place of what is missing.
+    /// Fills in estimates for the counts that are missing.
     pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {
         TokenUsage {
             tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),
@@ -38,7 +38,7 @@ pub(super) fn of_bytes(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
-/// A count a provider wrote; one that cannot be is as good as none.
+/// Reads a token count of a provider. Returns `None` for an impossible number.
 pub(super) fn plausible(json: Option<&Json>) -> Option<u64> {
     json.and_then(Json::as_u64).filter(|tokens| *tokens <= limits::TOKENS_CEILING)
 }

@@ -1,4 +1,4 @@
-//! Keys of providers. Messages may name the source of a key, never its value.
+//! API keys of providers. Messages may name the source of a key, never its value.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use memchr::memmem;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Text that replaces a key.
+/// Text that is shown in place of a key.
 pub const HIDDEN: &str = "***";
 
-/// A key of a provider. Prints as `***`; cheap to clone.
+/// API key of a provider. Prints as `***`; cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProviderKey {
     value: Arc<str>,
     source: KeySource,
 }
 
-/// Where a key was read.
+/// Source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     Variable(String),
     File(PathBuf),
 }
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
     #[error("is empty")]
@@ -38,7 +38,7 @@ pub enum BadKey {
 }
 
 impl ProviderKey {
-    /// White space around the key is not part of it.
+    /// Makes a key of `value`, without the white space around it.
     pub fn new(value: &str, source: KeySource) -> Result<Self, BadKey> {
         let value = value.trim();
         match value {
@@ -53,12 +53,12 @@ impl ProviderKey {
         &self.source
     }
 
-    /// For the one header it belongs into.
+    /// The key's value, for the authorization header and nothing else.
     pub(super) fn expose(&self) -> &str {
         &self.value
     }
 
-    /// `text` without the key, should a server have echoed it.
+    /// Replaces the key in `text`, in case a server echoed it.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
         match is_word || mutant("show-the-key") {
@@ -67,7 +67,7 @@ impl ProviderKey {
         }
     }
 
-    /// A filter for an answer that streams, where the key is long enough to be nothing else.
+    /// Returns a filter for a streamed answer, if the key is long enough not to occur by chance.
     pub(super) fn filter(&self) -> Option<KeyFilter> {
         let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
         long.then(|| KeyFilter { key: Arc::clone(&self.value), held: String::new() })
@@ -89,11 +89,11 @@ impl fmt::Display for KeySource {
     }
 }
 
-/// Hides a key in a text that comes in pieces, wherever they are cut.
+/// Replaces a key in a text that arrives in pieces, wherever the pieces are cut.
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// The end of what came so far, where it may be the beginning of the key.
+    /// End of the text so far that may be the beginning of the key.
     held: String,
 }
 
@@ -115,7 +115,7 @@ impl KeyFilter {
         Some(text)
     }
 
-    /// Whether the key, or as much of it as there is room for, stands somewhere in `piece`.
+    /// Whether `piece` contains the key, or a beginning of the key at its end.
     fn may_begin_in(&self, piece: &str) -> bool {
         let (key, piece) = (self.key.as_bytes(), piece.as_bytes());
         let first = key.first().copied().unwrap_or_default();
@@ -130,7 +130,7 @@ impl KeyFilter {
         std::mem::take(&mut self.held)
     }
 
-    /// Bytes at the end of `text` with which the key begins.
+    /// Number of bytes at the end of `text` that are a beginning of the key.
     fn begun(&self, text: &str) -> usize {
         let most = text.len().min(self.key.len().saturating_sub(1));
         let begins = |length: &usize| {

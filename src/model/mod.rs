@@ -36,30 +36,32 @@ pub use router::ModelRouter;
 pub use terms::{ModelTerms, RouteTerms, TokenPrice};
 pub use wire::{WireSettings, plain_body};
 
-/// Whether a request may leave, once that is known.
+/// Future that resolves when a request may be sent, or to the reason why not.
 pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// Admits the requests of one model call, each before it leaves.
+/// Admits each request of a model call before it is sent.
 pub trait CallAdmission: Send + Sync {
-    /// A request is about to go to `route`, which its router knows as `name` and may try so often.
+    /// Asks to send a request to `route`, which the router names `name` and tries at most `most`
+    /// times.
     ///
     /// # Errors
-    /// [`Error::Exhausted`] where it was tried that often already, [`Error::NoBudget`] and
-    /// [`Error::NoPump`] where nothing may leave at all.
+    ///
+    /// [`Error::Exhausted`] if the route was tried that often already, [`Error::NoBudget`] and
+    /// [`Error::NoPump`] if no request of this call may be sent at all.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 }
 
-/// A call under way; dropping it ends it and closes its connection.
+/// A running model call. Dropping it ends the call and closes its connection.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<StreamEnd, Error>> + Send + 'a>>;
 
-/// Takes an answer piece by piece, in order.
+/// Receives the pieces of an answer, in order.
 pub type OnChunk<'a> = &'a mut (dyn FnMut(AnswerChunk<'_>) + Send);
 
-/// Something that answers as a model does.
+/// A source of model answers: a provider, a router, or a recording.
 pub trait ModelProvider: Debug + Send + Sync {
     fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a>;
 
-    /// As [`ModelProvider::call`], with every request admitted before it leaves.
+    /// Like [`ModelProvider::call`], but asks `admission` before each request is sent.
     fn call_admitted<'a>(
         &'a self,
         request: &'a ModelRequest,
@@ -74,7 +76,7 @@ pub trait ModelProvider: Debug + Send + Sync {
         })
     }
 
-    /// Route that is tried first.
+    /// The route that is tried first.
     fn route(&self) -> ModelRoute;
 
     /// Settings of requests to `route`; `None` for a provider that uses no network.
@@ -84,5 +86,5 @@ pub trait ModelProvider: Debug + Send + Sync {
     }
 }
 
-/// A model behind whatever provides it. Cheap to clone.
+/// A shared model. Cheap to clone.
 pub type SharedModel = Arc<dyn ModelProvider>;

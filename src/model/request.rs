@@ -29,9 +29,9 @@ impl ChatRole {
 pub struct RequestOrigin {
     pub agent: ListenerName,
     pub thread: ThreadId,
-    /// From 1, counted over all turns this agent took in this thread.
+    /// Number of the turn, from 1, over all turns of this agent in this thread.
     pub turn: u32,
-    /// Told to providers; no answer depends on it.
+    /// Trace context, sent to providers. It never changes an answer.
     pub trace: Option<TraceParent>,
 }
 
@@ -47,21 +47,23 @@ impl RequestOrigin {
 pub struct ModelRequest {
     pub origin: RequestOrigin,
     pub system: String,
-    /// Oldest first; the roles alternate, the first and the last are the user's.
+    /// The conversation, oldest first. Roles alternate; the first and the last message are the
+    /// user's.
     pub messages: Vec<ChatMessage>,
-    /// Tools offered as native calls; none where the protocol lives in the text.
+    /// Tools offered as native calls. Empty if actions are written in the text.
     pub tools: Vec<ModelTool>,
-    /// Sent only beside tools. None: the provider's own default.
+    /// Whether the model may or must call a tool. Sent only with tools; `None` leaves the
+    /// provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Asks for at most one call in the answer. Sent only beside tools, and only to providers that
-    /// are known to take it; to the others the prompt alone says so.
+    /// Asks for at most one call in the answer. Sent only with tools, and only to providers that
+    /// are known to accept it. For others, only the prompt states it.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens.
     pub max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
-    /// Tokens of the answer, where the config has a bound too: the smaller one.
+    /// Maximum tokens of the answer: the smaller bound of request and config.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()
     }
@@ -79,7 +81,7 @@ impl ChatMessage {
         Self { role, blocks: vec![ChatBlock::Text(text.into())] }
     }
 
-    /// Its texts and results, in order.
+    /// Texts and results of the message, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().filter_map(|block| match block {
             ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.as_str()),
@@ -92,7 +94,7 @@ impl ChatMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatBlock {
     Text(String),
-    /// A native call the model made.
+    /// A native call that the model made.
     Call(ToolCall),
     /// Result of the native call with this id.
     Result {
@@ -100,12 +102,12 @@ pub enum ChatBlock {
         text: String,
         failed: bool,
     },
-    /// A provider's own block (signed reasoning, say). Sent back only to the provider that wrote
-    /// it.
+    /// A block that only its provider can read, such as signed reasoning. Sent back only to that
+    /// provider.
     Own(OwnBlock),
 }
 
-/// A tool as native calls know it.
+/// A tool that the model can call natively.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelTool {
     /// At most 64 letters, digits, `-` and `_`.
@@ -118,7 +120,7 @@ pub struct ModelTool {
     pub parameters: Json,
 }
 
-/// Whether the model may, must or must not call.
+/// Whether the model may, must or must not call tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ToolChoice {
     #[serde(rename = "auto")]

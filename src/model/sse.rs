@@ -1,8 +1,8 @@
-//! Server-sent events, read as they come, wherever the bytes are cut.
+//! Decodes server-sent events from a stream, wherever its bytes are cut.
 //!
-//! After the HTML standard's "event stream interpretation": lines end with LF, CR or CRLF, a byte
-//! order mark may stand first, comments are skipped, several `data` lines are one text. Knows
-//! nothing of what the events mean.
+//! Follows the HTML standard's "event stream interpretation": lines end with LF, CR or CRLF, a byte
+//! order mark may stand first, comments are skipped, several `data` lines form one text. Knows
+//! nothing of the meaning of events.
 
 use memchr::memchr2;
 use serde::Deserialize;
@@ -12,9 +12,9 @@ use crate::limits;
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseEvent<'a> {
-    /// Empty where the stream named none.
+    /// Name of the event; empty if the stream gave none.
     pub name: &'a str,
-    /// UTF-8 only if the server kept to it.
+    /// Data of the event. UTF-8 only if the server follows the standard.
     pub data: &'a [u8],
 }
 
@@ -29,28 +29,29 @@ impl<'a> SseEvent<'a> {
     }
 }
 
-/// A line or an event is longer than it may be.
+/// A line or an event exceeds its maximum length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is longer than {} bytes", limits::STREAM_LINE_BYTES_MAX)]
 pub struct OverlongEvent;
 
-/// Makes events of bytes.
+/// Decodes bytes to events.
 #[derive(Debug, Default)]
 pub struct SseDecoder {
-    /// A line that is not complete yet.
+    /// A line whose end was not read yet.
     line: Vec<u8>,
     name: String,
     data: Vec<u8>,
     has_data: bool,
-    /// The last line ended with CR: a LF that follows is part of that.
+    /// Whether the last line ended with CR, so that a following LF belongs to it.
     after_cr: bool,
     after_first_line: bool,
-    /// The event was handed out and is to be forgotten.
+    /// Whether the event was returned and must be dropped before the next one.
     is_old: bool,
 }
 
 impl SseDecoder {
-    /// The next event, taking from `input` what was read; `None` once all of it is.
+    /// Returns the next event and removes the bytes read from `input`; `None` if `input` is used up
+    /// first.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         loop {
@@ -74,7 +75,7 @@ impl SseDecoder {
         }
     }
 
-    /// The event that was never finished by an empty line, at the end of a stream.
+    /// Returns the last event of a stream that ended without an empty line after it.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;
@@ -98,7 +99,7 @@ impl SseDecoder {
         Ok(())
     }
 
-    /// Ends the line that `last` is the last part of; whether it completed an event.
+    /// Completes the line that ends with `last`. Returns whether this completed an event.
     fn end_line(&mut self, last: &[u8]) -> Result<bool, OverlongEvent> {
         if self.line.is_empty() {
             return self.read_line(last);

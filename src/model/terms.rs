@@ -1,4 +1,4 @@
-//! Terms of a model: context window, length of answers, price. Of several routes, the smallest
+//! Terms of a model: context window, length of answers, price. For several routes, the smallest
 //! window and the highest price count, because any of them may answer.
 
 use serde::Serialize;
@@ -12,18 +12,21 @@ use crate::limits;
 /// Price of a million tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TokenPrice {
-    /// Price of prompt tokens, and of answer tokens.
+    /// Price of a million prompt tokens.
     #[serde(rename = "input")]
     pub input: f64,
+    /// Price of a million tokens of answers.
     #[serde(rename = "output")]
     pub output: f64,
-    /// Prices of prompt tokens read from, and written to, the provider's cache. The price of prompt
-    /// tokens holds without them.
+    /// Price of prompt tokens that the provider read from its cache. Without it, the price of
+    /// prompt tokens applies.
     #[serde(rename = "cached")]
     pub cached: Option<f64>,
+    /// Price of prompt tokens that the provider wrote to its cache. Without it, the price of prompt
+    /// tokens applies.
     #[serde(rename = "cache_written")]
     pub cache_written: Option<f64>,
-    /// Such as `USD`.
+    /// Currency, such as `USD`.
     #[serde(rename = "currency")]
     pub currency: String,
 }
@@ -43,18 +46,18 @@ impl TokenPrice {
     }
 }
 
-/// One route's.
+/// Terms of one route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTerms {
     pub route: ModelRoute,
-    /// Tokens of prompt and answer together.
+    /// Maximum tokens of prompt and answer together.
     pub context_window: Option<u64>,
     /// Maximum length of one answer, in tokens, if bounded.
     pub max_tokens: Option<u32>,
     pub price: Option<TokenPrice>,
 }
 
-/// A model's, over all its routes.
+/// Terms of a model over all its routes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelTerms(Vec<RouteTerms>);
 
@@ -67,12 +70,12 @@ impl ModelTerms {
         &self.0
     }
 
-    /// Tokens of prompt and answer together; `None` if the config names no window.
+    /// Maximum tokens of prompt and answer together; `None` if the config names no window.
     pub fn window(&self) -> Option<u64> {
         self.0.iter().filter_map(|term| term.context_window).min()
     }
 
-    /// Tokens that an answer may take.
+    /// Maximum tokens of an answer.
     pub fn answer(&self) -> u64 {
         let unbounded = self.unbounded();
         let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));
@@ -91,13 +94,13 @@ impl ModelTerms {
         self.window().map_or(longest, |window| longest.min(window / 2))
     }
 
-    /// Tokens that a prompt may take.
+    /// Maximum tokens of a prompt.
     pub fn room(&self) -> Option<u64> {
         self.window().map(|window| window.saturating_sub(self.answer()))
     }
 
-    /// Counted as each route's family counts, the largest of them. `notice`: what the request
-    /// ends with and no other does.
+    /// Size of a request in the tokens of each route's family; the largest of them counts. `notice`
+    /// is the last text, which only this request has.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))
@@ -119,7 +122,7 @@ impl ModelTerms {
         families
     }
 
-    /// The most a call may take whose prompt has `tokens`.
+    /// Maximum spending of a call whose prompt has `tokens` tokens.
     pub fn most(&self, tokens: u64) -> Spending {
         let usage =
             TokenUsage { tokens_in: tokens, tokens_out: self.answer(), ..TokenUsage::default() };
@@ -130,7 +133,7 @@ impl ModelTerms {
         Spending { tokens: tokens.saturating_add(self.answer()), money: money.unwrap_or_default() }
     }
 
-    /// More than a call with this request takes, without counting.
+    /// Upper bound of a call's spending, without counting tokens.
     pub fn at_most(&self, request: &ModelRequest) -> Spending {
         self.most(tokens::at_most(request))
     }
@@ -148,7 +151,7 @@ impl ModelTerms {
         cost.unwrap_or_default()
     }
 
-    /// Such as `USD`; one for all routes.
+    /// Currency of all routes, such as `USD`.
     pub fn currency(&self) -> Option<&str> {
         self.0.iter().find_map(|term| Some(term.price.as_ref()?.currency.as_str()))
     }

@@ -1,23 +1,24 @@
-//! Tokens, counted as a family of models counts them. Where a family keeps its vocabulary to
-//! itself, the count is an estimate, and says so.
+//! Counts tokens as a family of models does. For a family without a public vocabulary, the count is
+//! an estimate and marked as one.
 
 use crate::limits;
 
 use super::request::{ChatBlock, ModelRequest};
 
-/// Models that cut text into the same tokens.
+/// Models that split text into the same tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TokenizerFamily {
-    /// OpenAI's since 2024: `gpt-4o` and later, the `o` series, `gpt-oss`.
+    /// OpenAI since 2024: `gpt-4o` and later, the `o` series, `gpt-oss`.
     O200k,
-    /// OpenAI's before: `gpt-4`, `gpt-3.5`.
+    /// OpenAI before 2024: `gpt-4`, `gpt-3.5`.
     Cl100k,
-    /// Anybody else's.
+    /// Every other model.
     #[default]
     Other,
 }
 
-/// How names of models begin, the longer ones first, after what says who serves them.
+/// Prefixes of model names, after a prefix that names the provider is removed. Longer ones stand
+/// first.
 const NAMES: [(&str, TokenizerFamily); 10] = [
     ("gpt-4o", TokenizerFamily::O200k),
     ("gpt-4.", TokenizerFamily::O200k),
@@ -32,7 +33,7 @@ const NAMES: [(&str, TokenizerFamily); 10] = [
 ];
 
 impl TokenizerFamily {
-    /// By what a provider calls the model, such as `gpt-4.1-mini` or `openai/gpt-4o`.
+    /// Family of a model by the provider's name for it, such as `gpt-4.1-mini` or `openai/gpt-4o`.
     pub fn of(model: &str) -> Self {
         let name = model.rsplit_once('/').map_or(model, |(_, name)| name).to_ascii_lowercase();
         let known = NAMES.iter().find(|(begin, _)| name.starts_with(begin));
@@ -43,7 +44,7 @@ impl TokenizerFamily {
         matches!(self, Self::Other)
     }
 
-    /// Such as `o200k_base`, the vocabulary; `estimate` without one.
+    /// Name of the vocabulary, such as `o200k_base`, or `estimate` without one.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
@@ -52,7 +53,8 @@ impl TokenizerFamily {
         }
     }
 
-    /// The tokens of a text. The first count of a process reads the vocabulary: 50 ms and 70 MB.
+    /// Counts the tokens of a text. The first count of a process loads the vocabulary: 50 ms and 70
+    /// MB.
     pub fn count(self, text: &str) -> u64 {
         let vocabulary = match self {
             Self::Cl100k => bpe_openai::cl100k_base(),
@@ -66,7 +68,8 @@ impl TokenizerFamily {
         }
     }
 
-    /// The tokens of a request: what is said anew with every turn, and what the thread holds.
+    /// Counts the tokens of a request: the part that every turn sends anew, and the part from the
+    /// thread.
     pub fn size(self, request: &ModelRequest) -> RequestSize {
         let said = request.messages.iter().flat_map(|said| &said.blocks);
         let payload = said.map(|block| self.block(block)).sum();
@@ -80,8 +83,8 @@ impl TokenizerFamily {
         RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// As [`TokenizerFamily::size`], with `notice`, the last text of the request, counted as schema:
-    /// every turn sends it anew.
+    /// Like [`TokenizerFamily::size`], but counts the last text of the request, `notice`, as schema
+    /// tokens, because every turn sends a new one.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));
@@ -93,12 +96,12 @@ impl TokenizerFamily {
     }
 }
 
-/// What a request takes, in tokens.
+/// Size of a request in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Of the system prompt, the tools, the notice and what stands around messages.
+    /// Tokens of the system prompt, the tools, the notice and the framing of messages.
     pub schema: u64,
-    /// Of what was said.
+    /// Tokens of the thread's messages.
     pub payload: u64,
     pub family: TokenizerFamily,
 }
@@ -109,13 +112,13 @@ impl RequestSize {
     }
 }
 
-/// More than a request takes, without counting: no vocabulary has tokens shorter than a byte.
+/// Upper bound of a request's tokens, without counting: no token is shorter than a byte.
 pub fn at_most(request: &ModelRequest) -> u64 {
     let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
     bytes.saturating_add(framing(request))
 }
 
-/// Of everything a model is sent.
+/// Number of bytes that a request sends.
 pub(super) fn bytes(request: &ModelRequest) -> usize {
     let said = request.messages.iter().flat_map(|said| &said.blocks).flat_map(parts);
     let tools = request

@@ -1,7 +1,7 @@
-//! The body of a request as it goes over the wire, from what is asked and how the provider wants it.
+//! Writes the body of a request in the wire format of its provider.
 //!
-//! A turn's settings are kept with it, so that the body can be written again later, byte for byte,
-//! whatever the config says by then.
+//! The settings of a turn are recorded with it, so that the body can be rebuilt later, byte for
+//! byte, even if the config has changed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -10,13 +10,13 @@ use super::remote::{AnswerSettings, WireFormat};
 use super::request::{ChatBlock, ModelRequest};
 use super::{anthropic, openai};
 
-/// What a route adds to a request: the format, the model and what is asked of every answer.
+/// Settings that a route adds to a request: format, model, and settings of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireSettings {
-    /// The provider, as blocks of its own name it.
+    /// Provider, as its own blocks name it.
     #[serde(rename = "provider")]
     pub provider: String,
-    /// What the provider calls the model.
+    /// The provider's name of the model.
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "wire")]
@@ -26,7 +26,7 @@ pub struct WireSettings {
 }
 
 impl WireSettings {
-    /// The body of a request, complete.
+    /// The complete body of the request.
     pub fn body(&self, request: &ModelRequest) -> String {
         match self.wire {
             WireFormat::OpenAi(quirks) => openai::body(request, self, quirks),
@@ -35,7 +35,7 @@ impl WireSettings {
     }
 }
 
-/// The body of a request to a model that no network is between: everything that it is given.
+/// The body of a request to a model without a network: all its input.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
     let messages = messages.iter().map(|said| {

@@ -1,4 +1,4 @@
-//! One request to the collector, and what its answer means.
+//! One export request to the collector, and its result.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::config::TelemetryConfig;
 use crate::limits;
 use crate::model::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
 
-/// A collector of spans.
+/// Collector that spans are sent to.
 #[derive(Debug)]
 pub(super) struct SpanCollector {
     client: HttpClient,
@@ -19,13 +19,13 @@ pub(super) struct SpanCollector {
 /// Result of an export request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportVerdict {
-    /// Taken, but for so many spans.
+    /// The collector accepted the spans, except for `rejected` of them.
     Taken { rejected: u64, why: String },
-    /// The same request may be taken later.
+    /// The collector refused the request for now; a retry may succeed.
     Later { why: String, after: Option<Duration> },
-    /// It is too much at once.
+    /// The request is too large for the collector.
     TooLarge,
-    /// It will never be taken.
+    /// The collector refuses the request permanently.
     Never { why: String },
 }
 
@@ -84,8 +84,8 @@ async fn judged(mut answer: HttpResponse) -> ExportVerdict {
     }
 }
 
-/// Reads the response's body as far as possible. Only partial successes need it, and the status
-/// alone decides otherwise.
+/// Reads as much of the response's body as possible. Only a partial success needs it; otherwise the
+/// status alone decides.
 async fn body(answer: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = answer.chunk().await {
@@ -113,7 +113,7 @@ struct SuccessCounts {
     error_message: String,
 }
 
-/// A number, or one in a string.
+/// A JSON number, or a number in a string.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum JsonCount {

@@ -1,5 +1,4 @@
-//! The task that takes spans from the queue to the collector: in batches, again where that may
-//! help, and never for longer than it may take.
+//! The task that sends spans from the queue to the collector: in batches, with bounded retries.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,14 +17,14 @@ pub(super) struct ExportTask {
     resource: OtlpResource,
     queue: SpanReceiver,
     counts: Arc<SpanCounts>,
-    /// Taken from the queue and not yet by the collector, oldest first.
+    /// Spans that were taken from the queue and not yet exported, oldest first.
     batch: Vec<Span>,
-    /// Spans in one request; fewer where the collector found that too many.
+    /// Maximum spans of one request. Reduced after the collector found a request too large.
     at_once: usize,
     backoff: Duration,
-    /// An outage of the collector is logged, and its end is not.
+    /// Whether an outage of the collector was logged whose end was not.
     warned: bool,
-    /// A rejection of spans is logged.
+    /// Whether a rejection of spans was logged.
     told_rejected: bool,
 }
 
@@ -49,7 +48,7 @@ impl ExportTask {
         }
     }
 
-    /// Exports spans until the pump stops, and then those that are left, for at most
+    /// Exports spans until the pump stops, and then the remaining ones for at most
     /// [`limits::SPANS_FAREWELL`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let export = self.export(stop.clone());
@@ -72,8 +71,8 @@ impl ExportTask {
         }
     }
 
-    /// A stop ends a wait, but never a request: the collector may have its spans already, and
-    /// would get them a second time.
+    /// Exports the batch. A stop ends a wait between requests but never a request, because the
+    /// collector may have stored its spans already and would get them twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {
@@ -105,7 +104,7 @@ impl ExportTask {
         }
     }
 
-    /// Waits for a span, and for those that come soon after it. False where none will come.
+    /// Waits for a span, and a short time for further ones. Returns false if no more will come.
     async fn gather(&mut self) -> bool {
         let room = |batch: &Vec<Span>, at_once: usize| at_once.saturating_sub(batch.len());
         if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {
@@ -121,8 +120,8 @@ impl ExportTask {
         true
     }
 
-    /// Sends one request with the oldest spans of the batch. Returns how long to wait before the
-    /// next one, where the collector did not take them.
+    /// Sends one request with the oldest spans of the batch. Returns the delay before a retry if
+    /// the collector did not accept them.
     async fn send(&mut self) -> Option<Duration> {
         let sent = self.batch.len().min(self.at_once);
         let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());
@@ -149,7 +148,7 @@ impl ExportTask {
         None
     }
 
-    /// The oldest of the batch are dealt with.
+    /// Removes the oldest `sent` spans from the batch.
     fn done(&mut self, sent: usize) {
         self.batch.drain(..sent.min(self.batch.len()));
         self.backoff = limits::COLLECTOR_BACKOFF_FIRST;
@@ -187,7 +186,7 @@ impl ExportTask {
     }
 }
 
-/// Completes when the pump stops, or has ended without a word.
+/// Completes when the pump stops, or when its side of the channel is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     stop.wait_for(|stop| *stop).await.ok();
 }

@@ -1,6 +1,6 @@
-//! Spans on their way to a collector, as OTLP over HTTP.
+//! Exports spans to a collector, as OTLP over HTTP.
 //!
-//! Must not know what the spans are of. No other module waits for this one: a slow or missing
+//! Must not know the meaning of spans. No other module waits for this one: a slow or missing
 //! collector costs only the spans that do not fit into the queue, and these are counted.
 
 mod collector;
@@ -18,7 +18,7 @@ use crate::trace::SpanTracer;
 use collector::SpanCollector;
 use export_task::ExportTask;
 
-/// Exports what its tracer is handed, until it is stopped.
+/// Exports the spans of its tracer until it is stopped.
 #[derive(Debug)]
 pub struct SpanExporter {
     tracer: SpanTracer,
@@ -27,7 +27,8 @@ pub struct SpanExporter {
 }
 
 impl SpanExporter {
-    /// `organism`: its name, exported beside the service's. Connects at the first span.
+    /// Starts the exporter. `organism` is the organism's name, exported beside the service's.
+    /// Connects at the first span.
     pub fn start(telemetry: &TelemetryConfig, organism: &str) -> Self {
         let (tracer, spans) = SpanTracer::new(telemetry.sample);
         let (stop, stopped) = watch::channel(false);
@@ -38,12 +39,12 @@ impl SpanExporter {
         Self { tracer, stop, sending: tokio::spawn(sending.run(stopped)) }
     }
 
-    /// Where spans are handed in.
+    /// The tracer that receives spans.
     pub fn tracer(&self) -> &SpanTracer {
         &self.tracer
     }
 
-    /// Exports what waits, as far as that goes within [`limits::SPANS_FAREWELL`].
+    /// Stops the exporter, after at most [`limits::SPANS_FAREWELL`] for the spans in the queue.
     pub async fn stop(self) {
         // It is there until it was told so.
         self.stop.send(true).ok();

@@ -1,4 +1,4 @@
-//! The JSON of OTLP: ids as hexadecimal digits, 64-bit numbers as strings, enums as numbers.
+//! OTLP's JSON encoding: ids as hexadecimal digits, 64-bit numbers as strings, enums as numbers.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::trace::{AttributeValue, Span, SpanKind};
 
-/// The version of the semantic conventions whose names the attributes have.
+/// Version of the semantic conventions that the attribute names follow.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
-/// The resource that the spans belong to.
+/// The OTLP resource that the spans belong to.
 #[derive(Debug)]
 pub(super) struct OtlpResource(Json);
 
@@ -28,7 +28,7 @@ impl OtlpResource {
     }
 }
 
-/// One request to a collector.
+/// Encodes one export request.
 pub(super) fn request(resource: &OtlpResource, spans: &[Span]) -> String {
     let spans: Vec<_> = spans.iter().map(OtlpSpan::of).collect();
     let scope = json!({ "name": "organism", "version": env!("CARGO_PKG_VERSION") });
@@ -50,7 +50,7 @@ struct OtlpSpan<'s> {
     span_id: String,
     #[serde(rename = "parentSpanId", skip_serializing_if = "Option::is_none")]
     parent_span_id: Option<String>,
-    /// Those of W3C: it is kept.
+    /// W3C trace flags: the trace is sampled.
     #[serde(rename = "flags")]
     flags: u8,
     #[serde(rename = "name")]

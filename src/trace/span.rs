@@ -1,40 +1,40 @@
-//! A span that is over: what was done, when, as part of what, and how it went.
+//! A finished span: name, times, parent and result.
 
 use std::borrow::Cow;
 
 use super::{SpanId, TraceParent};
 use crate::clock::Time;
 
-/// One piece of work that is over.
+/// One finished piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Its trace, and itself in it.
+    /// The trace of the span, and its own id.
     pub at: TraceParent,
-    /// What it is part of; nothing for the first of its trace.
+    /// Parent span; `None` for the first span of a trace.
     pub parent: Option<SpanId>,
     pub kind: SpanKind,
     pub name: String,
     pub began: Time,
     pub ended: Time,
-    /// What kind of failure it ended with, as one word of a closed list.
+    /// Type of the failure that it ended with, as one word of a closed list.
     pub error: Option<Cow<'static, str>>,
-    /// Never what was said: names, ids and numbers alone.
+    /// Attributes: names, ids and numbers only, never contents of payloads.
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-/// On which side of an exchange it is.
+/// Side of an exchange that a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     Internal,
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the response.
     Client,
-    /// Hands something to the bus.
+    /// Hands a message to the bus.
     Producer,
-    /// Is handed something by the bus.
+    /// Receives a message from the bus.
     Consumer,
 }
 
-/// What an attribute is.
+/// Value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
     Text(Cow<'static, str>),
@@ -62,7 +62,7 @@ impl From<u64> for AttributeValue {
 }
 
 impl Span {
-    /// Of nothing yet: it began and ended at that time.
+    /// Makes a root span without duration at `began`.
     pub fn new(at: TraceParent, kind: SpanKind, name: String, began: Time) -> Self {
         let (parent, error, attributes) = (None, None, Vec::new());
         Self { at, parent, kind, name, began, ended: began, error, attributes }
@@ -73,7 +73,7 @@ impl Span {
         self
     }
 
-    /// As [`Span::with`], where there is such a value.
+    /// Like [`Span::with`], if there is a value.
     pub fn with_some(self, name: &'static str, value: Option<impl Into<AttributeValue>>) -> Self {
         match value {
             Some(value) => self.with(name, value),

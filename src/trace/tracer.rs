@@ -1,5 +1,4 @@
-//! Where spans are handed in, and where they come out again: a queue with a bound, which nobody
-//! ever waits for.
+//! Bounded queue of finished spans. Handing a span in never blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +10,7 @@ use super::{Span, SpanId, TraceParent};
 use crate::limits;
 use crate::metrics::Counter;
 
-/// Takes spans from any thread. Cheap to clone. Switched off, which is the default, it is nothing.
+/// Accepts spans from any thread. Cheap to clone. The default tracer is off and drops every span.
 #[derive(Debug, Clone, Default)]
 pub struct SpanTracer(Option<Arc<TracerShared>>);
 
@@ -19,30 +18,31 @@ pub struct SpanTracer(Option<Arc<TracerShared>>);
 struct TracerShared {
     queue: mpsc::Sender<Span>,
     counts: Arc<SpanCounts>,
-    /// Of the traces begun here, those whose id ends with less than this are not kept.
+    /// Sampling threshold: traces begun here are dropped if the random end of their id is smaller.
     from: u64,
     serial: AtomicU64,
 }
 
-/// What became of spans.
+/// Counters of exported and lost spans.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
     pub exported: Counter,
-    /// The queue was full, or the end came first.
+    /// Spans dropped because the queue was full, or left at the end.
     pub dropped: Counter,
-    /// The collector would not have them.
+    /// Spans that the collector rejected.
     pub rejected: Counter,
 }
 
-/// Where spans come out.
+/// Receiving end of the queue of spans.
 pub type SpanReceiver = mpsc::Receiver<Span>;
 
-/// Last bits of a trace's id that are drawn by chance, whoever drew them: those before them may count
-/// what was made within the same millisecond.
+/// Number of random bits at the end of every trace id, also of ids that other programs made. The bits before may
+/// come from a clock and a counter.
 const CHANCE_BITS: u32 = 32;
 
 impl SpanTracer {
-    /// `sample`: which share of the traces that begin here are kept, from 0 to 1.
+    /// Makes a tracer with its receiver. `sample` is the share of the traces begun here to keep,
+    /// from 0 to 1.
     pub fn new(sample: f64) -> (Self, SpanReceiver) {
         let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
         let all = (1u64 << CHANCE_BITS) as f64;
@@ -60,12 +60,12 @@ impl SpanTracer {
         self.0.is_some()
     }
 
-    /// Whether spans of this trace are to be handed in.
+    /// Whether spans of this trace are exported.
     pub fn keeps(&self, trace: &TraceParent) -> bool {
         self.is_on() && trace.is_sampled()
     }
 
-    /// A trace for work that belongs to none, of which `first` is to be the first span.
+    /// Begins a trace for work without one, with `first` as its first span.
     pub fn begin(&self, id: Uuid, first: SpanId) -> Option<TraceParent> {
         let shared = self.0.as_ref()?;
         let chance = id.as_u64_pair().1 & ((1 << CHANCE_BITS) - 1);
@@ -73,14 +73,14 @@ impl SpanTracer {
         Some(TraceParent { trace: id.as_u128().max(1), span: first, flags })
     }
 
-    /// A span of its own for something that is done within another one, perhaps again and again.
+    /// Makes a new span id beneath `within`, for work that may be repeated there.
     pub fn another(&self, within: SpanId) -> SpanId {
         let serial =
             self.0.as_ref().map_or(0, |shared| shared.serial.fetch_add(1, Ordering::Relaxed));
         within.within(serial.saturating_add(1))
     }
 
-    /// Hands a span in, or drops it where there is no room.
+    /// Queues a span, or drops it if the queue is full.
     pub fn hand_in(&self, span: Span) {
         let Some(shared) = &self.0 else { return };
         if shared.queue.try_send(span).is_err() {

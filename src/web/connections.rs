@@ -1,5 +1,5 @@
-//! Connections: so many at a time, and none that says nothing for long. Whoever connects and keeps
-//! still takes nothing from the organism but a place here.
+//! Bounds the number of connections and the time that one may be idle. An idle client costs the
+//! organism nothing but its place here.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::limits;
 
-/// Serves until it is dropped; connections end with it.
+/// Serves until the future is dropped, which also closes its connections.
 pub(super) async fn serve(listener: TcpListener, router: Router) {
     let places = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();

@@ -13,7 +13,7 @@ use crate::organism::ReadinessProblem;
 struct HealthResponse {
     #[serde(rename = "ok")]
     ok: bool,
-    /// What is missing.
+    /// Reasons why the organism is not ready.
     #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
     not_ready: Vec<HealthReason>,
 }
@@ -28,8 +28,8 @@ struct HealthReason {
     partition: Option<u32>,
 }
 
-/// The process lives, and it pumps something or may yet. One that waits for a disk lives: starting
-/// it again would not help.
+/// `/healthz`: whether the process is alive. A process that waits for a full disk is alive, because
+/// a restart would not help.
 pub(super) async fn alive(State(asked): State<HealthSource>) -> Response {
     let ended = asked.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log says why".to_owned();
@@ -37,7 +37,7 @@ pub(super) async fn alive(State(asked): State<HealthSource>) -> Response {
     told(dead.into_iter().collect())
 }
 
-/// It takes payloads in and does something about them.
+/// `/readyz`: whether the organism accepts payloads and processes them.
 pub(super) async fn ready(State(asked): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     told(match asked.get() {

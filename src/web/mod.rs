@@ -1,9 +1,8 @@
-//! The organism over HTTP, on this machine alone: whether it lives, whether it is ready, and its
-//! numbers.
+//! HTTP on this machine only: health, readiness and metrics.
 //!
-//! Must not know what it shows: it asks [`crate::organism`]. There is no authentication here, so
-//! nothing here changes anything, nothing is told of threads and payloads, and nobody beyond
-//! loopback is answered: not through a browser either, see `only_here`.
+//! Must not know how they are computed: it asks [`crate::organism`]. There is no authentication, so
+//! nothing here changes anything or shows threads and payloads, and only loopback clients get
+//! responses, not web pages in a browser (see `only_here`).
 
 mod connections;
 mod health;
@@ -24,10 +23,10 @@ use crate::config::Config;
 use crate::journal;
 use crate::organism::{Error, HealthMonitor};
 
-/// Who is asked; nobody while the organism starts.
+/// Source of health data; empty until the organism has started.
 type HealthSource = Arc<OnceLock<HealthMonitor>>;
 
-/// A server that answers until it is dropped.
+/// An HTTP server that runs until it is dropped.
 pub struct WebServer {
     address: SocketAddr,
     asked: HealthSource,
@@ -35,8 +34,8 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Listens where the config says; `None` where it does not. It answers at once, and is not
-    /// ready before it was told whom to ask.
+    /// Opens the configured address; `None` if the config has none. The server responds at once and
+    /// is not ready until [`WebServer::asks`].
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(address) = config.http else { return Ok(None) };
         match Self::listen(address).await {
@@ -50,7 +49,7 @@ impl WebServer {
         }
     }
 
-    /// As [`WebServer::open`], on an address of this machine.
+    /// Like [`WebServer::open`], on a given loopback address.
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);
@@ -63,7 +62,7 @@ impl WebServer {
         self.address
     }
 
-    /// From here on this organism is asked.
+    /// Sets the organism whose health is served.
     pub fn asks(&self, watcher: HealthMonitor) {
         // The first one is the one that runs.
         self.asked.set(watcher).ok();
@@ -86,8 +85,8 @@ fn router(asked: HealthSource) -> Router {
         .with_state(asked)
 }
 
-/// A page that a browser got elsewhere can have its own name lead to this machine, and would be
-/// answered like anybody here; but the browser still says that name.
+/// Refuses requests for other hosts. A web page can make its own host name resolve to this machine
+/// (DNS rebinding), but the browser still sends that name in the `Host` header.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     match host.is_some_and(is_here) {

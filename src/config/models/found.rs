@@ -1,4 +1,4 @@
-//! Resolves what models name: recordings, keys, addresses and other models.
+//! Finds the recordings, keys, addresses and other models that models name.
 
 use std::path::Path;
 
@@ -132,7 +132,7 @@ fn provider(
     Some(ProviderConfig::Remote { options: Box::new(options), pace, attempts })
 }
 
-/// The key where the config says, or where it usually is.
+/// Reads the key from its configured source, or from the provider's usual variable.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,
@@ -218,7 +218,7 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// A model for the record: everything but its key.
+/// A model for the record: all settings except its key.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens } => json!({

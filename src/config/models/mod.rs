@@ -1,4 +1,5 @@
-//! Models as they were written, each read from its table; what they name is found by `found`.
+//! Declared models, each read from its table. The module `found` resolves the things that they
+//! name.
 
 mod found;
 
@@ -21,7 +22,7 @@ use super::source::SourceRange;
 use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";
-/// Terms are for trying out budgets without a provider.
+/// Keys of a playback model. Terms let budgets be tried without a provider.
 const PLAYBACK_KEYS: [&str; 9] = [
     "provider",
     "recording",
@@ -39,12 +40,12 @@ const STRATEGIES: [(&str, RoutingStrategy); 3] = [
     ("least-loaded", RoutingStrategy::LeastLoaded),
 ];
 
-/// A model as it was written.
+/// A model as the config declares it.
 pub(super) struct DeclaredModel {
     pub name: Located<String>,
     window: Option<(u64, SourceRange)>,
     price: Option<TokenPrice>,
-    /// It says something of prices, be it badly.
+    /// Whether any price is written, even an invalid one.
     has_price: bool,
     kind: Option<DeclaredKind>,
 }
@@ -57,7 +58,7 @@ enum DeclaredKind {
 
 struct DeclaredRemote {
     preset: &'static ProviderPreset,
-    /// Where `provider` stands.
+    /// Range of `provider`.
     place: SourceRange,
     model: Located<ExpandedText>,
     base_url: Option<Located<ExpandedText>>,
@@ -80,12 +81,12 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 }
 
 impl DeclaredModel {
-    /// Tokens of prompt and answer together, and where that stands.
+    /// Context window (tokens of prompt and answer together) with its range.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
 
-    /// Tokens of one answer, thinking included, where they are bounded.
+    /// Maximum tokens of one answer, with reasoning, if bounded.
     pub fn answer(&self) -> Option<u64> {
         match self.kind.as_ref()? {
             DeclaredKind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
@@ -103,7 +104,7 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// The models that stand in for each other, where it is not one by itself.
+    /// Names of the models that this one routes to. Empty for a model with a provider of its own.
     pub fn routes(&self) -> &[Located<ExpandedText>] {
         match &self.kind {
             Some(DeclaredKind::Routed { routes, .. }) => routes,

@@ -1,4 +1,4 @@
-//! Messages, as Anthropic speaks them.
+//! Anthropic's messages API.
 
 mod opaque_blocks;
 mod read;
@@ -12,7 +12,7 @@ use super::remote::{AnswerReader, WireDialect};
 /// Version of the format, sent with each request.
 const VERSION: &str = "2023-06-01";
 
-/// The format.
+/// Wire format of the messages API.
 #[derive(Debug)]
 pub(super) struct AnthropicFormat;
 

@@ -1,18 +1,18 @@
-//! Blocks that only Anthropic can read, such as signed thinking, and where they stood.
+//! Blocks that only Anthropic can read, such as signed thinking, and their places in an answer.
 //!
-//! An answer is text, calls and such blocks in some order, and it must be sent back in that
-//! order. So each block is kept with what came before it.
+//! An answer is text, calls and such blocks in some order, and must be sent back in that order. So
+//! each block is kept with the amounts of text and calls before it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A block, verbatim, and its place.
+/// A verbatim block with its place in the answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct OpaqueBlock<'a> {
-    /// Bytes of text before it.
+    /// Bytes of the answer's text before the block.
     #[serde(rename = "text")]
     pub text: usize,
-    /// Native calls before it.
+    /// Number of native calls before the block.
     #[serde(rename = "calls")]
     pub calls: usize,
     #[serde(rename = "block", borrow)]

@@ -1,4 +1,4 @@
-//! A stream of message events. Its terminator is `message_stop`.
+//! Reads a stream of message events. Its terminator is `message_stop`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary};
 use crate::model::sse;
 
-/// Every event in one: which of the keys are there depends on its type.
+/// One type for all events. The event's type decides which keys are present.
 #[derive(Deserialize)]
 struct AnthropicEvent<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -49,12 +49,12 @@ struct AnthropicDelta<'a> {
     stop_reason: Option<&'a RawValue>,
 }
 
-/// A block that is not complete yet.
+/// A content block whose end was not read yet.
 enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
-        /// As the block began: what there is where no pieces follow.
+        /// Input in the block's first event. It counts only if no piece of input follows.
         input: String,
     },
     Thinking {
@@ -62,7 +62,7 @@ enum PartialBlock {
         calls: usize,
         block: serde_json::Map<String, Json>,
     },
-    /// Kept as it came.
+    /// A block that only Anthropic can read, kept verbatim.
     Own {
         text: usize,
         calls: usize,
@@ -71,7 +71,7 @@ enum PartialBlock {
     Unknown,
 }
 
-/// One stream.
+/// Reader of one stream.
 #[derive(Default)]
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
@@ -185,7 +185,7 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Later counts take the place of earlier ones.
+    /// Updates the token counts. Later counts replace earlier ones.
     fn count(&mut self, usage: &Json) {
         let of = |key: &str| plausible(usage.get(key));
         if let Some(input) = of("input_tokens") {

@@ -1,4 +1,4 @@
-//! A request as the messages API takes it.
+//! Writes a request for the messages API.
 
 use std::borrow::Cow;
 
@@ -164,8 +164,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// A limit of one call is a part of the tool choice, so the choice is written even if it is the
-/// provider's default. Without tools there is no choice and no limit.
+/// Writes the tool choice. A limit of one call is a part of the choice, so the choice is written
+/// even if it is the provider's default. A request without tools has neither.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     if request.tools.is_empty() {
         return None;
@@ -182,7 +182,7 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
-/// Marks the end of what stays the same, for the provider's cache.
+/// Marks the end of the unchanging part of a request, for the provider's prompt cache.
 fn mark(parts: &mut [AnthropicPart<'_>]) {
     if let Some(AnthropicPart::Plain { cache_control, .. }) = parts.last_mut() {
         *cache_control = Some(CacheControl { r#type: "ephemeral" });
@@ -203,7 +203,7 @@ fn message<'a>(said: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a> {
     AnthropicMessage { role: said.role.as_str(), content }
 }
 
-/// Results stand before everything else.
+/// Writes a message of the user's side, with tool results first.
 fn heard(said: &ChatMessage) -> Vec<AnthropicPart<'_>> {
     let results = said.blocks.iter().filter_map(|block| match block {
         ChatBlock::Result { id, text, failed } => {
@@ -218,7 +218,8 @@ fn heard(said: &ChatMessage) -> Vec<AnthropicPart<'_>> {
     results.chain(texts).collect()
 }
 
-/// The blocks in the order in which the model wrote them.
+/// Writes a message of the model, with text, calls and own blocks in the order in which the model
+/// wrote them.
 fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
     let mut rest = UnwrittenParts {
         texts: said.blocks.iter().filter_map(text_of).collect(),
@@ -255,18 +256,18 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     }
 }
 
-/// Text and calls that are not written yet.
+/// Text and calls of an answer that are not written yet.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,
-    /// In bytes of all texts.
+    /// Bytes of text that are written, over all text blocks.
     texts_taken: usize,
     calls_taken: usize,
     parts: Vec<AnthropicPart<'a>>,
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes text and calls up to a place.
+    /// Writes text and calls up to these amounts, counted from the beginning of the answer.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {

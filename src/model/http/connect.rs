@@ -1,4 +1,4 @@
-//! The way to a provider: name, TCP, proxy, TLS.
+//! Connects to a provider: name lookup, TCP, proxy and TLS.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,8 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// A proxy that reads the request itself: it wants the whole address, and its authorization.
+    /// A proxy that reads the request itself, so that the request line holds the whole URL and the
+    /// proxy's authorization is sent.
     pub relay: Option<HttpProxy>,
 }
 
@@ -51,8 +52,7 @@ pub(super) async fn connect(
     Ok(HttpStream { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
 }
 
-/// Tries the addresses of a host in turn; one that does not answer has only so much time while
-/// there are others.
+/// Connects to the addresses of a host in turn. While others are left, each has a short time-out.
 async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
     let found = lookup_host((host, port)).await.map_err(|e| format!("its name: {e}"))?;
     let addresses: Vec<SocketAddr> = found.collect();

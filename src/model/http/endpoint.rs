@@ -1,4 +1,4 @@
-//! Where a provider is: scheme, host, port and the path all its addresses begin with.
+//! Address of a provider: scheme, host, port and base path.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use http::Uri;
 pub struct ProviderEndpoint {
     uri: Uri,
     is_https: bool,
-    /// Without brackets.
+    /// Host name or address, without brackets.
     host: String,
     port: u16,
-    /// Without a slash at its end.
+    /// Base path, without a slash at its end.
     path: String,
 }
 
-/// Why a text is no base address.
+/// Why a text is not a base address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
     #[error("is no address such as https://host/v1")]
@@ -30,7 +30,8 @@ pub enum BadAddress {
 }
 
 impl ProviderEndpoint {
-    /// Reads a base address; plain http leads only to this machine, unless `insecure`.
+    /// Parses a base address. Plain HTTP is only accepted for this machine, unless `insecure` is
+    /// set.
     pub fn parse(text: &str, insecure: bool) -> Result<Self, BadAddress> {
         let uri: Uri = text.trim().parse().map_err(|_| BadAddress::Form)?;
         let is_https = match uri.scheme_str() {
@@ -85,12 +86,12 @@ impl ProviderEndpoint {
         &self.uri
     }
 
-    /// `host`, or `host:port` where the port is not the scheme's own.
+    /// `host`, or `host:port` for another port than the scheme's default.
     pub fn authority(&self) -> String {
         self.uri.authority().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// `path` beneath the base address.
+    /// Joins `path` to the base path.
     pub(super) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.path)
     }

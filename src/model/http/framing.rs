@@ -1,5 +1,5 @@
-//! Where the body of an answer ends, and what of the bytes on the line belongs to it: RFC 9112,
-//! section 6. A connection carries one answer, so what may follow it is nobody's.
+//! Finds the end of a response's body (RFC 9112, section 6). A connection carries one response, so
+//! bytes behind the body are ignored.
 
 use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use httparse::{Status, parse_chunk_size};
@@ -10,23 +10,23 @@ use crate::limits;
 /// Framing of the rest of a body: how its end is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// So many bytes.
+    /// This many bytes are left of the body.
     Length(u64),
-    /// A line with the size of the next chunk.
+    /// Next is a line with the size of a chunk.
     ChunkSize,
-    /// So many bytes of a chunk.
+    /// This many bytes are left of the chunk.
     Chunk(u64),
-    /// The line break behind a chunk.
+    /// Next is the line break after a chunk.
     ChunkEnd,
-    /// Lines up to an empty one.
+    /// Trailer lines up to an empty line.
     Trailers,
-    /// Everything until the connection ends.
+    /// The body lasts until the connection closes.
     UntilClosed,
     /// The input is not HTTP.
     Broken,
 }
 
-/// There is no more of the body.
+/// The body is complete.
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
@@ -110,12 +110,12 @@ impl BodyFraming {
     }
 }
 
-/// A line that is not complete, and may yet be.
+/// Asks for more input, unless the incomplete line is already too long.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }
 
-/// Adds up to `most` bytes of `input` to `body`; how many.
+/// Appends up to `most` bytes of `input` to `body`. Returns the number of appended bytes.
 fn take(input: &[u8], most: u64, body: &mut Vec<u8>) -> usize {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let part = input.get(..most).unwrap_or(input);

@@ -1,8 +1,8 @@
-//! HTTP as providers need it: one POST, one answer that is read while it comes.
+//! HTTP client for providers: one POST request, and one response that is read as a stream.
 //!
-//! Each call has a connection of its own, which ends with the call: dropping it closes the socket,
-//! and no later call can meet a connection that died in a pool. Redirects are not followed. Knows
-//! nothing of models.
+//! Each call has its own connection, which ends with the call: dropping the response closes the
+//! socket, and no call can meet a pooled connection that has died. Redirects are not followed.
+//! Knows nothing of models.
 
 mod connect;
 mod endpoint;
@@ -27,14 +27,14 @@ pub use tls::TrustRoots;
 use super::error::CallPhase;
 use crate::limits;
 
-/// How long what may take.
+/// Time-outs of a call, by phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpTimeouts {
-    /// Name, TCP, proxy and TLS together.
+    /// Name lookup, TCP, proxy and TLS together.
     pub connect: Duration,
-    /// From the request to the first byte of the answer.
+    /// From the sent request to the first byte of the body.
     pub first_byte: Duration,
-    /// Between two bytes of the answer.
+    /// Between two bytes of the body.
     pub stall: Duration,
     /// The whole call.
     pub total: Duration,
@@ -51,7 +51,7 @@ impl Default for HttpTimeouts {
     }
 }
 
-/// Why there is no answer, or no more of it.
+/// Why a request or its response failed.
 #[derive(Debug)]
 pub enum HttpError {
     Connect {
@@ -62,11 +62,11 @@ pub enum HttpError {
         phase: CallPhase,
         after: Duration,
     },
-    /// The connection ended, or what came over it was no HTTP.
+    /// The connection ended early, or its bytes are not HTTP.
     Broken,
 }
 
-/// Makes calls. Cheap to clone; TLS sessions are resumed across calls.
+/// Sends requests. Cheap to clone; TLS sessions are resumed across calls.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
     tls: Arc<tls::TlsClient>,
@@ -78,12 +78,12 @@ impl HttpClient {
         Self { tls: Arc::new(tls::TlsClient::new(roots)), proxies: Arc::new(proxies) }
     }
 
-    /// With the system's certificates and the proxies of the environment.
+    /// A client with the system's certificates and the proxies of the environment.
     pub fn of_system() -> Self {
         Self::new(TrustRoots::System, ProxyRules::of_environment())
     }
 
-    /// Sends `body` and waits for the head of the answer.
+    /// Sends `body` and waits for the head of the response.
     pub async fn post(
         &self,
         endpoint: &ProviderEndpoint,
@@ -102,12 +102,12 @@ impl HttpClient {
     }
 }
 
-/// Waits, but neither longer than each wait may take nor than all may together.
+/// Deadlines of one call: one for each phase, and one for the whole.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallDeadlines {
     timeouts: HttpTimeouts,
     ends: Instant,
-    /// When the first byte is due, once the request is on its way.
+    /// Deadline of the first byte, once the request is sent.
     first_by: Option<Instant>,
 }
 
@@ -116,7 +116,7 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// From here on the first byte is waited for.
+    /// Starts the deadline of the first byte.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }
@@ -153,7 +153,7 @@ impl CallDeadlines {
         waited.map_err(|_| HttpError::Timeout { phase, after })
     }
 
-    /// Whether the whole call has taken too long, however much came.
+    /// Returns an error if the deadline of the whole call has passed.
     pub fn spent(&self) -> Result<(), HttpError> {
         match Instant::now() < self.ends {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! Proxies, as the environment names them: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`.
+//! Proxies that the environment names: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,11 +10,11 @@ use super::connect::BoxedStream;
 use super::endpoint::ProviderEndpoint;
 use crate::limits;
 
-/// Which addresses are reached through which proxy.
+/// Rules that choose the proxy for an address.
 #[derive(Debug)]
 pub struct ProxyRules(Option<Matcher>);
 
-/// A proxy on the way to an endpoint.
+/// A proxy between this machine and an endpoint.
 #[derive(Debug)]
 pub(super) struct HttpProxy {
     pub host: String,
@@ -33,12 +33,12 @@ impl ProxyRules {
         Self(None)
     }
 
-    /// This proxy for everything that is not on this machine.
+    /// Uses this proxy for every address that is not on this machine.
     pub fn all(uri: &str) -> Self {
         Self(Some(Matcher::builder().all(uri.to_owned()).build()))
     }
 
-    /// A server on this machine is never asked for through another one.
+    /// The proxy to use for an endpoint. A server on this machine is always reached directly.
     pub(super) fn on_the_way_to(
         &self,
         endpoint: &ProviderEndpoint,
@@ -71,7 +71,7 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// Asks for a tunnel to `endpoint` through a connection to this proxy.
+    /// Asks the proxy to open a tunnel to `endpoint` over an open connection.
     pub async fn tunnel(
         &self,
         stream: &mut BoxedStream,

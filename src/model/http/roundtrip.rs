@@ -1,5 +1,5 @@
-//! One request over one connection, and its answer piece by piece: HTTP/1.1 as RFC 9112 has it,
-//! without what only connections need that are used again.
+//! One HTTP/1.1 request over one connection, with a response that is read in pieces (RFC 9112,
+//! without reuse of connections).
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use super::{CallDeadlines, HttpError};
 use crate::limits;
 use crate::model::error::CallPhase;
 
-/// The bytes of a request.
+/// Encodes the request line, the headers and the body.
 pub(super) fn request(
     endpoint: &ProviderEndpoint,
     path: &str,
@@ -57,16 +57,16 @@ pub(super) fn request(
     Ok([head.as_bytes(), body.as_bytes()].concat())
 }
 
-/// An answer whose body is still to come. Dropping it closes the connection.
+/// A response whose body is not read yet. Dropping it closes the connection.
 pub struct HttpResponse {
     line: HttpConnection,
     head: ResponseHead,
     /// Framing of the rest of the body.
     framing: BodyFraming,
-    /// The piece of the body that was handed out last.
+    /// The piece of the body that was returned last.
     piece: Vec<u8>,
     patience: CallDeadlines,
-    /// A byte of the body has come.
+    /// Whether a byte of the body has arrived.
     has_begun: bool,
 }
 
@@ -97,7 +97,7 @@ impl HttpResponse {
         self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// The next bytes of the body, as many as there are; `None` at its proper end.
+    /// Returns the available bytes of the body, or `None` at its proper end.
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>, HttpError> {
         self.piece.clear();
         loop {
@@ -132,7 +132,7 @@ struct HttpConnection {
 }
 
 impl HttpConnection {
-    /// Says the request and waits for the head of its answer.
+    /// Sends the request and waits for the head of the response.
     async fn ask(&mut self) -> Result<ResponseHead, HttpError> {
         loop {
             match self.hear().await {
@@ -164,8 +164,7 @@ impl HttpConnection {
         .await
     }
 
-    /// The head of the answer, once all of it is there; one that only says that the real one is
-    /// still to come is passed over.
+    /// Parses the head of the response if it is complete. Skips interim (1xx) heads.
     fn head(&mut self) -> Result<Option<ResponseHead>, HttpError> {
         loop {
             let mut headers = [EMPTY_HEADER; limits::HTTP_HEADERS_MAX];
@@ -205,7 +204,7 @@ impl ResponseHead {
     }
 }
 
-/// A request that is being written.
+/// A request that is being sent.
 struct RequestWriter {
     request: Vec<u8>,
     said: usize,

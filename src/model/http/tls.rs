@@ -1,4 +1,4 @@
-//! TLS: whose certificates are trusted, and the handshake.
+//! TLS: trusted certificates and the handshake.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,15 +12,16 @@ use super::connect::BoxedStream;
 /// Trusted root certificates.
 #[derive(Debug)]
 pub enum TrustRoots {
-    /// The system's, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// The system's certificates, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     System,
-    /// These alone.
+    /// Only these certificates.
     Only(Vec<CertificateDer<'static>>),
 }
 
 pub(super) struct TlsClient {
     roots: TrustRoots,
-    /// Built at the first use, because reading the system's certificates takes milliseconds.
+    /// TLS connector, built at the first use because reading the system's certificates takes
+    /// milliseconds.
     connector: OnceLock<Result<TlsConnector, String>>,
 }
 

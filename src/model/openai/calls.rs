@@ -1,4 +1,4 @@
-//! Native calls, put together from their pieces.
+//! Assembles native calls from their streamed pieces.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ struct FunctionDelta<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// A string, borrowed where it holds no escapes.
+/// A JSON string, borrowed if it holds no escapes.
 #[derive(Deserialize)]
 pub(super) struct JsonText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
@@ -68,8 +68,8 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// The call a piece belongs to. Some servers give all calls the same index: another id at a
-    /// known index is another call.
+    /// The call that a piece belongs to. Some servers give all calls the same index, so a new id at
+    /// a known index begins a new call.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {
@@ -111,7 +111,8 @@ impl CallAssembler {
     }
 }
 
-/// Without an index: the call that a piece with an id begins, or the last one.
+/// Index for a piece without one: a piece with an id begins a new call, any other continues the
+/// last one.
 fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     let written = piece.index.and_then(|raw| raw.get().parse().ok());
     written.unwrap_or_else(|| {
@@ -121,7 +122,7 @@ fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     })
 }
 
-/// A string's text; anything else as it is written.
+/// Text of a JSON string, or the JSON text of any other value.
 fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
     match raw.get() {
         "null" => Ok(Cow::Borrowed("")),

@@ -1,4 +1,4 @@
-//! Chat completions, as OpenAI defined them and many others speak them.
+//! OpenAI's chat completions API, which many other providers offer, too.
 
 mod calls;
 mod read;
@@ -9,7 +9,7 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, OpenAiQuirks, WireDialect};
 
-/// The format, with what is odd about who speaks it.
+/// The wire format, with the deviations of one provider.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     pub quirks: OpenAiQuirks,

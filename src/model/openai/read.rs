@@ -1,4 +1,4 @@
-//! A stream of chat completion chunks. Its terminator is `[DONE]`.
+//! Reads a stream of chat completion chunks. Its terminator is `[DONE]`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -47,10 +47,10 @@ struct OpenAiChoice<'a> {
 struct OpenAiDelta<'a> {
     #[serde(rename = "content", borrow, default)]
     content: Option<DeltaContent<'a>>,
-    /// DeepSeek's name for it, and vLLM's.
+    /// Reasoning, in the key of DeepSeek and vLLM.
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<JsonText<'a>>,
-    /// Reasoning, as other providers name it.
+    /// Reasoning, in the key of other providers.
     #[serde(rename = "reasoning", borrow, default)]
     reasoning: Option<JsonText<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]
@@ -61,23 +61,23 @@ struct OpenAiDelta<'a> {
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
 
-/// A text, or a list of parts.
+/// Content of a chunk: a text or a list of parts.
 enum DeltaContent<'a> {
     Text(JsonText<'a>),
     Parts(Vec<ContentPart<'a>>),
 }
 
-/// A part of a content that is a list.
+/// A part of a content list.
 #[derive(serde::Deserialize)]
 struct ContentPart<'a> {
     #[serde(rename = "text", borrow, default)]
     text: Option<JsonText<'a>>,
-    /// Mistral's reasoning.
+    /// Reasoning, in the key of Mistral.
     #[serde(rename = "thinking", borrow, default)]
     thinking: Option<Vec<ContentPart<'a>>>,
 }
 
-/// One stream.
+/// Reader of one stream.
 pub(super) struct OpenAiReader {
     quirks: OpenAiQuirks,
     calls: CallAssembler,
@@ -86,9 +86,9 @@ pub(super) struct OpenAiReader {
     counted: ReportedUsage,
     /// Model that the stream names.
     model: Option<String>,
-    /// Kept where the provider wants it back.
+    /// Reasoning text, kept for providers that want it back.
     reasoning: String,
-    /// As JSON texts.
+    /// Reasoning details as JSON texts.
     details: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A request as chat completions take it.
+//! Writes a request for the chat completions API.
 
 use std::borrow::Cow;
 
@@ -60,7 +60,7 @@ struct OpenAiMessage<'a> {
     tool_calls: Vec<OpenAiCall<'a>>,
 }
 
-/// Reasoning of an earlier answer, which the provider wants back.
+/// Reasoning of an earlier answer that the provider wants back.
 #[derive(Deserialize, Default)]
 struct KeptReasoning<'a> {
     #[serde(rename = "reasoning_content", borrow, default)]
@@ -160,7 +160,8 @@ pub(in crate::model) fn body(
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// OpenAI's reasoning models of the `o` series make one call at a time and reject the parameter.
+/// Whether the request may ask for one call only. OpenAI's `o` series always makes one call at a
+/// time and rejects the parameter.
 fn takes_one_call(settings: &WireSettings, quirks: OpenAiQuirks) -> bool {
     let is_of_series = |series: &str| {
         let rest = settings.model.strip_prefix(series);
@@ -182,7 +183,8 @@ impl OpenAiMessage<'_> {
     }
 }
 
-/// Writes results directly after the calls that they belong to, then the other blocks.
+/// Writes a message of the user's side: results directly after the calls that they belong to, then
+/// the other blocks.
 fn heard<'a>(said: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &said.blocks {
         if let ChatBlock::Result { id, text, .. } = block {

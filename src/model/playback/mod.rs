@@ -1,8 +1,8 @@
 //! Playback: a provider that plays recorded turns, found by agent, thread labels and turn.
 //!
 //! A recorded text may hold placeholders (see `placeholders`). They are filled from the request's
-//! conversation, so that a played answer quotes the results of this run. `docs/AGENTS.md` has the
-//! file's form.
+//! conversation, so that a played answer quotes the results of this run. `docs/AGENTS.md` describes
+//! the file format.
 
 mod nonce;
 mod placeholders;
@@ -38,11 +38,11 @@ pub enum LoadError {
 
 type TurnKey = (ListenerName, String, u32);
 
-/// Recorded turns, ready to be played. Cheap to clone.
+/// Recorded turns that can be played. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PlaybackModel {
     shelf: Arc<RecordedTurns>,
-    /// Between two chunks.
+    /// Delay between two chunks.
     delay: Duration,
 }
 
@@ -62,7 +62,7 @@ impl PlaybackModel {
         Self::parse(&shown, &text)
     }
 
-    /// Reads a recording; `path` names it in errors.
+    /// Parses a recording. Errors name `path`.
     pub fn parse(path: &str, text: &str) -> Result<Self, LoadError> {
         let path = path.to_owned();
         let recording: RecordingFile = toml::from_str(text)
@@ -82,13 +82,13 @@ impl PlaybackModel {
         Ok(Self { shelf, delay: Duration::ZERO })
     }
 
-    /// Plays with a pause between chunks, as a model that speaks would.
+    /// Adds a delay between chunks, to imitate a live model.
     pub fn paced(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Description of the recording in its file.
+    /// Description that the recording file gives of itself.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }
@@ -156,7 +156,7 @@ impl ModelProvider for PlaybackModel {
     }
 }
 
-/// Pieces of [`limits::PLAYBACK_CHUNK_BYTES`] or a little less, cut between characters.
+/// Cuts a text into pieces of at most [`limits::PLAYBACK_CHUNK_BYTES`], between characters.
 fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

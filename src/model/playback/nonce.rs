@@ -1,11 +1,11 @@
-//! The nonce of a turn, which a recording cannot know: `{{nonce}}` stands for it.
+//! The nonce of a turn. A recording cannot know it, so `{{nonce}}` stands for it.
 
 use crate::model::request::{ChatRole, ModelRequest};
 
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// The nonce that a request tells: of the slot that its last text names last, as a model reads it.
+/// The nonce of a request, read from the last slot that its last text names.
 pub(super) fn told(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|said| said.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

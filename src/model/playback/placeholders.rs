@@ -2,8 +2,8 @@
 //!
 //! `{{search-results/match/file}}` is the text of the first `file` in the first `match` of the
 //! latest `search-results` that the conversation shows; `match[2]` is the second, `@name` an
-//! attribute. What is found is escaped as XML text, so that it cannot become markup; what is not
-//! found reads [`MISSING`]. `{{nonce}}` is the nonce of the turn.
+//! attribute. A value is escaped as XML text, so that it cannot become markup. A missing value
+//! becomes [`MISSING`]. `{{nonce}}` is the nonce of the turn.
 
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_text, unescape_text};
@@ -11,8 +11,8 @@ use crate::xml::escape::{escape_text, unescape_text};
 pub const MISSING: &str = "(nothing found)";
 const NONCE: &str = "nonce";
 
-/// `template` with its placeholders filled: from what the user's side said, oldest first, and
-/// with the nonce that it told for this turn.
+/// Fills the placeholders of `template` from the texts of the user's side, oldest first, and from
+/// the nonce of this turn.
 pub(super) fn fill<'a>(
     template: &str,
     nonce: Option<&str>,
@@ -45,8 +45,7 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Results stand inside `<tool_result>`, escaped as a whole by old versions of the renderer: their
-/// payloads are brought back to XML.
+/// Unescapes the payloads inside `<tool_result>`, which old renderer versions escaped as a whole.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -75,7 +74,7 @@ fn select(heard: &[String], path: &str) -> Option<String> {
     })
 }
 
-/// Every place where an element of this local name opens.
+/// Every position where an element with this local name starts.
 fn starts<'t>(text: &'t str, name: &str) -> impl DoubleEndedIterator<Item = (usize, &'t str)> {
     let opens = text.match_indices('<').filter_map(|(at, _)| Some((at, text.get(at..)?)));
     opens.filter(move |(_, rest)| local_name(rest) == Some(name)).collect::<Vec<_>>().into_iter()
@@ -90,7 +89,7 @@ fn local_name(tag: &str) -> Option<&str> {
 
 struct PathStep<'a> {
     name: &'a str,
-    /// From 0.
+    /// Index among equal siblings, from 0.
     index: usize,
 }
 

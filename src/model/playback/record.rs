@@ -1,8 +1,8 @@
-//! Recording: every answer of a live run, written as a file that can be played.
+//! Recording: writes every answer of a live run to a file that playback can play.
 //!
-//! A recording knows turns by agent, labels and number, and not by root thread: of several runs
-//! of the same work, the first is kept. The nonce of a turn is another one in every run: its
-//! placeholder is written in its place.
+//! A recording identifies turns by agent, labels and number, not by root thread. If a run has
+//! several trees with the same turn, the first is kept. The nonce differs in every run, so the
+//! recording holds its placeholder instead.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::model::{
     CallAdmission, CallFuture, Error, ModelProvider, OnChunk, SharedModel, WireSettings,
 };
 
-/// Writes down what models answer.
+/// Records the answers of models.
 #[derive(Debug)]
 pub struct TurnRecorder {
     path: PathBuf,
@@ -28,7 +28,7 @@ pub struct TurnRecorder {
 
 #[derive(Debug, Default)]
 struct CollectedTurns {
-    /// By agent, labels and turn.
+    /// Recorded turns by agent, labels and turn number.
     turns: BTreeMap<(String, String, u32), CollectedTurn>,
     model: Option<String>,
     skipped: usize,
@@ -45,14 +45,14 @@ struct CollectedTurn {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,
-    /// Turns of other root threads that have the place of a recorded one.
+    /// Number of turns that were not kept because another root thread has the same turn.
     pub skipped: usize,
-    /// Why the file does not hold everything.
+    /// Why the file is incomplete, if it is.
     pub failure: Option<String>,
 }
 
 impl TurnRecorder {
-    /// Starts a file with no turns in it.
+    /// Creates a recording file without turns.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
         let (path, recorded) = (path.to_owned(), recorded.to_owned());
         let recorder = Self { path, recorded, shelf: Mutex::default() };
@@ -60,7 +60,7 @@ impl TurnRecorder {
         Ok(recorder)
     }
 
-    /// `model`, with every answer of it written down.
+    /// Wraps `model` so that each of its answers is recorded.
     pub fn around(self: &Arc<Self>, model: SharedModel) -> SharedModel {
         Arc::new(RecordingModel { model, recorder: Arc::clone(self) })
     }
@@ -75,7 +75,7 @@ impl TurnRecorder {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn that is taken again has the place of the one before.
+    /// Keeps the answer of a turn. A repeated turn replaces the earlier one.
     fn keep(&self, request: &ModelRequest, said: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ impl TurnRecorder {
         }
     }
 
-    /// The whole file, in the place of the old one at once.
+    /// Writes the whole file and replaces the old one atomically.
     fn write(&self, shelf: &CollectedTurns) -> std::io::Result<()> {
         let recording = RecordingFile {
             recorded: self.recorded.clone(),
@@ -154,7 +154,7 @@ impl AnswerText {
     }
 }
 
-/// A model whose answers are written down.
+/// A model whose answers are recorded.
 #[derive(Debug)]
 struct RecordingModel {
     model: SharedModel,

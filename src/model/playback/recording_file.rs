@@ -1,4 +1,4 @@
-//! The file of a recording, as it is read and as it is written. `docs/AGENTS.md` describes it.
+//! Format of a recording file, for reading and writing. `docs/AGENTS.md` describes it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::model::answer::{OwnBlock, StopReason, ToolCall};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordingFile {
-    /// Says that the turns are recorded, by whom and of what.
+    /// Statement that the turns are recorded, by whom, and from which run.
     #[serde(rename = "recorded")]
     pub recorded: String,
-    /// The model that spoke, or `recorded`.
+    /// Name of the model that answered, or `recorded`.
     #[serde(rename = "model", default = "unnamed")]
     pub model: String,
     #[serde(default, rename = "turn")]
@@ -36,8 +36,8 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
-    /// The text holds `{{` that is no placeholder; only `{{nonce}}` still is one, in a turn that
-    /// has a nonce.
+    /// Whether the text holds `{{` that is no placeholder. Then only `{{nonce}}` is a placeholder,
+    /// in a turn that has a nonce.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]
@@ -90,13 +90,13 @@ pub(super) enum RecordedStop {
     Refused,
     #[serde(rename = "unknown")]
     Unknown,
-    /// Without its terminator.
+    /// The stream ends without its terminator.
     #[serde(rename = "cut")]
     Cut,
 }
 
 impl RecordedStop {
-    /// `None` for a stream without its terminator.
+    /// Stop reason, or `None` for a stream without its terminator.
     pub fn reason(self) -> Option<StopReason> {
         Some(match self {
             Self::Normal => StopReason::Normal,

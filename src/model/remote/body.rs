@@ -1,18 +1,17 @@
-//! Telling a stream from what is none.
+//! Distinguishes an event stream from other response bodies.
 
 use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether an answer may be a stream of events. Servers that name no type, or plain text, are
-/// given the chance.
+/// Whether a response may be an event stream. A missing content type, or plain text, counts as one.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
     answer.status() == 200 && !is_other
 }
 
-/// The beginning of an answer, while no event was read of it.
+/// Beginning of a response body, kept until the first event is read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     kept: Vec<u8>,
@@ -27,13 +26,13 @@ impl AnswerHead {
         }
     }
 
-    /// There are events: it is a stream.
+    /// Drops the kept bytes after the first event: the body is a stream.
     pub fn forget(&mut self) {
         self.is_over = true;
         self.kept = Vec::new();
     }
 
-    /// Body that came instead of a stream, if one did.
+    /// The body, if it is not a stream.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
         (text.starts_with(b"{") || looks_like_html(text)).then_some(text)

@@ -1,4 +1,4 @@
-//! From what a provider answered instead of a stream to an error of ours.
+//! Maps a provider's error response to an error of this module.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::model::sse::OverlongEvent;
 #[derive(Debug, Default)]
 struct ErrorBody {
     message: String,
-    /// A word such as `rate_limit_error`, or a number.
+    /// Type of the error, such as `rate_limit_error`, or its number.
     kind: String,
 }
 
 impl RemoteModel {
-    /// An answer that is no stream.
+    /// Error for a response that is not a stream.
     pub(super) async fn no_stream(&self, answer: &mut HttpResponse) -> Error {
         let mut body = Vec::new();
         while body.len() < limits::ERROR_BODY_BYTES_MAX {
@@ -35,7 +35,7 @@ impl RemoteModel {
         self.refused(answer, &body)
     }
 
-    /// A stream that ended without its terminator.
+    /// Error for a stream that ended without its terminator.
     pub(super) fn ended(&self, answer: &HttpResponse, head: AnswerHead, bytes: usize) -> Error {
         match head.instead() {
             Some(text) => self.refused(answer, text),
@@ -59,7 +59,7 @@ impl RemoteModel {
         Error::InvalidEvent { route: self.route(), detail: overlong.to_string() }
     }
 
-    /// A server's words, without our key, on one line and not too many.
+    /// Makes a server's text fit for messages: without the key, on one line, and shortened.
     pub(super) fn clean(&self, text: &str) -> String {
         let text = match &self.options.key {
             Some(key) => key.hide_in(text),
@@ -131,7 +131,7 @@ impl RemoteModel {
         self.of_kind(&complaint.kind, message)
     }
 
-    /// An error in the middle of a stream.
+    /// Error for an error event in the middle of a stream.
     fn told(&self, error: &str) -> Error {
         let complaint = complaint(error.as_bytes());
         let message = self.clean(&complaint.message);
@@ -172,7 +172,7 @@ pub(super) fn looks_like_html(text: &[u8]) -> bool {
         .any(|tag| head.starts_with(tag))
 }
 
-/// The title of an HTML page, which mostly says what went wrong.
+/// Title of an HTML page, which usually describes the error.
 fn title(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let lower = text.to_ascii_lowercase();
@@ -222,7 +222,7 @@ fn complaint(body: &[u8]) -> ErrorBody {
     ErrorBody { message, kind: kinds.join(", ") }
 }
 
-/// How long the server asks to be left alone: in milliseconds, seconds, or until a date.
+/// Delay that the server asks for: in milliseconds, in seconds, or until a date.
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {
@@ -240,7 +240,7 @@ fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     Some(until.since(now))
 }
 
-/// A date as HTTP writes it.
+/// Parses an HTTP date.
 fn date(text: &str) -> Option<Time> {
     let found = jiff::fmt::rfc2822::parse(text).ok()?;
     Some(Time(found.timestamp().as_microsecond()))

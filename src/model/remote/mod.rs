@@ -1,8 +1,7 @@
-//! Models behind a network: one call over HTTP, read as it streams, in whichever wire format the
-//! provider speaks.
+//! Models behind a network: one call over HTTP, read as a stream, in the provider's wire format.
 //!
-//! What both formats share is here: the request goes out, what is no stream becomes an error, a
-//! stream that ends without its terminator is cut. No retries; those are the router's.
+//! Holds what both wire formats share: sends the request, maps a body that is not a stream to an
+//! error, and treats a stream without its terminator as cut off. Does not retry; the router does.
 
 mod body;
 mod error_response;
@@ -28,7 +27,7 @@ use super::{CallFuture, ModelProvider, OnChunk, anthropic, openai, sse};
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Everything about one model of one provider.
+/// Settings of one model of one provider.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub preset: &'static ProviderPreset,
@@ -40,27 +39,27 @@ pub struct Options {
     pub answer: AnswerSettings,
 }
 
-/// Settings of every answer. The provider's default holds for missing ones.
+/// Settings of every answer. A missing one leaves the provider's default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswerSettings {
-    /// Where the request has none.
+    /// Bound on the answer's tokens if the request has none.
     #[serde(rename = "max_tokens")]
     pub max_tokens: Option<u32>,
     #[serde(rename = "temperature")]
     pub temperature: Option<f64>,
     #[serde(rename = "top_p")]
     pub top_p: Option<f64>,
-    /// How long it is to think: a word, such as `low`.
+    /// Reasoning effort as a word, such as `low`.
     #[serde(rename = "reasoning_effort")]
     pub reasoning_effort: Option<String>,
-    /// How long it is to think, in tokens.
+    /// Bound on reasoning, in tokens.
     #[serde(rename = "thinking_tokens")]
     pub thinking_tokens: Option<u32>,
 }
 
 impl Options {
-    /// Everything that decides how a request is written.
+    /// All settings that decide how a request is written.
     pub fn settings(&self) -> WireSettings {
         WireSettings {
             provider: self.preset.name.to_owned(),
@@ -72,7 +71,7 @@ impl Options {
 }
 
 impl AnswerSettings {
-    /// Tokens of one answer, thinking included, where they are bounded.
+    /// Maximum tokens of one answer, with reasoning, if bounded.
     pub fn answer(&self) -> Option<u32> {
         let bounded = self.max_tokens.is_some() || self.thinking_tokens.is_some();
         let most = self.max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
@@ -80,9 +79,9 @@ impl AnswerSettings {
     }
 }
 
-/// One wire format.
+/// Wire format of a provider.
 pub(super) trait WireDialect: Debug + Send + Sync {
-    /// Beneath the base address.
+    /// Path beneath the base address.
     fn path(&self) -> &'static str;
 
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)>;
@@ -90,7 +89,7 @@ pub(super) trait WireDialect: Debug + Send + Sync {
     fn reader(&self) -> Box<dyn AnswerReader>;
 }
 
-/// Reads one stream, event by event.
+/// Reads one stream, one event at a time.
 pub(super) trait AnswerReader: Send {
     fn event(
         &mut self,
@@ -107,13 +106,13 @@ pub(super) struct StreamSummary {
     pub stop: StopReason,
     pub counted: ReportedUsage,
     pub calls: Vec<ToolCall>,
-    /// As JSON texts.
+    /// Own blocks of the provider, as JSON texts.
     pub own: Vec<String>,
     /// Model that the stream names.
     pub model: Option<String>,
 }
 
-/// A model behind a network.
+/// A model that is reached over the network.
 #[derive(Debug)]
 pub struct RemoteModel {
     options: Options,
@@ -165,7 +164,7 @@ impl RemoteModel {
         Ok(self.end(reader.finish(), request, bytes))
     }
 
-    /// Reads up to the terminator.
+    /// Reads the stream up to its terminator.
     async fn read(
         &self,
         answer: &mut HttpResponse,

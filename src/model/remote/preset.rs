@@ -1,16 +1,16 @@
-//! Providers by name: where they are, where their key usually is, and what is odd about them.
+//! Known providers: their addresses, key variables and deviations from the wire formats.
 
 use serde::{Deserialize, Serialize};
 
-/// A provider that is known by name.
+/// A provider that the config may name without an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderPreset {
-    /// As the config names it.
+    /// Name of the provider in the config.
     pub name: &'static str,
     pub wire: WireFormat,
-    /// `None`: the config must say.
+    /// Base address; `None` if the config must state it.
     pub base_url: Option<&'static str>,
-    /// The variable its key is usually in.
+    /// Environment variable that usually holds the key.
     pub key_variable: Option<&'static str>,
     /// Whether the provider requires a key.
     pub needs_key: bool,
@@ -19,15 +19,15 @@ pub struct ProviderPreset {
 /// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireFormat {
-    /// Chat completions.
+    /// Chat completions, with the provider's deviations.
     #[serde(rename = "openai")]
     OpenAi(OpenAiQuirks),
-    /// Messages.
+    /// Anthropic's messages API.
     #[serde(rename = "anthropic")]
     Anthropic,
 }
 
-/// The key that bounds an answer.
+/// Name of the key that bounds an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoundKey {
     #[serde(rename = "max_tokens")]
@@ -36,20 +36,20 @@ pub enum BoundKey {
     MaxCompletionTokens,
 }
 
-/// Where those who speak OpenAI's format differ.
+/// Deviations among providers of OpenAI's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenAiQuirks {
-    /// The key of the longest answer, in tokens.
+    /// Key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
     /// Whether the request must ask for usage in a stream. Other providers send it anyway and
     /// reject the key.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
-    /// It is known to take the key that asks for at most one call in an answer.
+    /// Whether the provider is known to accept the key that limits an answer to one call.
     #[serde(rename = "takes_one_call")]
     pub takes_one_call: bool,
-    /// It wants the reasoning before a native call back with the call's result.
+    /// Whether the provider wants the reasoning before a native call back with the call's result.
     #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
 }
@@ -88,7 +88,7 @@ const fn local(
     }
 }
 
-/// Every provider that can be named.
+/// All known providers.
 pub const PRESETS: &[ProviderPreset] = &[
     hosted("openai", NEW, "https://api.openai.com/v1", "OPENAI_API_KEY"),
     ProviderPreset {

@@ -1,5 +1,5 @@
-//! Replaces malformed native calls before they go back to their provider, which would otherwise
-//! reject the whole conversation. The record keeps them unchanged.
+//! Replaces malformed native calls in requests to their provider, which would otherwise reject the
+//! whole conversation. The record keeps them unchanged.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use serde_json::Value as Json;
 use crate::limits;
 use crate::model::answer::ToolCall;
 
-/// Stands for a name that the model left out.
+/// Name for a call whose name the model left out.
 const UNNAMED: &str = "unnamed";
 
-/// Its name, in the letters that every provider takes.
+/// Name of the call, in characters that every provider accepts.
 pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match call.name.as_str() {
@@ -26,13 +26,13 @@ pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     }
 }
 
-/// Its arguments; what is no JSON object cannot be sent as what it is.
+/// Arguments of the call as a JSON object. Arguments that are not an object are wrapped in one.
 pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))
 }
 
-/// The same as a text: the model's own where that is an object.
+/// Arguments as text: the model's own text if it is an object.
 pub(in crate::model) fn arguments_text(call: &ToolCall) -> Cow<'_, str> {
     match serde_json::from_str::<Json>(&call.arguments) {
         Ok(Json::Object(_)) => Cow::Borrowed(&call.arguments),

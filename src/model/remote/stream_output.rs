@@ -5,7 +5,7 @@ use crate::model::answer::AnswerChunk;
 use crate::model::key::{KeyFilter, ProviderKey};
 use crate::model::{OnChunk, sse};
 
-/// Whether a stream goes on.
+/// Whether the stream continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum ReadProgress {
     More,
@@ -13,14 +13,14 @@ pub(in crate::model) enum ReadProgress {
     Done,
 }
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read further.
 #[derive(Debug)]
 pub(in crate::model) enum StreamFault {
-    /// An event that is not what the format says.
+    /// An event does not follow the wire format.
     Unreadable {
         detail: String,
     },
-    /// The provider says what went wrong, as JSON.
+    /// The provider reported an error, as JSON.
     Told {
         error: String,
     },
@@ -28,7 +28,7 @@ pub(in crate::model) enum StreamFault {
 }
 
 impl StreamFault {
-    /// An event's data that are not the JSON they should be.
+    /// Fault for an event whose data is not the expected JSON.
     pub fn json(error: &serde_json::Error, event: sse::SseEvent<'_>) -> Self {
         let data = String::from_utf8_lossy(event.data);
         let head: String = data.chars().take(limits::ERROR_MESSAGE_CHARS_MAX / 4).collect();
@@ -36,7 +36,7 @@ impl StreamFault {
     }
 }
 
-/// Where the pieces of an answer go: bounded, and without the key.
+/// Passes on the pieces of an answer, bounded and without the key.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,
@@ -67,7 +67,7 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Counts what the reader keeps for the end.
+    /// Counts bytes that the reader keeps for the end of the stream.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));
@@ -80,12 +80,12 @@ impl<'a> AnswerWriter<'a> {
         if self.bytes > limits::ANSWER_BYTES_MAX { Err(StreamFault::TooLong) } else { Ok(()) }
     }
 
-    /// Bytes of text so far.
+    /// Number of bytes of text so far.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }
 
-    /// Hands on what was held back; how many bytes the whole answer had.
+    /// Passes on text that the key filter held back. Returns the size of the whole answer in bytes.
     pub fn finish(mut self) -> usize {
         let reasoning = self.reasoning_filter.as_mut().map(KeyFilter::finish);
         let text = self.text_filter.as_mut().map(KeyFilter::finish);

@@ -1,5 +1,5 @@
-//! Pauses between tries: longer each time, and chance, so that those who failed together do not
-//! come back together.
+//! Backoff between attempts: doubling delays with jitter, so that callers that failed together do
+//! not return together.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rand_core::{OsRng, RngCore as _};
 
 use crate::limits;
 
-/// A source of chance (splitmix64), from a seed.
+/// Pseudo-random numbers (splitmix64) from a seed.
 #[derive(Debug, Clone)]
 pub struct JitterSource(u64);
 
@@ -20,14 +20,14 @@ impl JitterSource {
         Self(OsRng.next_u64())
     }
 
-    /// The pause before round `round`, from 1: anything up to a bound that doubles each time.
+    /// Delay before round `round`, from 1: a random duration up to a bound that doubles each round.
     pub fn pause(&mut self, round: u32) -> Duration {
         let doubled = 1u32.checked_shl(round.saturating_sub(1)).unwrap_or(u32::MAX);
         let bound = limits::MODEL_BACKOFF_FIRST.saturating_mul(doubled);
         bound.min(limits::MODEL_BACKOFF_MAX).mul_f64(self.share())
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -16,7 +16,7 @@ use crate::model::error::Error;
 /// Maximum load of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Calls at once.
+    /// Maximum concurrent calls.
     pub concurrency: u32,
     pub tokens_per_minute: Option<u64>,
 }
@@ -27,30 +27,30 @@ impl Default for RateLimits {
     }
 }
 
-/// Lets calls in.
+/// Admits calls within the limits of one model.
 #[derive(Debug)]
 pub struct RateLimiter {
     pace: RateLimits,
     state: Mutex<LimiterLoad>,
-    /// There is more room than there was.
+    /// Notifies waiters when capacity was freed.
     freed: Notify,
 }
 
 #[derive(Debug)]
 struct LimiterLoad {
     under_way: u32,
-    /// Calls at once, for now.
+    /// Current limit of concurrent calls.
     allowed: f64,
-    /// Tokens in a minute, for now.
+    /// Current limit of tokens per minute.
     rate: f64,
-    /// Tokens that may be used at once; below zero where a call took more than it said.
+    /// Tokens that are available at once. Negative after a call that used more than it announced.
     tokens: f64,
     filled: Instant,
     lowered: Instant,
     rests_until: Option<Instant>,
 }
 
-/// A call that was let in.
+/// Permit of an admitted call; dropping it frees the capacity.
 #[derive(Debug)]
 pub struct CallPermit<'a> {
     limiter: &'a RateLimiter,
@@ -83,7 +83,7 @@ impl RateLimiter {
         Self { pace, state: Mutex::new(state), freed: Notify::new() }
     }
 
-    /// Waits until there is room for a call that will use about so many tokens.
+    /// Waits until there is capacity for a call of about `tokens` tokens.
     pub async fn enter(&self, tokens: u64) -> CallPermit<'_> {
         loop {
             let freed = self.freed.notified();
@@ -105,19 +105,19 @@ impl RateLimiter {
         }
     }
 
-    /// Calls under way, as a share of what is allowed.
+    /// Running calls as a share of the current limit.
     pub fn load(&self) -> f64 {
         let state = self.state();
         f64::from(state.under_way) / state.allowed
     }
 
-    /// Calls at once and tokens in a minute that are allowed for now.
+    /// Current limits of concurrent calls and of tokens per minute.
     pub fn allowed(&self) -> (f64, Option<f64>) {
         let state = self.state();
         (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
     }
 
-    /// When the provider is ready again, if it asked to be left alone and that is not over.
+    /// End of the pause that the provider asked for, while it lasts.
     pub fn rests_until(&self) -> Option<Instant> {
         self.state().rests_until.filter(|until| *until > Instant::now())
     }
@@ -132,9 +132,9 @@ enum LimiterEntry {
         taken: f64,
         is_more: bool,
     },
-    /// Too many calls are under way.
+    /// The limit of concurrent calls is reached.
     Full,
-    /// There are not enough tokens yet.
+    /// Too few tokens are available; more will be after this delay.
     Dry(Duration),
 }
 

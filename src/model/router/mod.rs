@@ -1,10 +1,10 @@
 //! The router: chooses the route of a call, retries, and limits the rate.
 //!
-//! A call is tried on its routes in the order of the strategy until one answers. What may succeed
-//! later is tried again in later rounds, after a pause; what another provider may do is tried
-//! there. After an answer that broke off, [`AnswerChunk::Restart`] precedes the next answer: the
-//! receiver drops the text that it has. The router waits between tries and nowhere else; dropping
-//! a call ends it at once.
+//! A call tries its routes, in the order of the strategy, until one answers. A failure that may
+//! pass is retried in later rounds, after a backoff; a failure that only concerns one provider is
+//! retried on the others. After an answer that broke off, [`AnswerChunk::Restart`] precedes the
+//! next answer: the receiver drops the text that it has. The router waits between attempts and
+//! nowhere else; dropping a call ends it at once.
 
 mod backoff;
 mod limiter;
@@ -30,12 +30,12 @@ use crate::mutant::mutant;
 /// Order in which routes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingStrategy {
-    /// As they are written: the next only where the one before fails.
+    /// In the order of the config. The next route is tried only if the one before fails (failover).
     #[default]
     Failover,
-    /// Each call begins with the next.
+    /// Each call starts with the route after the previous call's.
     RoundRobin,
-    /// The one with the fewest calls under way, for what it takes, goes first.
+    /// The route with the smallest share of its limit in use is tried first.
     LeastLoaded,
 }
 
@@ -52,26 +52,26 @@ impl RoutedModel {
     }
 }
 
-/// Several models that stand in for each other, or one that is tried again.
+/// Several models that replace each other, or one model that is retried.
 #[derive(Debug)]
 pub struct ModelRouter {
     routes: Vec<RoutedModel>,
     strategy: RoutingStrategy,
-    /// Rounds over the routes.
+    /// Number of rounds over the routes.
     attempts: u32,
     next: AtomicUsize,
     jitter: Mutex<JitterSource>,
 }
 
 impl ModelRouter {
-    /// `routes` is not empty.
+    /// Makes a router over `routes`, which must not be empty.
     pub fn new(routes: Vec<RoutedModel>, strategy: RoutingStrategy, attempts: u32) -> Self {
         debug_assert!(!routes.is_empty(), "a router without routes asks nobody");
         let jitter = Mutex::new(JitterSource::of_system());
         Self { routes, strategy, attempts, next: AtomicUsize::new(0), jitter }
     }
 
-    /// The same pauses in every run.
+    /// Seeds the jitter, so that every run has the same delays.
     pub fn seeded(mut self, seed: u64) -> Self {
         self.jitter = Mutex::new(JitterSource::seeded(seed));
         self
@@ -141,14 +141,14 @@ impl ModelRouter {
     }
 }
 
-/// One call, over all its tries.
+/// One call with all its attempts.
 struct CallAttempts<'a> {
     request: &'a ModelRequest,
     on_chunk: OnChunk<'a>,
     admission: Option<&'a dyn CallAdmission>,
-    /// Requests on each route.
+    /// Maximum requests on each route.
     most: u32,
-    /// Something was handed out that is not part of an answer.
+    /// Whether pieces were passed on that belong to no complete answer.
     is_void: bool,
     tries: u32,
     last: Option<Error>,
@@ -156,19 +156,19 @@ struct CallAttempts<'a> {
 
 enum RetryDecision {
     Answered(Box<StreamEnd>),
-    /// It may be worth another try, here or elsewhere.
+    /// Another attempt may succeed, on this route or another.
     Later,
-    /// Only elsewhere.
+    /// Only another route may succeed.
     NotHere,
-    /// Nowhere.
+    /// No attempt can succeed.
     Final,
-    /// No request may leave any more.
+    /// The budget or the pump admits no further request.
     NotAdmitted(Error),
 }
 
 impl CallAttempts<'_> {
-    /// Those routes that do not want to be left alone; where all do, the first one that no longer
-    /// does. A route that is to be left alone for longer than anybody waits has refused.
+    /// Returns the routes without a pause. If all have one, waits for the shortest. A route with a
+    /// pause that is longer than the maximum wait counts as failed.
     async fn rested<'r>(&mut self, order: &mut Vec<&'r RoutedModel>) -> Vec<&'r RoutedModel> {
         let now = Instant::now();
         order.retain(|route| {
