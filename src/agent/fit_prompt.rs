@@ -1,6 +1,6 @@
-//! Fits a request into the model's context window. Results that do not fit are replaced by stubs,
-//! which are visible in the prompt and on record, and the notice says that the turn is the last. No
-//! text is ever shortened.
+//! Fits a request into the model's context window. Stubs replace results that do not fit; the
+//! prompt and the record show them, and the notice states that the turn is the last. No text is
+//! ever shortened.
 
 use crate::envelope::{Failure, Kind};
 use crate::ids::{ListenerName, MessageId};
@@ -12,7 +12,7 @@ use super::RendererVersion;
 use super::history::MemoryItem;
 use super::protocol::render;
 
-/// A request that fits.
+/// A request that fits into the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
     /// Messages that this turn replaces by stubs for the first time. If there are any, the turn is
@@ -20,12 +20,13 @@ pub(super) struct FittedRequest {
     pub left_out: Vec<MessageId>,
 }
 
-/// Replaces items that do not fit by stubs: first the messages sent to `agent` since its last turn,
-/// the largest first. The request of the call and the agent's own text always stay. `render` makes
-/// the request; its argument says whether the turn is the last.
+/// Replaces items that do not fit by stubs: the messages sent to `agent` since its last turn,
+/// largest first. The request of the call and the agent's own text always stay. `render` makes the
+/// request; its argument states whether the turn is the last.
 ///
 /// # Errors
-/// [`Failure::TooLarge`] where it does not fit without any of it.
+///
+/// [`Failure::TooLarge`] if the request does not fit even with every stub.
 pub(super) fn fit(
     items: &mut [MemoryItem],
     agent: &ListenerName,
@@ -68,7 +69,7 @@ pub(super) fn fit(
     }
 }
 
-/// Something that a stub may stand for.
+/// A message that a stub may replace.
 struct StubCandidate {
     at: usize,
     is_old: bool,

@@ -1,5 +1,5 @@
-//! Everything that a turn sent besides the thread, kept by digest with the turn. The prompt can be
-//! rebuilt from this and the thread, whatever the config says by then.
+//! The inputs of a turn besides the thread, kept by digest with the turn. The prompt can be rebuilt
+//! from them and the thread, even if the config has changed since.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,15 +16,15 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// Everything that a request is made of, but for the thread and what the turn's note holds.
+/// The inputs of a request, without the thread and the content of the turn's note.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
-    /// Version of the form in which the thread is rendered.
+    /// Renderer version of the thread.
     #[serde(rename = "renderer")]
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Provider whose native calls and results are sent as blocks; those of other providers are
+    /// Provider whose native calls and results are sent as blocks. Those of other providers are
     /// sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
@@ -38,27 +38,30 @@ pub struct TurnInputs {
     pub one_call: bool,
     #[serde(rename = "max_tokens", default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Which model answered.
+    /// Name of the model that answered.
     #[serde(rename = "model")]
     pub model: String,
-    /// How the request was written for the wire; absent where there was none.
+    /// Wire settings of the request; `None` if it was not sent over a network.
     #[serde(rename = "settings", default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<WireSettings>,
 }
 
 impl TurnInputs {
-    /// As it is kept.
+    /// Encodes the inputs for the journal.
     pub fn write(&self) -> String {
         serde_json::to_string(self).expect("plain data is JSON")
     }
 
+    /// Decodes recorded inputs.
+    ///
     /// # Errors
-    /// What is wrong with it.
+    ///
+    /// A description of the first defect.
     pub fn read(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
-    /// The body of the request, byte for byte as it was sent.
+    /// Body of the request, byte for byte as it was sent.
     pub fn wire(&self, request: &ModelRequest) -> String {
         match &self.settings {
             Some(settings) => settings.body(request),
@@ -66,7 +69,8 @@ impl TurnInputs {
         }
     }
 
-    /// The request of the turn `past`. `None` where this program lacks its renderer.
+    /// Rebuilds the request of the turn `past`. Returns `None` if this program lacks its renderer
+    /// version.
     pub fn request(
         &self,
         records: &[Record],
@@ -109,7 +113,7 @@ impl TurnInputs {
     }
 }
 
-/// Ends a conversation with words for this turn only.
+/// Appends a text that only this turn's request has.
 pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => message.blocks.push(ChatBlock::Text(notice)),
@@ -119,7 +123,7 @@ pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
 
 /// Digests of the parts of a request.
 pub(super) struct SentDigests {
-    /// Digest of the whole request, as it went over the wire.
+    /// Digest of the whole request in its wire format.
     pub prompt: Digest,
     /// Text of the inputs besides the thread, if it must be stored.
     pub kept: Option<String>,

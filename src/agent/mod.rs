@@ -1,8 +1,8 @@
 //! Agents: listeners whose handler is a model.
 //!
-//! One delivery is one turn: the prompt is rendered from the journal, the model is called, its
-//! text is read as it streams, and what it wrote goes back as an outcome. `docs/AGENTS.md` tells
-//! it at length. Must not know the pump: an agent meets it as any listener does.
+//! One delivery is one turn: the agent renders the prompt from the journal, calls the model, parses
+//! the text as it streams, and returns the result as an outcome. `docs/AGENTS.md` describes it in
+//! detail. Must not know the pump: an agent is a listener like any other.
 
 mod fit_prompt;
 pub mod history;
@@ -27,21 +27,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::PayloadName;
 
-/// The namespace of what agents write beside their peers' words and the core's.
+/// Namespace of the payloads that agents have besides their peers' and the core's.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
-/// Its schema.
+/// Schema of this namespace.
 pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
 
-/// The final of an agent that declares none of its own.
+/// Default final, for agents that declare none of their own.
 pub fn attempt_completion() -> PayloadName {
     PayloadName::new(NAMESPACE, "attempt_completion")
 }
 
-/// How much of a thread an agent is shown.
+/// Part of a thread that an agent sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum MemoryScope {
-    /// All of it.
+    /// The whole thread.
     #[default]
     #[serde(rename = "thread")]
     Thread,
@@ -50,17 +50,17 @@ pub enum MemoryScope {
     Own,
 }
 
-/// How an agent's actions and its final report are written.
+/// Format of an agent's actions and of its final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum ActionTransport {
-    /// Everything as XML in the model's text.
+    /// All payloads as XML in the model's text.
     #[default]
     #[serde(rename = "xml")]
     Xml,
-    /// Everything as native calls of the provider.
+    /// All payloads as native calls of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Native calls, but for the final report: XML in a slot of the turn.
+    /// Actions as native calls, and the final as XML in a slot of the turn.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }

@@ -9,7 +9,7 @@ pub struct AgentEnvironment {
     pub os: String,
     pub shell: String,
     pub runtime: String,
-    /// `None`: the day the thread began.
+    /// Date in the prompt. `None`: the day on which the thread began.
     pub date: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl AgentEnvironment {
         }
     }
 
-    /// As [`AgentEnvironment::lines`] wrote it.
+    /// Parses the output of [`AgentEnvironment::lines`].
     pub fn read(lines: &str) -> Self {
         let fact = |name: &str| {
             let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
@@ -40,7 +40,7 @@ impl AgentEnvironment {
         }
     }
 
-    /// One line a fact, in a fixed order.
+    /// Writes one line for each fact, in a fixed order.
     pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
         let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());
         let date = self.date.clone().or_else(day).unwrap_or_default();
@@ -55,12 +55,12 @@ impl AgentEnvironment {
     }
 }
 
-/// Sections whose text this program writes, and those it has a default for, in their order.
+/// Names of the generated sections, and of those with a default text, in their order.
 const STANDARD: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// The prompt of one turn. `sections` are the config's: one that is named like a standard
-/// section replaces its default, or follows what is generated; the others come last.
+/// The system prompt of one turn. `sections` come from the config: one with the name of a standard
+/// section replaces its default or follows its generated text; the others come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

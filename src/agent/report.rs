@@ -1,4 +1,4 @@
-//! Formats of final reports. The config names exactly one; it is never guessed.
+//! Formats of final reports. The config names exactly one; the format is never guessed.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ pub enum FinalFormat {
     Text,
     #[serde(rename = "markdown")]
     Markdown,
-    /// JSON that is valid by this schema.
+    /// JSON that matches this schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
 }
 
 impl FinalFormat {
-    /// As the attribute `format` of a slot says it.
+    /// Value of a slot's `format` attribute.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -30,7 +30,7 @@ impl FinalFormat {
         }
     }
 
-    /// In words.
+    /// Name of the format in sentences.
     pub const fn words(&self) -> &'static str {
         match self {
             Self::Text => "plain text",
@@ -47,13 +47,13 @@ impl FinalFormat {
     }
 }
 
-/// A JSON Schema that final reports are held to.
+/// A JSON Schema for final reports.
 pub struct ReportSchema {
     json: Json,
     validator: jsonschema::Validator,
 }
 
-/// Why a text is no JSON Schema.
+/// Why a text is not a usable JSON Schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportSchemaError {
     #[error("it is no JSON: {0}")]
@@ -63,7 +63,7 @@ pub enum ReportSchemaError {
 }
 
 impl ReportSchema {
-    /// Reads a schema; what it refers to must stand in it.
+    /// Parses a schema. Its references must point into itself.
     pub fn parse(text: &str) -> Result<Self, ReportSchemaError> {
         let json: Json =
             serde_json::from_str(text).map_err(|e| ReportSchemaError::Json(e.to_string()))?;
@@ -76,7 +76,7 @@ impl ReportSchema {
         &self.json
     }
 
-    /// Everything in a report that the schema does not allow, each with its JSON pointer.
+    /// All violations of the schema in a report, each with its JSON pointer.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

@@ -1,5 +1,5 @@
 //! Buffers a model's answer while it streams, and counts the tokens of failed requests. A request
-//! that broke off is charged like an answered one.
+//! that broke off is charged like a completed one.
 
 use tokio::time::Instant;
 
@@ -9,40 +9,40 @@ use crate::envelope::{Money, RouteTry};
 use crate::limits;
 use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, TokenUsage};
 
-/// One answer, over all requests for it.
+/// One answer over all its requests.
 #[derive(Debug, Default)]
 pub(super) struct AnswerBuffer {
     pub raw: String,
     pub thoughts: String,
-    /// It is longer than a turn may be; the rest was not kept.
+    /// Whether the answer exceeds the maximum size of a turn. The rest was not kept.
     pub is_too_long: bool,
-    /// How much of `raw` was handed out by [`AnswerBuffer::unread`].
+    /// Number of bytes of `raw` that [`AnswerBuffer::unread`] returned.
     read: usize,
-    /// Received for the request under way, what was not kept included.
+    /// Bytes received for the current request, including those not kept.
     bytes: usize,
-    /// Where the latest request went.
+    /// Route of the latest request.
     route: Option<ModelRoute>,
     is_under_way: bool,
-    /// The end of the pause that is waited for.
+    /// End of the pause that the router waits for.
     pause: Option<Instant>,
     lost: Vec<LostRequest>,
 }
 
-/// A request that came to no answer.
+/// A request without an answer.
 #[derive(Debug)]
 struct LostRequest {
     route: ModelRoute,
     reason: &'static str,
     bytes: usize,
-    /// The provider worked on it, and the prompt is charged.
+    /// Whether the provider worked on the request, so that its prompt is charged.
     is_charged: bool,
 }
 
-/// Reason of a request that ended since its caller no longer wanted the answer.
+/// Recorded reason for a request whose answer was no longer wanted, because its call was cancelled.
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
-    /// A request has left.
+    /// Notes that a request was sent.
     pub fn begin(&mut self, route: ModelRoute) {
         self.bytes = 0;
         self.route = Some(route);
@@ -67,7 +67,7 @@ impl AnswerBuffer {
         }
     }
 
-    /// Keeps a piece of the answer.
+    /// Keeps one chunk of the answer.
     pub fn keep(&mut self, chunk: AnswerChunk<'_>) {
         let (text, kept) = match chunk {
             AnswerChunk::Text(text) => (text, &mut self.raw),
@@ -107,14 +107,14 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// The request under way came to nothing. One that was broken off on this side is charged even
-    /// if nothing was received: its provider may be at work on it.
+    /// Notes that the current request failed. If this side ended it, it is charged even without any
+    /// received byte, because its provider may be working on it.
     pub fn fail(&mut self, error: &Error) {
         let is_charged = self.bytes > 0 || error.is_broken_off();
         self.lose(error.word(), is_charged);
     }
 
-    /// Its caller no longer wants the answer.
+    /// Notes that the call was cancelled, which ends the current request.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }
@@ -140,7 +140,7 @@ impl AnswerBuffer {
         self.is_too_long = false;
     }
 
-    /// Every request that failed, in order.
+    /// All failed requests, in order.
     pub fn tries(&self) -> Vec<RouteTry> {
         let lost = self.lost.iter();
         lost.map(|lost| RouteTry { route: lost.route.to_string(), reason: lost.reason.to_owned() })
@@ -148,8 +148,8 @@ impl AnswerBuffer {
     }
 
     /// Estimated usage and cost of failed requests: the prompt of each, and one token for four
-    /// bytes received, because providers state no usage for them. `None` if there is nothing to
-    /// charge.
+    /// bytes received, because providers state no usage for them. Returns `None` if there is
+    /// nothing to charge.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -1,4 +1,4 @@
-//! One turn: render, call, read while it streams, and say what came of it.
+//! One turn: renders the prompt, calls the model, parses the stream, and reports the outcome.
 
 mod model_call;
 
@@ -29,7 +29,7 @@ use super::{ActionTransport, FinalFormat, MemoryScope, RendererVersion};
 use model_call::ModelAnswer;
 pub use model_call::TurnContext;
 
-/// Everything an agent is, but for its model and its journal.
+/// Settings of an agent, without its model and its journal.
 #[derive(Clone)]
 pub struct AgentOptions {
     pub contract: Contract,
@@ -38,22 +38,22 @@ pub struct AgentOptions {
     pub schemas: Schemas,
     pub transport: ActionTransport,
     pub memory: MemoryScope,
-    /// Model calls in one call.
+    /// Maximum model calls for each call.
     pub max_iterations: u32,
     pub final_format: FinalFormat,
-    /// For native calls; `None` is the provider's own default.
+    /// Tool choice for native calls; `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
     /// Whether each turn gets a notice. Turns of `xml-final` always do, because the notice names
     /// their slots.
     pub notice: bool,
     /// Maximum length of one answer, in tokens.
     pub max_tokens: Option<u32>,
-    /// On which its model is called.
+    /// Terms of its model: context window, length of answers, price.
     pub terms: ModelTerms,
     /// Sections of the prompt, in the config's order.
     pub sections: Vec<(String, String)>,
     pub environment: AgentEnvironment,
-    /// In which its prompts are written; turns on record are rendered in their own.
+    /// Renderer version of new turns. Recorded turns are rendered in their own version.
     pub version: RendererVersion,
 }
 
@@ -78,7 +78,7 @@ impl AgentOptions {
     }
 }
 
-/// An agent, ready to take turns. Cheap to clone; turns of different threads run side by side.
+/// An agent that can take turns. Cheap to clone; turns of different threads run concurrently.
 #[derive(Clone)]
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
@@ -106,28 +106,28 @@ impl ModelAgent {
         Self { options: Arc::new(options), protocol, model, history }
     }
 
-    /// The same agent with another memory.
+    /// The same agent with another source of memory.
     #[must_use]
     pub fn remembering(&self, history: Arc<dyn ThreadHistory>) -> Self {
         Self { history, ..self.clone() }
     }
 
-    /// The same agent where something else stands around it.
+    /// The same agent in another environment.
     #[must_use]
     pub fn within(&self, environment: AgentEnvironment) -> Self {
         let options = AgentOptions { environment, ..(*self.options).clone() };
         Self { options: Arc::new(options), ..self.clone() }
     }
 
-    /// The same agent as a program of that version renders it.
+    /// The same agent with another renderer version.
     #[must_use]
     pub fn in_version(&self, version: RendererVersion) -> Self {
         let options = AgentOptions { version, ..(*self.options).clone() };
         Self::new(options, Arc::clone(&self.model), Arc::clone(&self.history))
     }
 
-    /// Takes the turn that a delivery asks for. Each request of the model call is reserved with
-    /// `context` before it leaves; a cancelled turn closes its stream at once.
+    /// Takes one turn for a delivery. Each request of the model call reserves its cost with
+    /// `context` before it is sent. A cancelled turn closes its stream at once.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -223,12 +223,12 @@ impl ModelAgent {
         note.write()
     }
 
-    /// The request a turn in this delivery makes: a pure function of the journal and the config.
+    /// Renders the request of a delivery's turn: a pure function of the journal and the config.
     pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, Failure> {
         Ok(self.render(delivery)?.request)
     }
 
-    /// As [`ModelAgent::rendered`], with what it takes.
+    /// Like [`ModelAgent::rendered`], with the size of the request.
     pub fn measured(&self, delivery: &Delivery) -> Result<(ModelRequest, RequestSize), Failure> {
         let RenderedTurn { request, notice, .. } = self.render(delivery)?;
         let size = self.options.terms.size(&request, notice.as_deref());
@@ -247,7 +247,7 @@ impl ModelAgent {
         older_digest(request)
     }
 
-    /// Tokens of a request that was rebuilt, and of what it ended with and no other did.
+    /// Size of a rebuilt request. `notice` is its last text, which no other request has.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
@@ -326,7 +326,7 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Whether this was the last turn and it did not end the call.
+    /// Returns [`Spent`] if this was the last turn and it did not end the call.
     fn spent(&self, rendered: &RenderedTurn, reading: &ParsedTurn) -> Option<Spent> {
         let remembered = &rendered.remembered;
         let window_full = !rendered.left_out.is_empty();
@@ -370,7 +370,7 @@ impl NativeHandler for ModelAgent {
     }
 }
 
-/// A turn that is about to be taken.
+/// A turn that is rendered and not yet taken.
 struct RenderedTurn {
     request: ModelRequest,
     remembered: AgentMemory,
@@ -386,8 +386,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the agent itself wrote something in this call that is part of the request. A turn
-    /// whose request was rejected wrote nothing.
+    /// Whether the request contains something that the agent wrote in this call. A turn whose
+    /// request was rejected wrote nothing.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -1,4 +1,4 @@
-//! The `model-turn` note: everything needed to know, and to show again, what one model call was.
+//! The `model-turn` note: the data needed to examine a model call, and to rebuild its prompt.
 
 use std::fmt::Write as _;
 
@@ -17,19 +17,19 @@ use crate::xml::findings::Finding;
 use super::ActionTransport;
 use super::protocol::ParsedToolCall;
 
-/// The local name of the note in the core's namespace.
+/// Local name of the note in the core's namespace.
 pub const WORD: &str = "model-turn";
 
-/// One model call, to be written down by the core.
+/// One model call, for the record.
 #[derive(Debug, Clone)]
 pub struct TurnNote<'a> {
     pub agent: &'a ListenerName,
     pub call: CallId,
-    /// From 1, over all turns of the agent in the thread.
+    /// Number of the turn, from 1, over all turns of the agent in the thread.
     pub turn: u32,
-    /// From 1, over the turns in this call.
+    /// Number of the turn, from 1, within this call.
     pub iteration: u32,
-    /// The thread up to here is what the prompt was rendered from.
+    /// Journal position up to which the prompt shows the thread.
     pub position: Position,
     pub transport: ActionTransport,
     pub provider: &'a str,
@@ -44,9 +44,9 @@ pub struct TurnNote<'a> {
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// Native calls, and what each was made of.
+    /// Native calls with their results.
     pub calls: &'a [ParsedToolCall],
-    /// The provider's own blocks, verbatim.
+    /// Own blocks of the provider, verbatim.
     pub own: &'a [OwnBlock],
     /// The notice of this turn.
     pub notice: Option<&'a str>,
@@ -66,7 +66,7 @@ pub struct TurnNote<'a> {
 }
 
 impl TurnNote<'_> {
-    /// The complete payload.
+    /// Writes the complete payload.
     pub fn write(&self) -> String {
         let mut out = format!("<{WORD} xmlns=\"{}\"", system::NAMESPACE);
         for (name, value) in [
@@ -155,13 +155,14 @@ fn write_try(out: &mut String, lost: &RouteTry) {
     let _ = write!(out, "<tried route=\"{route}\" reason=\"{reason}\"/>");
 }
 
-/// The name of a model, bounded and without control characters.
+/// Name of a model for the record, bounded and without control characters.
 fn shown(model: &str) -> String {
     let visible = model.chars().filter(|c| !c.is_control());
     visible.take(limits::MODEL_NAME_CHARS_MAX).collect()
 }
 
-/// An element whose text is kept byte for byte, also where XML could not hold it.
+/// Writes an element that preserves its text byte for byte, including characters that XML cannot
+/// hold.
 fn verbatim(out: &mut String, name: &str, attributes: &[(&str, &str)], text: &str) {
     let _ = write!(out, "<{name}");
     for (attribute, value) in attributes {
@@ -188,11 +189,12 @@ pub struct PastTurn {
     pub agent: ListenerName,
     pub call: CallId,
     pub position: Position,
-    /// From 1, over all turns of the agent in the thread; 0 where the note does not say.
+    /// Number of the turn, from 1, over all turns of the agent in the thread; 0 if the note does
+    /// not state it.
     pub turn: u32,
     /// Provider that answered.
     pub provider: String,
-    /// The version that rendered its prompt; empty where the note does not say.
+    /// Renderer version of its prompt; empty if the note does not state it.
     pub renderer: String,
     /// Environment of the agent, as the turn's prompt described it.
     pub environment: Option<String>,
@@ -210,12 +212,12 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// As [`PastTurn::read`], of a note that kept what the turn was sent; other notes are not read.
+    /// Like [`PastTurn::read`], but only for notes of turns that kept their inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()
     }
 
-    /// Reads a note; `None` where it is not one.
+    /// Reads a note; `None` if the payload is not one.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;
         let named =

@@ -1,4 +1,4 @@
-//! `organism adopt`: accepts a journal of another path as this project's.
+//! `organism adopt`: accepts the journal of another path as this project's.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,20 +15,20 @@ use super::startup::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// The journal's directory, or the config of its project: where several journals are named, or
-    /// that config is still there.
+    /// Directory of the journal, or config file of its project. Required if several journals match,
+    /// or if that config still exists.
     #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
-    /// Begin a new journal instead, beside those of other projects of this name.
+    /// Begin a new journal instead, beside those of other projects with this name.
     #[arg(long, conflicts_with_all = ["from", "accept_loss", "accept_key", "note"])]
     new: bool,
-    /// Go on without records that are gone, as `organism repair` does.
+    /// Accept that records are lost, as `organism repair` does.
     #[arg(long)]
     accept_loss: bool,
-    /// Let what stands in the journal count under this host's key, as `organism repair` does.
+    /// Accept the journal under this host's key, as `organism repair` does.
     #[arg(long)]
     accept_key: bool,
-    /// Why; it goes on record.
+    /// Reason, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }

@@ -1,4 +1,4 @@
-//! `organism answer`: the questions that wait for a person, and answers to them.
+//! `organism answer`: lists open questions to people, and answers them.
 
 mod form;
 
@@ -20,15 +20,15 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The question; without it, all that are open are listed.
+    /// The question to answer. Without it, all open questions are listed.
     message: Option<String>,
-    /// The answer's file, or `-` for standard input; on a terminal, else, a form.
+    /// File with the answer, or `-` for standard input. Without it, a form on the terminal.
     #[arg(requires = "message")]
     payload: Option<PathBuf>,
-    /// Ask for the answer field by field, also where nobody sits at a terminal.
+    /// Ask for the answer field by field, even without a terminal.
     #[arg(long, requires = "message", conflicts_with = "payload")]
     form: bool,
-    /// A line of JSON per open question.
+    /// Write one line of JSON for each open question.
     #[arg(long, conflicts_with = "message")]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `organism approvals`: what waits for an approval, byte for byte.
+//! `organism approvals`: lists calls that wait for an approval, with their exact bytes.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use super::startup;
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// A line of JSON per held call.
+    /// Write one line of JSON for each held call.
     #[arg(long)]
     json: bool,
 }
@@ -37,5 +37,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Digits of the hash in a suggested command, enough to be unique.
+/// Number of hash digits in a suggested command, enough to be unique.
 const HASH_CHARS: usize = 16;

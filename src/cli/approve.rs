@@ -1,4 +1,4 @@
-//! `organism approve`: lets a held call go on, by the bytes that were looked at.
+//! `organism approve`: releases a held call, identified by the hash of its payload.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -17,9 +17,9 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The held call, as `organism approvals` names it.
+    /// The held call, as listed by `organism approvals`.
     message: String,
-    /// The SHA-256 of the payload you looked at, or how it begins: at least 8 digits.
+    /// SHA-256 of the payload that you have seen, or at least its first 8 digits.
     #[arg(long)]
     hash: Option<String>,
 }
@@ -58,7 +58,8 @@ fn long_enough(hash: String) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// The whole hash that `hash` begins, where the call is known here: a signature needs it.
+/// Completes an abbreviated hash if the call is known here, because a signature covers the whole
+/// hash.
 fn whole(hash: String, call: Option<&HeldCall>) -> String {
     let known = call.map(|call| call.sha256.to_string());
     let is_begun =

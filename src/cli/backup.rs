@@ -15,12 +15,12 @@ use super::render::{count, put, put_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory that the copy is made in: `data` and `state` in it.
+    /// Directory of the copy. It gets the subdirectories `data` and `state`.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
     place: JournalTarget,
-    /// One JSON value a line for each partition.
+    /// Write one JSON value for each partition, one on each line.
     #[arg(long)]
     json: bool,
 }

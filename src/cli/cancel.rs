@@ -1,4 +1,4 @@
-//! `organism cancel`: ends everything open in a thread and beneath it.
+//! `organism cancel`: cancels all open calls in a thread and its subthreads.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,9 +19,9 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The thread; its subthreads are cancelled with it.
+    /// The thread. Its subthreads are cancelled, too.
     thread: String,
-    /// Told to whoever waits for it.
+    /// Reason, which the waiting callers receive.
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -55,7 +55,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Where the threads have one journal, it knows all of them. An organism that never ran has none.
+/// Refuses an unknown thread if there is a single journal, which would know it. An organism that
+/// never ran has no journal.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded = Reader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));

@@ -1,4 +1,4 @@
-//! `organism check`: judges a config, starts nothing, says on one screen what it would be.
+//! `organism check`: checks a config without starting anything, and prints a summary of one screen.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::{CommandExit, problems};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Write the result as JSON.
@@ -52,7 +52,7 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load(&path, &around)
 }
 
-/// The effective config, and where things would lie on this machine.
+/// The effective config, and the directories on this machine.
 fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     Ok(serde_json::json!({
@@ -122,7 +122,7 @@ fn screen(config: &Config) -> String {
     out
 }
 
-/// Where the record is, if it is not in the journal's directory alone.
+/// Storage of the journal, if it is not only the journal's directory.
 fn stream(config: &Config) -> Option<String> {
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return None };
     let names = match journal.partitions {

@@ -1,4 +1,4 @@
-//! Hidden: parts of the engine on their own, for corpora and experiments.
+//! Hidden command: runs parts of the engine separately, for test corpora and experiments.
 
 mod gate;
 
@@ -28,9 +28,9 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum DebugVerb {
-    /// Read chunked turns as JSON lines, answer with what the extractor makes of each.
+    /// Read chunked turns as JSON lines; write the extraction of each.
     Extract,
-    /// Read files named in JSON lines, answer with what the gate of a config makes of each.
+    /// Read file names as JSON lines; write the gate's verdict on each file, under a config.
     Gate(gate::Args),
 }
 
@@ -53,8 +53,8 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One turn: the names known, and the text in chunks. A name's spec is `"text"`, or an object of
-/// children and `@attributes`, with `#` where the element is text-only.
+/// One turn: the known names, and the text in chunks. A name's spec is `"text"`, or an object of
+/// children and `@attributes`, with `#` for a text-only element.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]
@@ -65,7 +65,7 @@ pub struct ExtractTurn {
     reserved: Option<Vec<String>>,
     #[serde(rename = "limits")]
     limits: Option<TurnLimits>,
-    /// Each in base64; may end inside a character.
+    /// Chunks in base64. A chunk may end inside a character.
     #[serde(rename = "chunks", default)]
     chunks: Vec<String>,
 }
@@ -88,7 +88,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 }
 
 impl ExtractTurn {
-    /// The names known, as a grammar.
+    /// Grammar of the known names.
     pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = Shapes::default();
         for (name, spec) in &self.known_tags {
@@ -125,7 +125,7 @@ fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
     shapes.add(Shape { name, attributes, content })
 }
 
-/// The extraction as JSON, in the form that the corpus compares.
+/// The extraction as JSON, in the format of the corpus.
 pub fn describe(extraction: &Extraction) -> Json {
     let action = |element: &Element| {
         let name = match &element.name.namespace {

@@ -1,6 +1,7 @@
-//! `organism demo`: the research desk at work on a directory, live, then proved.
+//! `organism demo`: runs the research desk example on a directory, live, and then proves the
+//! record.
 //!
-//! The model's turns are recorded and say so; everything else happens as it is shown.
+//! The model's turns are recorded and marked as such; everything else really happens.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,9 +24,9 @@ use super::{CommandExit, problems};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory the desk is asked about; otherwise the project this config stands in.
+    /// Directory that the question is about. Default: the project that contains this config.
     directory: Option<PathBuf>,
-    /// The research desk's config; otherwise ./config/research-desk.toml.
+    /// The research desk's config. Default: ./config/research-desk.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -54,7 +55,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if answered.is_some() { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
 }
 
-/// The config named, the one of the project we stand in, or the one this program was built in.
+/// Finds the config: the given one, that of the current project, or that of the source tree of this
+/// program.
 fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     const NAME: &str = "config/research-desk.toml";
     if let Some(given) = given {
@@ -99,7 +101,7 @@ fn load(
     }))
 }
 
-/// Asks the question and shows the record as it grows. The answer, if there was one.
+/// Sends the question and shows the record as it grows. Returns the answer, if there was one.
 async fn ask(
     config: Config,
     payload: Vec<u8>,
@@ -171,7 +173,8 @@ fn opening(paper: &RenderOutput, file: &Path, directory: Option<&Path>) -> Strin
     )
 }
 
-/// The answer, the proof, and what to try next; `again` are the arguments that ask once more.
+/// The answer, the proof, and suggested commands. `again` are the arguments that repeat the
+/// question.
 fn closing(
     paper: &RenderOutput,
     again: &str,

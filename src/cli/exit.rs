@@ -1,11 +1,11 @@
-//! Exit codes: what a script may rely on.
+//! Exit codes, which scripts may rely on.
 
 use std::process::ExitCode;
 
 use super::problems;
 use crate::{journal, organism, service};
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CommandExit {
@@ -14,7 +14,7 @@ pub enum CommandExit {
     Usage = 2,
     ApprovalPending = 3,
     ChainBroken = 4,
-    /// The record holds, but it is not proved.
+    /// The record holds but is not proved.
     NotProved = 5,
     InvalidData = 65,
     Unavailable = 69,
@@ -29,7 +29,7 @@ impl From<CommandExit> for ExitCode {
     }
 }
 
-/// An error that knows its exit code.
+/// An error with its exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandFailure {
@@ -42,13 +42,13 @@ impl CommandFailure {
         Self { exit, message: message.into() }
     }
 
-    /// A failure whose message is printed already.
+    /// A failure whose message was printed already.
     pub fn silent(exit: CommandExit) -> Self {
         Self { exit, message: String::new() }
     }
 }
 
-/// Says on stderr what went wrong, with every cause, and picks the exit code.
+/// Prints the error with all its causes to stderr, and returns its exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
         return problems::report(missing);
@@ -60,7 +60,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     code(error).into()
 }
 
-/// An error and its causes, each once: many say their cause themselves.
+/// The error and its causes, without repetitions, because many errors include their cause.
 fn told(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |told, cause| {
         let cause = cause.to_string();
@@ -126,7 +126,7 @@ fn of_io(error: &std::io::Error) -> CommandExit {
     }
 }
 
-/// How a command ends that a journal let down.
+/// Result of a command that failed because of its journal.
 pub fn of_journal(error: &journal::Error) -> CommandExit {
     use journal::Error;
     match error {

@@ -19,12 +19,12 @@ use super::output::StdoutWriter;
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Only the tree of this thread.
+    /// Export only the tree of this thread.
     #[arg(value_name = "ID")]
     thread: Option<String>,
     #[arg(long, value_enum, default_value_t = OutputFormat::Xml)]
     format: OutputFormat,
-    /// Where to write; stdout without it.
+    /// Output file. Default: stdout.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -33,7 +33,7 @@ pub struct Args {
 enum OutputFormat {
     /// Every record with its envelopes, dispositions and refusals.
     Xml,
-    /// A line per message or refusal.
+    /// One line for each message or refusal.
     Jsonl,
 }
 

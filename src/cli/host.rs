@@ -1,4 +1,4 @@
-//! `organism host`: takes the turns of agents whose pump is elsewhere.
+//! `organism host`: hosts agents whose pump is on another host.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,14 +18,15 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// The agents, such as researcher,critic; otherwise all that have nats = true.
+    /// Agents to host, such as researcher,critic. Default: all with nats = true.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// The directory of keys: each agent connects with its own, `listener-NAME.nk`, as `organism
-    /// nats-config` writes them; otherwise as [nats] says.
+    /// Directory of keys. Each agent connects with its own, `listener-NAME.nk`, as `organism
+    /// nats-config` writes them. Default: the credentials of [nats].
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
-    /// Tell health and metrics of these agents there, such as 127.0.0.1:9465: [http] is the pump's.
+    /// Serve health and metrics of these agents at this address, such as 127.0.0.1:9465. [http] is
+    /// the pump's.
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
 }
@@ -80,7 +81,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// Adds to the error what to write or type instead.
+/// Adds advice to the error: what to write or type instead.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::Nobody => {

@@ -1,4 +1,4 @@
-//! `organism init`: writes a small organism that passes `organism check` and answers.
+//! `organism init`: writes a small organism that passes `organism check` and responds.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,12 +16,12 @@ use super::exit::CommandFailure;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to write it; made if it is not there.
+    /// Directory to write to. It is created if it is missing.
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
 
-/// One file of the small organism.
+/// One file of the new organism.
 struct SeedFile {
     path: &'static str,
     text: &'static str,
@@ -36,7 +36,7 @@ const SEEDS: [SeedFile; 5] = [
     SeedFile { path: "README.md", text: include_str!("init/README.md"), mode: 0o644 },
 ];
 
-/// The directory that the small organism copies its checkpoints to.
+/// Directory for checkpoint copies of the new organism.
 const CHECKPOINTS: &str = "checkpoints";
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Whether another project of this name has a journal, so that a start here asks for one of its own.
+/// Whether another project of this name has a journal, so that a start here must request its own.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join("organism.toml");
     let found = config::directories(&file, &ConfigEnvironment::of_process());
@@ -82,7 +82,7 @@ fn has_namesake(directory: &Path) -> bool {
     })
 }
 
-/// After the directory, where that makes a token.
+/// Derives the organism's name from the directory, if that gives a valid token.
 fn organism_name(directory: &Path) -> String {
     let full = std::path::absolute(directory).ok();
     let name = full.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());

@@ -1,4 +1,4 @@
-//! Which journal, and which thread, a command is about.
+//! Selects the journal, and the thread, of a command.
 
 use std::path::{Path, PathBuf};
 
@@ -11,18 +11,18 @@ use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct JournalTarget {
-    /// The organism's config, which says where its journal is.
+    /// The organism's config, which names its journal.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The journal's directory.
+    /// Directory of the journal.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data: Option<PathBuf>,
-    /// The directory of what is kept outside the journal.
+    /// Directory of the files that are kept outside the journal.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub state: Option<PathBuf>,
 }
 
-/// Where the journal of these arguments is.
+/// Data directory that these arguments select.
 pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     match &place.data {
         Some(data) => Ok(data.clone()),
@@ -30,7 +30,7 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Where the checkpoints of these arguments are kept outside the journal.
+/// State directory that these arguments select, with the checkpoints outside the journal.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -39,7 +39,7 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Every journal of these arguments: one, or one for each partition that is here.
+/// All journals that these arguments select: one, or one for each local partition.
 pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<Reader>> {
     let data = data_dir(place)?;
     let open = |journal: &Path| {
@@ -49,8 +49,8 @@ pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<Reader>> {
     partitions_in(&data).iter().map(|(_, journal)| open(journal)).collect()
 }
 
-/// Why the journal in `data` cannot be opened. One that is gone and that the state directory knows
-/// of is lost.
+/// Why the journal in `data` cannot be opened. If the state directory knows a journal that is
+/// missing, it is lost.
 fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
@@ -60,7 +60,8 @@ fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// Those of them that a thread is in, or could be: each partition has what belongs to no tree.
+/// The selected journals that may hold records of a thread. Every partition holds records that
+/// belong to no tree.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<Reader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
@@ -76,24 +77,24 @@ pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Ve
     Ok(readers)
 }
 
-/// A thread id as it was typed.
+/// Parses a thread id from the command line.
 pub fn known(text: &str) -> anyhow::Result<ThreadId> {
     ThreadId::parse(text)
         .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
-/// A well-formed id that names nothing.
+/// Failure for a valid thread id that is not on record.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::new(CommandExit::Usage, message)
 }
 
-/// As [`failed`], where a journal is read.
+/// Like [`failed`], for an error of an open journal.
 pub fn failed_in(reader: &Reader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }
 
-/// A journal's error, with its exit code and what to do about it.
+/// Maps a journal's error to a failure with an exit code and advice.
 pub fn failed(error: Error) -> anyhow::Error {
     let advice = match &error {
         Error::Missing { .. } => "; say --data DIR, or start an organism first",

@@ -21,23 +21,23 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum KeyVerb {
-    /// Print the public key of this host; makes the key where there is none yet.
+    /// Print the public key of this host. Makes the key if there is none yet.
     Show {
         #[command(flatten)]
         config: ConfigArg,
-        /// One JSON value.
+        /// Write one JSON value.
         #[arg(long)]
         json: bool,
     },
-    /// Trust the key of another host: the record says so, and this host signs it. The organism must
+    /// Trust the key of another host. The record states it, signed by this host. The organism must
     /// not run. For a journal on JetStream.
     Trust {
         #[command(flatten)]
         config: ConfigArg,
-        /// 64 hexadecimal digits, as `organism key show` prints them on that host.
+        /// 64 hexadecimal digits, as printed by `organism key show` on that host.
         #[arg(value_name = "KEY")]
         key: String,
-        /// Why; it goes on record.
+        /// Reason, which goes on record.
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
     },

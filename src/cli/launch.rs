@@ -1,4 +1,4 @@
-//! Hidden: becomes a listener's process, tied to the pump that starts it.
+//! Hidden command: becomes a listener's process that is tied to the pump that starts it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -22,31 +22,31 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ListenerVerb {
-    /// Go through the listener protocol with a program.
+    /// Test a program against the listener protocol.
     Test(TestArgs),
 }
 
-/// Starts the program as an organism would and checks that it keeps to docs/PROTOCOL.md.
+/// Starts the program as an organism would, and checks that it follows docs/PROTOCOL.md.
 #[derive(Debug, clap::Args)]
 struct TestArgs {
-    /// A payload to send, in a file. May be given several times.
+    /// File with a payload to send. May be given several times.
     #[arg(long, value_name = "FILE")]
     payload: Vec<PathBuf>,
-    /// The listener's schema: requests and answers are held to it. May be given several times.
+    /// The listener's schema, which requests and answers must follow. May be given several times.
     #[arg(long, value_name = "XSD")]
     schema: Vec<PathBuf>,
-    /// A payload name it accepts, as `{namespace}local`, or `local` where a schema makes that
-    /// plain: an example of it is sent. May be given several times.
+    /// Payload name that the listener accepts, as `{namespace}local`, or as `local` if a schema
+    /// makes that unique. An example of it is sent. May be given several times.
     #[arg(long, value_name = "NAME", requires = "schema")]
     accepts: Vec<String>,
-    /// A payload name it may answer with; everything else is wrong then. May be given several
-    /// times.
+    /// Payload name that the listener may answer with. Any other answer is then an error. May be
+    /// given several times.
     #[arg(long, value_name = "NAME")]
     replies: Vec<String>,
-    /// Seconds that an answer, or the next heartbeat, may take.
+    /// Maximum seconds until an answer or the next heartbeat.
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     timeout: f64,
-    /// The address of a NATS server: the program is tried as a listener on NATS.
+    /// Address of a NATS server. The program is then tested as a listener on NATS.
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
     /// Write the checklist as JSON lines.
@@ -121,7 +121,7 @@ impl TestArgs {
         Ok(schemas)
     }
 
-    /// The payloads of the files, then an example for each accepted name.
+    /// Payloads from the files, then an example for each accepted name.
     fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<Request>> {
         let mut requests = Vec::new();
         for path in &self.payload {
@@ -176,7 +176,7 @@ fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), 
     valid(&name, text.get(scanned.root).unwrap_or_default().as_bytes(), schemas)
 }
 
-/// Holds a payload to its schema, where any schemas were given.
+/// Validates a payload against the schemas, if any were given.
 fn valid(name: &PayloadName, text: &[u8], schemas: &Schemas) -> Result<(), String> {
     if schemas.names().next().is_none() {
         return Ok(());
@@ -191,7 +191,7 @@ fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Comm
     written.iter().map(|text| named(text, schemas)).collect()
 }
 
-/// A payload name in full, or a local name that the schemas define once.
+/// Resolves a full payload name, or a local name that the schemas define once.
 fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
     let name = PayloadName::parse(text)
         .map_err(|e| CommandFailure::new(CommandExit::Usage, e.to_string()))?;

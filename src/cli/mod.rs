@@ -1,19 +1,19 @@
-//! The command line: one verb, one file; each reads its arguments, calls `audit` or
-//! `organism`, and prints. No logic of their own.
+//! The command line: one file for each verb, which parses its arguments, calls lower modules, and
+//! prints. Holds no logic of its own.
 
-/// A line of standard output.
+/// Writes a line to standard output.
 macro_rules! put_line {
     ($($text:tt)*) => { $crate::cli::output::put_line(format_args!($($text)*)) };
 }
 
-/// A line of standard error.
+/// Writes a line to standard error.
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::cli::output::note(format_args!("{}\n", format_args!($($text)*)))
     };
 }
 
-/// Text of standard error without its end of line.
+/// Writes text to standard error without ending the line.
 macro_rules! note_part {
     ($($text:tt)*) => { $crate::cli::output::note(format_args!($($text)*)) };
 }
@@ -81,13 +81,13 @@ enum CommandVerb {
     Demo(demo::Args),
     /// Start an organism and keep it running.
     Run(run::Args),
-    /// Take the turns of agents whose pump runs elsewhere.
+    /// Host agents whose pump runs on another host.
     Host(host::Args),
     /// Send a payload and wait for the result.
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
-    /// Show what an agent is sent, without sending it.
+    /// Show the prompt of an agent without sending it.
     Prompt(prompt::Args),
     /// List the models and try them.
     Models(models::Args),
@@ -103,7 +103,7 @@ enum CommandVerb {
     Search(search::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
-    /// List what waits for an approval.
+    /// List the calls that wait for an approval.
     Approvals(approvals::Args),
     /// Approve a held call: exactly the bytes you have seen.
     Approve(approve::Args),
@@ -125,7 +125,7 @@ enum CommandVerb {
     Adopt(adopt::Args),
     /// Move an embedded journal to NATS JetStream.
     Promote(promote::Args),
-    /// Accept what a start refuses of a journal: a loss, or another key.
+    /// Accept damage of a journal that a start refuses: lost records, or another key.
     Repair(repair::Args),
     /// Show the key that signs this host's checkpoints.
     Key(key::Args),
@@ -141,7 +141,7 @@ enum CommandVerb {
     Launch(launch::Args),
 }
 
-/// Reads the command line and does what it says.
+/// Parses the command line and runs its command.
 pub fn main() -> ExitCode {
     log();
     use_this_program();
@@ -190,7 +190,7 @@ impl CommandVerb {
     }
 }
 
-/// The log goes to stderr; `ORGANISM_LOG` says how much of it.
+/// Starts logging to stderr. `ORGANISM_LOG` sets the level.
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ORGANISM_LOG");
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));

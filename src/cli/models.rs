@@ -1,5 +1,5 @@
-//! `organism models`: which models are configured, whether their keys are there, and what
-//! happens when they are asked.
+//! `organism models`: lists the configured models, whether their keys are available, and the result
+//! of a test call.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,15 +16,15 @@ use super::{problems, startup};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// These models alone.
+    /// Show only these models.
     names: Vec<String>,
-    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask each for one token and say what happened.
+    /// Ask each model for one token and print the result.
     #[arg(long = "try")]
     tries: bool,
-    /// A line of JSON per model.
+    /// Write one line of JSON for each model.
     #[arg(long)]
     json: bool,
 }
@@ -66,10 +66,10 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Result of a request to a model; `None` for models that are not on a network.
+/// Result of a test call; `None` for models that are not reached over a network.
 type ProbeResult = Option<Result<String, String>>;
 
-/// One after the other, so that each is tried by itself.
+/// Tests the models one after another, so that none affects another.
 async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
     let mut all = Vec::new();
     for spec in models {

@@ -11,42 +11,43 @@ use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory for keys and configs: keep it as you keep passwords.
+    /// Directory for keys and configs. Keep it as you keep passwords.
     #[arg(long, value_name = "DIR", default_value = "nats")]
     out: PathBuf,
     #[command(flatten)]
     config: ConfigArg,
-    /// A server, as `NAME=HOST`; several make a cluster.
+    /// A server, as `NAME=HOST`. Several make a cluster.
     #[arg(long = "node", value_name = "NAME=HOST", default_value = "organism=127.0.0.1")]
     nodes: Vec<String>,
-    /// Where servers listen for clients.
+    /// Port on which servers listen for clients.
     #[arg(long, value_name = "PORT", default_value_t = 4222)]
     port: u16,
-    /// Where servers of a cluster find each other.
+    /// Port on which servers of a cluster connect to each other.
     #[arg(long, value_name = "PORT", default_value_t = 6222)]
     cluster_port: u16,
-    /// Where a server keeps its streams, as it finds that directory.
+    /// Directory in which a server keeps its streams, on its own host.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nats")]
     store: PathBuf,
-    /// The server's certificate, as it finds it; needed where it can be reached from elsewhere.
+    /// The server's certificate, as a path on its own host. Required if other machines can reach
+    /// it.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// That signed the servers' certificates.
+    /// Certificate authority that signed the servers' certificates.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// Acknowledge before it is on disk: faster, and a crash of all servers at once may lose what
-    /// was acknowledged.
+    /// Acknowledge messages before they are on disk. Faster, but a crash of all servers at once may
+    /// lose acknowledged messages.
     #[arg(long)]
     lazy: bool,
-    /// Give this user a new key; the old one is good until it is retired.
+    /// Give this user a new key. The old key stays valid until it is retired.
     #[arg(long, value_name = "USER")]
     renew: Vec<String>,
-    /// The old key of this user is good no more.
+    /// Invalidate the old key of this user.
     #[arg(long, value_name = "USER")]
     retire: Vec<String>,
-    /// Give this user a new key; the old one is good no more.
+    /// Give this user a new key and invalidate the old one at once.
     #[arg(long, value_name = "USER")]
     revoke: Vec<String>,
 }
@@ -115,7 +116,7 @@ fn node(text: &str) -> anyhow::Result<ServerNode> {
     }
 }
 
-/// A name or an address, and no port: those are options of their own.
+/// Whether a text is a host name or an address without a port. Ports have their own options.
 fn is_host(host: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     host.parse::<std::net::IpAddr>().is_ok() || (!host.is_empty() && host.chars().all(good))

@@ -23,7 +23,7 @@ pub struct Args {
 enum OperatorCommand {
     /// Make an Ed25519 key, encrypted with a passphrase, and print its line for the config.
     Key {
-        /// Where to write it; otherwise organism/operator.key beneath XDG_CONFIG_HOME.
+        /// File for the key. Default: organism/operator.key beneath XDG_CONFIG_HOME.
         file: Option<PathBuf>,
     },
 }

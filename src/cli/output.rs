@@ -1,5 +1,5 @@
-//! The one writer of standard output, and the one of standard error. A reader that goes away ends
-//! the output and never the work: nothing here stops a command.
+//! The only writer of standard output and standard error. A reader that closes its pipe ends the
+//! output, but never the work of a command.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::CommandExit;
 use crate::mutant::mutant;
 
-/// The reader of standard output has gone.
+/// Whether the reader of standard output has closed it.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// Why a line could not be written, where its reader was still there.
+/// First error of standard output other than a closed pipe.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
-/// Writes to standard output. A closed pipe is no error: what follows goes nowhere.
+/// Writes to standard output. A closed pipe is not an error; later output is dropped.
 pub fn put(text: &str) -> anyhow::Result<()> {
     Ok(write(text)?)
 }
 
-/// Writes a line to standard output, in the middle of work that goes on whatever becomes of it:
-/// [`finish`] reports an error.
+/// Writes a line to standard output during work that continues even after an error. [`finish`]
+/// reports the error.
 pub fn put_line(line: Arguments<'_>) {
     if let Err(error) = write(&format!("{line}\n")) {
         // The first one says enough.
@@ -29,25 +29,27 @@ pub fn put_line(line: Arguments<'_>) {
     }
 }
 
-/// Writes text for people to standard error. An error has no place where it could be reported.
+/// Writes text for people to standard error. Errors are dropped, because there is no place to
+/// report them.
 pub fn note(text: Arguments<'_>) {
     std::io::stderr().lock().write_fmt(text).ok();
 }
 
-/// Whether the reader of standard output has gone.
+/// Whether the reader of standard output has closed it.
 pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// How a command ends that was to end with `code`.
+/// Final exit code of a command that would exit with `code`: an error of standard output changes
+/// it.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output does not hold everything: {failure}\n"));
     if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 
-/// Standard output for a command whose whole work is its output: it may end at a closed pipe, which
-/// is an error of this writer.
+/// Standard output as a writer, for commands that only produce output. A closed pipe is an error of
+/// this writer and may end the command.
 pub struct StdoutWriter;
 
 impl Write for StdoutWriter {

@@ -1,4 +1,4 @@
-//! Passphrases of operators' keys: from a file, from a terminal that does not show them, or from
+//! Reads passphrases of operators' keys: from a file, from a terminal without echo, or from
 //! standard input.
 
 use std::io::{BufRead as _, IsTerminal as _};
@@ -18,7 +18,7 @@ pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     read(&format!("passphrase of {}: ", path.display()))
 }
 
-/// A passphrase for a key that is made now; at a terminal, typed twice.
+/// Asks for the passphrase of a new key; on a terminal, twice.
 pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let passphrase = read(&format!("new passphrase of {}: ", path.display()))?;
     let least = limits::PASSPHRASE_CHARS_MIN;
@@ -61,7 +61,7 @@ fn line() -> anyhow::Result<Zeroizing<String>> {
     Ok(line)
 }
 
-/// A line that the terminal does not show.
+/// Reads a line without echo on the terminal.
 fn hidden_line(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     let shown = HiddenInput::begin()?;
     note_part!("{prompt}");
@@ -71,7 +71,7 @@ fn hidden_line(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     line
 }
 
-/// Shows what is typed again when it is dropped.
+/// Restores the terminal's echo when dropped.
 struct HiddenInput(Termios);
 
 impl HiddenInput {

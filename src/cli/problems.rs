@@ -1,5 +1,5 @@
-//! Draws a config's problems: for a terminal in colour, for anything else in plain ASCII, for
-//! programs as JSON.
+//! Draws a config's problems: in colour for a terminal, in plain ASCII for other output, as JSON
+//! for programs.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -14,10 +14,10 @@ use crate::config::{ConfigProblem, ConfigProblems};
 
 use super::CommandExit;
 
-/// Width of a drawing, in columns, wherever it goes.
+/// Width of a drawing in columns, for every output.
 const COLUMNS: usize = 80;
 
-/// Says on stderr everything that is wrong; the exit code is that of a bad config.
+/// Prints all problems to stderr and returns the exit code of an invalid config.
 pub fn report(problems: &ConfigProblems) -> ExitCode {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let theme = match (std::io::stderr().is_terminal(), no_color) {
@@ -29,7 +29,7 @@ pub fn report(problems: &ConfigProblems) -> ExitCode {
     CommandExit::Config.into()
 }
 
-/// As [`report`], on stdout, for a program to read.
+/// Like [`report`], as JSON on stdout.
 pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });
@@ -37,7 +37,7 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Config.into())
 }
 
-/// A problem beneath its own headline: the place and code stand there already.
+/// A problem that is drawn below a headline with its place and code.
 #[derive(Debug)]
 struct DrawnProblem<'a>(&'a ConfigProblem);
 
@@ -64,7 +64,7 @@ impl Diagnostic for DrawnProblem<'_> {
     }
 }
 
-/// The problem's source, but for columns: they count characters here, not bytes.
+/// The problem's source, with columns that count characters instead of bytes.
 impl SourceCode for DrawnProblem<'_> {
     fn read_span<'a>(
         &'a self,

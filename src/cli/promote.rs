@@ -1,4 +1,4 @@
-//! `organism promote`: moves an embedded journal to where the config says it is now: JetStream.
+//! `organism promote`: moves an embedded journal to JetStream, where the config now places it.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use super::startup::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// One JSON value.
+    /// Write one JSON value.
     #[arg(long)]
     json: bool,
 }

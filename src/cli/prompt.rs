@@ -1,4 +1,4 @@
-//! `organism prompt`: exactly what an agent is sent, without sending it.
+//! `organism prompt`: shows the exact prompt of an agent without sending it.
 
 use std::process::ExitCode;
 
@@ -16,20 +16,20 @@ use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The agent.
+    /// Name of the agent.
     agent: String,
     #[command(flatten)]
     config: ConfigArg,
-    /// A thread on record; without it, a task made up from the agent's schema.
+    /// Thread on record. Without it, an example task from the agent's schema.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// The turn of that thread, from 1; without it, the one that would come next.
+    /// Turn of that thread, from 1. Without it, the turn that would come next.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
-    /// One JSON value.
+    /// Write one JSON value.
     #[arg(long)]
     json: bool,
-    /// The body of the request, byte for byte as it goes over the wire, and nothing else.
+    /// Write only the body of the request, byte for byte in its wire format.
     #[arg(long, conflicts_with = "json")]
     wire: bool,
 }

@@ -23,16 +23,16 @@ use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The recording to write.
+    /// Recording file to write.
     out: PathBuf,
-    /// The file of a payload to send; without it the organism runs until it is told to stop.
+    /// File of a payload to send. Without it, the organism runs until it is stopped.
     payload: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArg,
-    /// The client to send as, where the config has several.
+    /// Client to send as. Required if the config has several.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Write over a file that is there.
+    /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
 }
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// Names both configs where the organism that runs has another one.
+/// Refuses to record beside a running organism that has another config; names both configs.
 async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
     let Some(socket) = SocketTransport::find(&config.data, Handshake::of(config)).await? else {
         return Ok(());
@@ -138,7 +138,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
     Ok(exit)
 }
 
-/// Runs until a signal, or until the pump ends by itself.
+/// Runs until a signal arrives, or until the pump ends by itself.
 async fn until_told(organism: Organism) -> anyhow::Result<CommandExit> {
     note!("recording; stop with Ctrl-C");
     let mut interrupt = signal(SignalKind::interrupt())?;

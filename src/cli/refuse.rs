@@ -1,4 +1,4 @@
-//! `organism refuse`: ends a held call, or a question, with a no.
+//! `organism refuse`: refuses a held call or a question.
 
 use std::process::ExitCode;
 
@@ -13,9 +13,9 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The held call, as `organism approvals` or `organism answer` names it.
+    /// The held call, as listed by `organism approvals` or `organism answer`.
     message: String,
-    /// Told to whoever called.
+    /// Reason, which the caller receives.
     #[arg(long, default_value = "")]
     reason: String,
 }

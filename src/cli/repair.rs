@@ -1,4 +1,4 @@
-//! `organism repair`: accepts what a start refuses of a journal, on record.
+//! `organism repair`: accepts damage of a journal that a start refuses, on record.
 
 mod stream;
 
@@ -18,23 +18,23 @@ use super::startup::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Go on without records that are gone, and take out those that no MAC covers.
+    /// Accept that records are lost, and remove records that no MAC covers.
     #[arg(long, group = "accepted")]
     accept_loss: bool,
-    /// Let what stands in the journal count under this host's key.
+    /// Accept the journal under this host's key.
     #[arg(long, group = "accepted")]
     accept_key: bool,
-    /// Let payloads that were blanked count as taken out.
+    /// Accept blanked payloads as redacted.
     #[arg(long, group = "accepted", conflicts_with_all = ["accept_loss", "accept_key"])]
     accept_redaction: bool,
-    /// On JetStream, the side that is kept: what the projection of this host has is published again,
-    /// or the stream goes on without it. Where neither is a part of the other, it must be named.
+    /// Side to keep on JetStream: publish records of this host's projection again, or go on with
+    /// the stream without them. Required if neither side contains the other.
     #[arg(long, value_enum, conflicts_with = "accepted")]
     from: Option<stream::RepairSide>,
-    /// Why; it goes on record.
+    /// Reason, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
-    /// One JSON value.
+    /// Write one JSON value.
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `organism run`: starts an organism and keeps it running until it is told to stop.
+//! `organism run`: starts an organism and keeps it running until it is stopped.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// The partitions this process may pump, such as 0,2; otherwise all. Those that another
-    /// process has it stands by for.
+    /// Partitions that this process may pump, such as 0,2. Default: all. It stands by for those
+    /// that another process pumps.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     partitions: Vec<u32>,
-    /// Begin a new journal, beside those of other projects of this name.
+    /// Begin a new journal, beside those of other projects with this name.
     #[arg(long)]
     new: bool,
 }
@@ -110,7 +110,7 @@ async fn divided(
     Ok(CommandExit::Done.into())
 }
 
-/// From here on the server tells of this organism.
+/// Makes the web server report the health of this organism.
 fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     if let Some(web) = web {
         web.asks(watcher);
@@ -118,7 +118,7 @@ fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     }
 }
 
-/// Partitions named on the command line, or all.
+/// The partitions from the command line, or all.
 fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> {
     let all = config.partitions();
     if let Some(beyond) = asked.iter().find(|asked| **asked >= all) {
@@ -133,7 +133,7 @@ fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> 
     Ok(asked)
 }
 
-/// Which partitions are where.
+/// Summary of the partitions and their owners.
 fn overview(standings: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = standings.iter().enumerate().filter(|(_, standing)| of(standing));
@@ -168,7 +168,7 @@ fn say_stopping(reason: &str) {
     note!("stopping on {reason}: what is handed over ends, what waits is on record");
 }
 
-/// Waits for signals, and for time to pass.
+/// Waits for signals and for the next health check.
 struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,
@@ -184,7 +184,7 @@ impl SignalWatch {
         })
     }
 
-    /// The signal that came; `None` where it is time to look after the organism.
+    /// Returns the received signal, or `None` if a health check is due.
     async fn next(&mut self) -> Option<&'static str> {
         tokio::select! {
             _ = self.interrupt.recv() => Some("SIGINT"),

@@ -1,4 +1,4 @@
-//! `organism schema`: what a schema says of a text, and what is derived from it.
+//! `organism schema`: validates texts against a schema, and derives descriptions from it.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -27,9 +27,9 @@ pub struct Args {
 enum SchemaVerb {
     /// Check a schema, and texts against it.
     Validate(ValidateArgs),
-    /// Show what each payload looks like, as an agent is told.
+    /// Describe each payload in the words of an agent's prompt.
     Describe(SchemaArgs),
-    /// Write an instance that is valid.
+    /// Write a valid example.
     Example(SchemaArgs),
     /// Write the JSON Schema for native tool calls.
     Json(SchemaArgs),
@@ -43,12 +43,12 @@ struct ValidateArgs {
     /// The schema file.
     #[arg(required_unless_present = "batch")]
     schema: Option<PathBuf>,
-    /// Texts to validate; with none, only the schema is checked.
+    /// Texts to validate. Without any, only the schema is checked.
     texts: Vec<PathBuf>,
-    /// Verdicts as JSON, one line each.
+    /// Write verdicts as JSON lines.
     #[arg(long)]
     json: bool,
-    /// Read JSON lines `{"id","schema","instance"}` from stdin, answer one verdict line each.
+    /// Read JSON lines `{"id","schema","instance"}` from stdin; write one verdict line for each.
     #[arg(long, conflicts_with_all = ["schema", "texts"])]
     batch: bool,
 }
@@ -57,9 +57,9 @@ struct ValidateArgs {
 struct SchemaArgs {
     /// The schema file.
     schema: PathBuf,
-    /// One payload, by local name or `{namespace}local`; all when left out.
+    /// Local name or `{namespace}local` of one payload. Default: all.
     payload: Option<String>,
-    /// Answer as JSON.
+    /// Write JSON.
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens a schema, or says all that is wrong with it.
+/// Loads a schema, or reports all its problems.
 fn open(path: &Path) -> anyhow::Result<SchemaFile> {
     let file = SchemaFile::open(&mut Compiler::default(), path).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -93,7 +93,7 @@ fn open(path: &Path) -> anyhow::Result<SchemaFile> {
     Ok(file)
 }
 
-/// One line of a batch's answer, and of `--json`.
+/// One line of output of a batch, or of `--json`.
 #[derive(Debug, Serialize)]
 struct SchemaAnswer {
     #[serde(rename = "id")]
@@ -146,7 +146,7 @@ impl SchemaAnswer {
         }
     }
 
-    /// Not a verdict: the line itself could not be followed.
+    /// Answer without a verdict, for a line that could not be processed.
     fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
         let answer = Self::new(id, "error");
         Self { code: Some(code.to_owned()), message: Some(message), ..answer }
@@ -201,14 +201,14 @@ struct SchemaQuestion {
     id: serde_json::Value,
     #[serde(rename = "schema")]
     schema: PathBuf,
-    /// Without one, only the schema is judged.
+    /// Text to validate. Without it, only the schema is checked.
     #[serde(rename = "instance")]
     instance: Option<PathBuf>,
 }
 
 type OpenedSchema = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
 
-/// Answers every line, whatever is wrong with it.
+/// Writes one line for every input line, even for an invalid one.
 fn batch() -> anyhow::Result<ExitCode> {
     let mut compiler = Compiler::default();
     let mut opened: HashMap<PathBuf, OpenedSchema> = HashMap::new();
@@ -258,7 +258,7 @@ fn answer(
     }
 }
 
-/// The payloads asked for.
+/// Payload names to show.
 fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<PayloadName>> {
     let Some(wanted) = wanted else { return Ok(file.names().to_vec()) };
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;

@@ -1,4 +1,4 @@
-//! `organism search`: messages that mention a text.
+//! `organism search`: finds messages that contain a text.
 
 use std::process::ExitCode;
 
@@ -12,24 +12,24 @@ use super::render::{self, RenderOutput, put, put_json};
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Looked for in payloads, names and threads, upper and lower case alike.
+    /// Text to find in payloads, names and threads, ignoring case.
     #[arg(value_name = "TEXT")]
     text: String,
-    /// Only in this thread and what is beneath it.
+    /// Search only this thread and its subthreads.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// How many of the newest to show.
+    /// Maximum number of messages; the newest are shown.
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
-    /// Whole payloads.
+    /// Show whole payloads.
     #[arg(long)]
     full: bool,
-    /// A line of JSON per message.
+    /// Write one line of JSON for each message.
     #[arg(long)]
     json: bool,
 }
 
-/// Like `grep`: 1 where nothing was found.
+/// Runs the search. Like `grep`, it exits with 1 if nothing was found.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
     let readers = journal_target::readers(&args.place)?;

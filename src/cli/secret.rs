@@ -22,7 +22,7 @@ pub struct Args {
 enum SecretVerb {
     /// Make a secret of 256 bits.
     New {
-        /// Write it to this file, which only its owner can read; otherwise to stdout.
+        /// File to write to, which only its owner can read. Default: stdout.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },

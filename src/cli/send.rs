@@ -1,4 +1,4 @@
-//! `organism send`: hands a payload in, waits for the result, prints it.
+//! `organism send`: submits a payload, waits for the result, and prints it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,31 +22,32 @@ use super::startup::{self, ConfigArg};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// The payload's file, or `-` for standard input.
+    /// File with the payload, or `-` for standard input.
     #[arg(required_unless_present = "each")]
     payload: Option<PathBuf>,
-    /// Send every file of a directory, each into a thread of its own.
+    /// Send every file of a directory, each into its own thread.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["payload", "thread", "new", "key"])]
     each: Option<PathBuf>,
-    /// Go on in a thread that is there.
+    /// Continue an existing thread.
     #[arg(long, value_name = "ID", conflicts_with = "new")]
     thread: Option<String>,
-    /// Open the thread under this id.
+    /// Id of the new thread.
     #[arg(long, value_name = "ID")]
     new: Option<String>,
-    /// A key of yours: the same key again gets the recorded answer, nothing is done twice.
+    /// A key of your choice. Sending with the same key again returns the recorded answer and does
+    /// nothing twice.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// The W3C trace it belongs to; without it, the one in the variable TRACEPARENT, if any.
+    /// W3C trace of the request. Default: the variable TRACEPARENT, if it is set.
     #[arg(long)]
     traceparent: Option<TraceParent>,
-    /// The client to send as, where the config has several.
+    /// Client to send as. Required if the config has several.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Return once the payload is on record.
+    /// Return as soon as the payload is on record.
     #[arg(long)]
     no_wait: bool,
-    /// Write what becomes of it as JSON lines.
+    /// Write the progress as JSON lines.
     #[arg(long)]
     json: bool,
 }
@@ -87,8 +88,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What whoever started this command is at. A variable that says it badly says nothing: nobody typed
-/// it here.
+/// Trace context of the program that started this command. An invalid variable is ignored, because
+/// no person typed it here.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
@@ -169,10 +170,10 @@ async fn send_each(
     Ok(tally.exit().into())
 }
 
-/// Files of a directory that are on their way at once.
+/// Maximum files of a directory in flight.
 const IN_PARALLEL: usize = 64;
 
-/// How the files of a directory fared.
+/// Results of the files of a directory.
 #[derive(Default)]
 struct SendTally {
     done: usize,
@@ -200,7 +201,7 @@ impl SendTally {
         }
     }
 
-    /// A file that could not even be handed in does not stop the others.
+    /// Counts a file that could not be submitted, without stopping the others.
     fn unread(&mut self, error: &anyhow::Error) {
         self.failed += 1;
         note!("organism: {error:#}");
@@ -216,7 +217,7 @@ impl SendTally {
     }
 }
 
-/// `wait`: a result is waited for, whatever it has to wait for itself.
+/// Exit code for an update. `wait` tells whether the command waits for the result.
 fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
@@ -232,8 +233,7 @@ fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
     if a == CommandExit::Done { b } else { a }
 }
 
-/// Prints what a person can do about a thread that its client does not have. The payload on record
-/// is advice for agents.
+/// Prints advice for an unknown thread. The payload on record has advice for agents.
 fn note_unknown_thread(thread: &str) {
     note!(
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \
@@ -241,7 +241,7 @@ fn note_unknown_thread(thread: &str) {
     );
 }
 
-/// The result is data and goes to stdout; everything about it is talk.
+/// Prints the result to stdout, and everything else to stderr.
 fn print_plain(sent: &SubmitUpdate) {
     if let SubmitUpdate::Accepted { held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals` shows it");
@@ -266,7 +266,7 @@ fn print_plain(sent: &SubmitUpdate) {
     }
 }
 
-/// A line for a file.
+/// Prints one line for a file.
 fn print_brief(file: &str, sent: &SubmitUpdate) {
     match sent {
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => {}
@@ -292,14 +292,14 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// The same file again, with the same content, is the same submission: a folder that was sent
-/// in part can be sent again.
+/// Key of a file by its path and content, so that a directory that was sent in part can be sent
+/// again without duplicates.
 fn key_of(path: &Path, payload: &[u8]) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))
 }
 
-/// The regular files of a directory, by name.
+/// Regular files of a directory, sorted by name.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(

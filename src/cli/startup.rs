@@ -28,18 +28,18 @@ use crate::thread::{Decision, DecisionOrigin, Hold};
 use super::exit::CommandFailure;
 use super::{CommandExit, journal_target, passphrase, problems};
 
-/// Loads the config a verb was given, or says everything that is wrong with it and exits 78.
+/// Loads the config of a command, or prints all its problems and exits with 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Where the config of a command keeps its record. The rest of that config may be wrong: a record
-/// can be proved when its organism cannot be started.
+/// Storage of the journal, even if other parts of the config are invalid. So a record can be proved
+/// when its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
 
-/// How a config is read.
+/// Function that loads a config.
 type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
@@ -54,8 +54,8 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     })
 }
 
-/// From here on this process may hold keys: other programs of the same user, such as what a
-/// listener starts, cannot read its memory or its environment.
+/// Protects the memory and environment of this process, which may hold keys from now on, against
+/// other programs of the same user, such as those of listeners.
 fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -69,7 +69,8 @@ fn hide_memory() {
     }
 }
 
-/// From here on a process that detaches itself from a listener is still known to stem from here.
+/// Makes this process the parent of processes that detach themselves from a listener, so that their
+/// origin stays known.
 fn adopt_orphans() {
     if mutant("leave-orphans") {
         return;
@@ -92,7 +93,7 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     Ok(found)
 }
 
-/// Finds the directories by the config, or by the config's path where it cannot be read at all.
+/// Finds the directories in the config, or by the config's path if it cannot be parsed.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around)?;
@@ -110,13 +111,13 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Says so, once in a command, where the organism runs with another config than the one that
-/// stands there now.
+/// Prints a note, once in each command, if the organism runs with another config than the file now
+/// has.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
-/// As [`note_change`], where `running` returns the digest of the config that runs.
+/// Like [`note_change`]; `running` returns the digest of the running config.
 fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| note_change_now(given, running()));
@@ -142,8 +143,8 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Digest of the config of the organism that runs in these directories, if it responds in time. None
-/// where none runs.
+/// Digest of the running organism's config in these directories, if it responds in time. Returns
+/// `None` if none runs.
 fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -156,13 +157,13 @@ fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     runtime().ok()?.block_on(asking)
 }
 
-/// The handshake of a command that knows only the directory of the journal.
+/// Handshake of a command that knows only the journal's directory.
 fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     let project = project::stored(data).map_err(organism::Error::from)?;
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// The organism that runs on the journal in `data`, whatever its config is.
+/// The organism that runs on the journal in `data`, whatever its config.
 fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
     let find = SocketTransport::find(data, handshake.clone());
@@ -177,11 +178,11 @@ fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// How a verb that decides reaches the organism.
+/// How a command with a decision reaches the organism.
 pub(super) enum OrganismReach {
-    /// Through its config: the organism runs, or is started for the occasion.
+    /// By its config: connects to the running organism, or starts one for the command.
     Config(Box<Config>),
-    /// Through its socket alone, as its config no longer loads or was not named.
+    /// By its socket only, because its config is invalid or not given.
     Running { data: PathBuf, handshake: Handshake },
 }
 
@@ -193,7 +194,7 @@ impl OrganismReach {
         }
     }
 
-    /// The client of the organism, which is started where the config is known and none runs.
+    /// Client of the organism. Starts the organism if its config is known and none runs.
     pub async fn client(self) -> Result<OrganismClient, organism::Error> {
         match self {
             Self::Config(config) => OrganismClient::open(*config).await,
@@ -204,7 +205,7 @@ impl OrganismReach {
         }
     }
 
-    /// Whether one journal has all threads.
+    /// Whether a single journal holds all threads.
     pub fn has_one_journal(&self) -> bool {
         match self {
             Self::Config(config) => config.partitions() == 1,
@@ -213,12 +214,12 @@ impl OrganismReach {
     }
 }
 
-/// Refuses the directories of another project.
+/// Refuses directories that belong to another project.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
-/// The client to send as: the one named, or the only one there is.
+/// Client to send as: the given one, or the only one of the config.
 pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<ListenerName> {
     let clients = config.contracts.iter().filter(|c| c.role == crate::contract::Role::Client);
     let clients: Vec<_> = clients.map(|c| c.name.clone()).collect();
@@ -241,8 +242,8 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
-/// The calls of the journals in `data` that wait for a person in this way: from the organism that runs,
-/// or where none responds from the journals, each read once.
+/// Calls in `data` that are held in this way. Asks the running organism; if none responds, reads
+/// each journal once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let found = ServiceClient::find(data, handshake_in(data)?);
@@ -278,7 +279,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// As [`waiting`], for who lists it: where there is no journal, nothing is known.
+/// Like [`waiting`], for listing: without a journal, the list is empty.
 pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let mut journals = partitions_in(data).into_iter();
     if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
@@ -288,7 +289,7 @@ pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<H
     waiting(data, hold)
 }
 
-/// A message id as it was typed.
+/// Parses a message id from the command line.
 pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     let parsed = text.parse();
     parsed.map_err(|e: crate::ids::IdError| {
@@ -296,7 +297,7 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     })
 }
 
-/// Has something decided by the organism, started for it where none runs.
+/// Submits a decision to the organism, which is started if none runs.
 pub(super) fn decide(
     reach: OrganismReach,
     message: MessageId,
@@ -316,7 +317,7 @@ pub(super) fn decide(
     self::ruled(ruled)
 }
 
-/// Says why a decision was refused, if it was.
+/// Returns an error if the decision was refused.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {
@@ -326,7 +327,7 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
 }
 
-/// A refusal for lack of room passes by itself.
+/// Exit code for a refusal: `busy` is temporary.
 pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
         Rule::Busy | Rule::Draining | Rule::StorageFull => CommandExit::TryAgain,
@@ -334,8 +335,8 @@ pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     }
 }
 
-/// A file's bytes as they are, or those of standard input for `-`: what is wrong with them is
-/// refused by the gate, on the record.
+/// Reads a file, or standard input for `-`, without any check. The gate refuses invalid bytes on
+/// record.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))
@@ -358,28 +359,28 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Arguments of every command that takes a decision.
+/// Arguments that all decisions share.
 #[derive(Debug, clap::Args)]
 pub(super) struct DecisionArgs {
-    /// Put on record with the decision, and told to nobody.
+    /// Note for the record. It is not sent to the caller.
     #[arg(long, default_value = "")]
     note: String,
-    /// Sign the decision with this key of an operator, made by `organism operator key`.
+    /// Sign the decision with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
-    /// Decide in the organism that runs on the journal in this directory, whatever its config says.
+    /// Decide in the organism that runs on the journal in this directory, regardless of its config.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data: Option<PathBuf>,
 }
 
 impl DecisionArgs {
-    /// The user of this process, and the note.
+    /// Origin of the decision: the user of this process, and the note.
     pub fn origin(&self) -> DecisionOrigin {
         let (who, note) = (operator::this_user(), self.note.clone());
         DecisionOrigin { who, note, signature: None }
     }
 
-    /// Returns the signer of the decision, if one is configured.
+    /// Signer of the decision, if a key was given.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
         let Some(path) = &self.sign else { return Ok(None) };
         hide_memory();
@@ -392,10 +393,10 @@ impl DecisionArgs {
     }
 }
 
-/// Options of every verb that works on an organism.
+/// Option that selects the config of an organism.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfigArg {
-    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -405,7 +406,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// For who takes turns of agents elsewhere; `own` where it has keys of its own for the servers.
+    /// Loads the config for a process that hosts agents. `own` means that it has its own NATS
+    /// credentials.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
         loaded(
             self.config.as_deref(),
@@ -416,30 +418,30 @@ impl ConfigArg {
         )
     }
 
-    /// For verbs that ask no provider, or have the organism that runs do their work: where none
-    /// runs, it is started only with the keys.
+    /// Loads the config for commands that call no model, or let the running organism do so. Keys
+    /// are required only to start an organism.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         belongs(&config.directories())?;
         Ok(config)
     }
 
-    /// For who repairs a journal, which may name no project.
+    /// Loads the config for repairing a journal, which may belong to no project yet.
     pub fn load_to_repair(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         project::check_to_repair(&config.directories()).map_err(organism::Error::from)?;
         Ok(config)
     }
 
-    /// For verbs that show what the record and the config come to.
+    /// Loads the config for commands that only read.
     pub fn load_to_read(&self) -> anyhow::Result<Config> {
         let config = self.load_without_keys()?;
         note_change(self.config.as_deref(), &config.directories());
         Ok(config)
     }
 
-    /// For verbs that decide: with a config that no longer loads they still reach the organism that
-    /// runs.
+    /// Finds the organism for a decision. If the config is invalid, the running organism is still
+    /// reached.
     pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<OrganismReach> {
         if let Some(data) = &args.data {
             return running_on(data);
@@ -464,12 +466,12 @@ impl ConfigArg {
         }
     }
 
-    /// As [`ConfigArg::load_without_keys`], whichever project the directories belong to.
+    /// Like [`ConfigArg::load_without_keys`], without the check of the directories' project.
     pub fn load_unbound(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
 
-    /// For who writes the keys that it may name.
+    /// Loads the config for the command that writes the keys that this config may name.
     pub fn load_for_servers(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_for_servers)
     }

@@ -1,4 +1,4 @@
-//! `organism tail`: messages as they are recorded.
+//! `organism tail`: shows messages as they are recorded.
 
 use std::process::ExitCode;
 
@@ -18,19 +18,19 @@ use super::render::{self, RenderOutput, put, put_json};
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Only this thread and what is beneath it.
+    /// Show only this thread and its subthreads.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// How many records back to begin.
+    /// Number of records before the current end to start with.
     #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     lines: u64,
-    /// End with what is recorded now.
+    /// Stop at the current end.
     #[arg(long)]
     no_follow: bool,
-    /// Whole payloads.
+    /// Show whole payloads.
     #[arg(long)]
     full: bool,
-    /// A line of JSON per message or refusal.
+    /// Write one line of JSON for each message or refusal.
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the next records of a journal, up to a limit, so that the other journals get their turn.
+/// Reads the next batch of a journal's records. The batch is bounded so that other journals get
+/// their turn.
 fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
     let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
     if *seen >= last {

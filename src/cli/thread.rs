@@ -1,4 +1,4 @@
-//! `organism thread`: one thread with its subthreads, as a person wants to read it.
+//! `organism thread`: shows one thread with its subthreads, for people.
 
 use std::process::ExitCode;
 
@@ -16,13 +16,13 @@ use super::render::{RenderOutput, put, put_json, story};
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Which one; the newest without it.
+    /// The thread. Default: the newest.
     #[arg(value_name = "ID")]
     thread: Option<String>,
-    /// Whole payloads.
+    /// Show whole payloads.
     #[arg(long)]
     full: bool,
-    /// One JSON value.
+    /// Write one JSON value.
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `organism threads`: which threads there are, and how they stand.
+//! `organism threads`: lists the threads with their phases.
 
 use std::process::ExitCode;
 
@@ -13,13 +13,13 @@ use super::render::{RenderOutput, duration, put, put_json, table};
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// How many of the newest to list.
+    /// Maximum number of threads; the newest are listed.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// Every thread there is, the organism's own included.
+    /// List all threads, including the organism's own.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// A line of JSON per thread.
+    /// Write one line of JSON for each thread.
     #[arg(long)]
     json: bool,
 }

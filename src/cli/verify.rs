@@ -1,4 +1,4 @@
-//! `organism verify`: proves the record, or says where it breaks.
+//! `organism verify`: proves the record, or reports where it breaks.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -21,25 +21,25 @@ use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A copy that `organism backup` made, which is proved with the key of the organism here.
+    /// A copy made by `organism backup`, which is proved with the key of this organism.
     #[arg(value_name = "DIR", conflicts_with_all = ["data", "state", "stream"])]
     directory: Option<PathBuf>,
     #[command(flatten)]
     place: JournalTarget,
-    /// A file of checkpoints that is kept elsewhere; may be given several times.
+    /// File of checkpoints that is kept elsewhere. May be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
-    /// A public key that counts, and no other; may be given several times.
+    /// Public key that counts, and no other does. May be given several times.
     #[arg(long, value_name = "HEX")]
     key: Vec<String>,
-    /// Let checkpoints in the state directory count for nothing: whoever has the key could have
-    /// rewritten them.
+    /// Ignore checkpoints in the state directory, because the owner of the key could have rewritten
+    /// them.
     #[arg(long)]
     distrust_state: bool,
     /// Compare a projection with its stream on JetStream.
     #[arg(long)]
     stream: bool,
-    /// One JSON value, or one a line for each partition.
+    /// Write one JSON value for each partition.
     #[arg(long)]
     json: bool,
 }
@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Proof settings of the config; defaults if the journal is named by its directories.
+/// Proof settings of the config; defaults if the journal is selected by its directories.
 fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -125,7 +125,7 @@ fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     })
 }
 
-/// The streams that projections are compared with.
+/// Streams to compare projections with.
 struct ComparedStreams {
     servers: nats::Options,
     journal: jetstream::Options,
@@ -179,7 +179,7 @@ fn tell(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Res
     }
 }
 
-/// A line of JSON for each partition.
+/// JSON output of one partition.
 #[derive(Serialize)]
 struct InPartition<'r> {
     #[serde(rename = "partition")]
@@ -249,7 +249,7 @@ fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Keys that changed, and keys that are not at hand.
+/// Changed keys and unavailable keys.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

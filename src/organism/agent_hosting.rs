@@ -1,5 +1,5 @@
-//! Agents whose turns are taken in this process, and whose pump is elsewhere: each with a
-//! connection of its own, as whom it connects is what it may do.
+//! Hosts agents whose pump is on another host. Each agent has its own connection, because its NATS
+//! user defines its permissions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::ids::ListenerName;
 use crate::nats::{self, Client, Credentials, Denials};
 use crate::telemetry::SpanExporter;
 
-/// Why an agent cannot be hosted by itself. `names` are those that can, with commas.
+/// Why an agent cannot be hosted separately. `names` lists those that can, separated by commas.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config runs in a process of its own")]
@@ -71,7 +71,7 @@ fn nobody(config: &Config, name: &str) -> NotHosted {
     }
 }
 
-/// Agents at work for a pump elsewhere.
+/// Agents that this process hosts for a pump elsewhere.
 pub struct HostedAgents {
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
@@ -80,10 +80,11 @@ pub struct HostedAgents {
 }
 
 impl HostedAgents {
-    /// Connects once for each agent, with the seed that `keys` holds for it, or as the config says.
+    /// Connects once for each agent, with its seed in `keys` or with the config's credentials.
     ///
     /// # Errors
-    /// [`Error::Keys`] where a model's key is missing, and whatever keeps it from the servers.
+    ///
+    /// [`Error::Keys`] if a model's key is missing, or the error of the connection.
     pub async fn start(
         config: Config,
         agents: &[AgentSpec],
@@ -123,13 +124,13 @@ impl HostedAgents {
         Ok(Self { stop, posts, watcher, exporter })
     }
 
-    /// Returns the health monitor, which works also after the end.
+    /// Returns the health monitor, which remains valid after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
 
-    /// Takes nothing more, and returns when every turn that was begun has ended and its answer is
-    /// with the pump.
+    /// Takes no new deliveries. Returns when every running turn has ended and the pump has its
+    /// answer.
     pub async fn stop(self) {
         // Whoever has ended needs not be told.
         self.stop.send(true).ok();
@@ -176,7 +177,8 @@ async fn post(
     Ok(RemoteAgentHost::open(&config.name, name.clone(), config.digest, relay, host).await?)
 }
 
-/// Without these it would wait for ever, or be taken for gone whenever it has something.
+/// Refuses a connection without the needed permissions. Without them, an agent would wait forever,
+/// or its deliveries would be redelivered although it is alive.
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,

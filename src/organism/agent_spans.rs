@@ -1,5 +1,5 @@
-//! Spans of agents' turns and of the model calls in them, as OpenTelemetry's conventions for
-//! generative AI name their parts. They contain no text of the conversation.
+//! Spans of agents' turns and of their model calls, with the names of OpenTelemetry's conventions
+//! for generative AI. They contain no text of the conversation.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::model::{
 };
 use crate::trace::{AttributeValue, Span, SpanKind, SpanTracer};
 
-/// An agent whose turns are spans.
+/// An agent with a span for each turn.
 pub(super) struct TracedAgent<H> {
     pub agent: H,
     pub name: ListenerName,
@@ -57,12 +57,12 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
     }
 }
 
-/// A model whose calls are spans.
+/// A model with a span for each call.
 #[derive(Debug)]
 pub(super) struct TracedModel {
     model: SharedModel,
     tracer: SpanTracer,
-    /// Where it is, where that is behind a network.
+    /// Address of the provider, if the model is reached over the network.
     server: Option<(String, u16)>,
 }
 
@@ -138,7 +138,7 @@ fn of_route(span: Span, route: &ModelRoute) -> Span {
         .with("gen_ai.request.model", route.model.clone())
 }
 
-/// As the conventions name it, where they do.
+/// Provider name of the conventions, if they have one; otherwise the config's.
 fn provider(name: &str) -> String {
     match name {
         "xai" => "x_ai",

@@ -1,4 +1,4 @@
-//! The client that a command uses: of the organism that runs, or of one that is started for the
+//! The client of a command: connects to the running organism, or to one that is started for the
 //! command and ends with it.
 
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use crate::service::{ServiceClient, ServiceTransport, announcement};
 
 pub struct OrganismClient {
     service: ServiceClient,
-    /// The organism that ends with its command.
+    /// The organism that ends with the command.
     own: Option<Box<Organism>>,
 }
 
@@ -27,14 +27,14 @@ impl Deref for OrganismClient {
 }
 
 impl From<ServiceClient> for OrganismClient {
-    /// The client of an organism that runs on when it is closed.
+    /// Client of an organism that keeps running when the client is closed.
     fn from(service: ServiceClient) -> Self {
         Self { service, own: None }
     }
 }
 
 impl From<Organism> for OrganismClient {
-    /// The client of an organism that stops when it is closed.
+    /// Client of an organism that stops when the client is closed.
     fn from(organism: Organism) -> Self {
         let transport = ServiceTransport::InProcess(organism.works.service());
         let service = ServiceClient::new(&organism.config.data, transport);
@@ -43,13 +43,14 @@ impl From<Organism> for OrganismClient {
 }
 
 impl OrganismClient {
-    /// Finds the running organism of this config, or starts it. Waits for one that is starting or
-    /// ending. Starts nothing where the config has several partitions.
+    /// Connects to the running organism of this config, or starts it. Waits for one that is
+    /// starting or stopping. Starts nothing if the config has several partitions.
     pub async fn open(config: Config) -> Result<Self, Error> {
         Self::open_within(config, limits::ANNOUNCED_PATIENCE).await
     }
 
-    /// As [`OrganismClient::open`]; waits for an organism that has announced itself for `patience`.
+    /// Like [`OrganismClient::open`]; `patience` bounds the wait for an organism that has announced
+    /// itself.
     pub async fn open_within(config: Config, patience: Duration) -> Result<Self, Error> {
         if config.partitions() > 1 {
             return Ok(ServiceClient::of_partitions(config).into());
@@ -81,7 +82,7 @@ impl OrganismClient {
         }
     }
 
-    /// Stops the organism that was started for this client. A running organism goes on.
+    /// Stops the organism that was started for this client. A running organism keeps running.
     pub async fn close(self) -> Result<(), Error> {
         match self.own {
             Some(organism) => organism.stop_when_served("the command is done").await,

@@ -1,7 +1,8 @@
-//! The control socket of a running organism, in the journal's directory, for its owner alone.
+//! The control socket of a running organism, in the journal's directory, accessible to its owner
+//! only.
 //!
-//! One line is the request, lines are the responses ([`encoding`]): a receipt, then a result for every
-//! call that is waited for. The connection ends after the last response.
+//! A client sends one request line and receives response lines ([`encoding`]): a receipt, then a
+//! result for every call that it waits for. The connection ends after the last response.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,29 +34,29 @@ use crate::service::{
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
 
-/// Pumps, rules and timeouts behind a connection.
+/// Pumps, access rules and time-outs of the control socket.
 #[derive(Clone)]
 pub struct ControlContext {
     pumps: PumpBackend,
     rules: Arc<AccessRules>,
-    /// None where an embedding program serves its own pump.
+    /// Identity of the organism; `None` if an embedding program serves its own pump.
     identity: Option<Arc<OrganismIdentity>>,
-    /// Timeout for the request, and for each line of the response that is written.
+    /// Time-out for reading the request, and for writing each line of the response.
     patience: Duration,
-    /// Too many connections are open: requests are answered with `busy`.
+    /// Whether too many connections are open, so that requests are answered with `busy`.
     is_busy: bool,
 }
 
-/// The pumps that this socket leads to.
+/// Pumps behind the control socket.
 #[derive(Clone)]
 enum PumpBackend {
     One(Arc<PumpService>),
-    /// Each by its partition, wherever that is pumped.
+    /// All partitions, whichever process pumps each.
     Several(Arc<PartitionMap>),
 }
 
 impl ControlContext {
-    /// The pump behind `handle`, whose journal is in `data`.
+    /// Context of one pump, reached by `handle`, with its journal in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
         Self { pumps, rules: Arc::default(), identity: None, patience, is_busy: false }
@@ -76,14 +77,14 @@ impl ControlContext {
         Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE, is_busy: false }
     }
 
-    /// The same for a connection that is one too many. Its request is read, so that it gets a response
-    /// that fits, but its client has little time for it.
+    /// Context for a connection beyond the bound. Its request is read, so that it gets a fitting
+    /// response, but with a short time-out.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::PAUSE_MIN);
         Self { is_busy: true, patience, ..self.clone() }
     }
 
-    /// Records a refusal, where a pump is here to record it.
+    /// Records a refusal, if a pump runs here.
     async fn record_denied(&self, denied: &DeniedCaller) {
         match &self.pumps {
             PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
@@ -91,7 +92,7 @@ impl ControlContext {
         }
     }
 
-    /// The response to a request that comes over one connection too many.
+    /// `busy` response to a request on a connection beyond the bound.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
         let text = match request {
             ServiceRequest::Submit(submit) => &*submit.payload,
@@ -134,8 +135,8 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Replaces a socket that a dead pump left. The journal's lock, held by now, proves that no
-    /// other pump runs.
+    /// Opens the socket, in place of one that a dead pump left. The caller holds the journal's
+    /// lock, which proves that no other pump runs.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
         // Under another name until it is its owner's alone: nobody else connects in between.
         let unready = path.with_extension("new");
@@ -154,7 +155,7 @@ impl ControlServer {
         Ok(Self { path: path.to_owned(), closing, reaping, served })
     }
 
-    /// Accepts no more connections. Returns those that are open.
+    /// Stops accepting connections. Returns the open ones.
     pub fn close(self) -> OpenConnections {
         if let Some(reaping) = &self.reaping {
             reaping.abort();
@@ -168,7 +169,7 @@ impl ControlServer {
     }
 }
 
-/// The bound on connections that are open at once.
+/// Bound on simultaneous connections.
 struct ConnectionBound {
     served: Arc<Semaphore>,
     refused: Arc<Semaphore>,
@@ -184,8 +185,8 @@ impl Default for ConnectionBound {
 }
 
 impl ConnectionBound {
-    /// The place of a new connection, and whether it is one too many. Where too many are being
-    /// refused already, no connection is accepted meanwhile.
+    /// Permit for a new connection, and whether it exceeds the bound. Waits while too many
+    /// connections are being refused.
     async fn place(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(place) => (Some(place), false),
@@ -194,11 +195,11 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on a task of its own, until `closed`, and then those that are connected
-/// and not accepted yet: their clients take the socket for one that answers.
+/// Serves each connection on its own task until `closed`, and then those connections that wait to
+/// be accepted, because their clients expect a response.
 ///
-/// A server that is dropped instead, as its pump ended by itself, ends at once: its path is still
-/// there, and clients that connect again and again would keep it for ever.
+/// A server that is dropped because its pump ended accepts none of these: its path still exists,
+/// and clients that reconnect in a loop would keep it alive forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -241,7 +242,7 @@ async fn accept(
     }
 }
 
-/// Takes the exit codes of processes that detached themselves from a listener, as they end.
+/// Collects the exit codes of processes that detached themselves from a listener.
 async fn reap_orphans() {
     let mut ended = match signal(SignalKind::child()) {
         Ok(ended) => ended,
@@ -252,11 +253,11 @@ async fn reap_orphans() {
     }
 }
 
-/// Connections that were open when the socket was closed.
+/// Connections that were open when the socket closed.
 pub struct OpenConnections(mpsc::Receiver<()>);
 
 impl OpenConnections {
-    /// Waits until each connection has its last response.
+    /// Waits until each connection has sent its last response.
     pub async fn all(mut self) {
         while self.0.recv().await.is_some() {}
     }
@@ -311,7 +312,7 @@ async fn respond(
     pass_on(request, read, writer, context).await
 }
 
-/// A refusal as a response to this request.
+/// Response to a refused request.
 pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
     match request {
         ServiceRequest::Submit(_) => {
@@ -328,8 +329,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
     }
 }
 
-/// Carries out a request, also where its client leaves. A client that left waits for nothing: its
-/// place is free once the request itself is done.
+/// Carries out a request to its end even if its client disconnects. The wait for results ends with
+/// the client's connection, which frees its place.
 async fn pass_on(
     request: ServiceRequest,
     mut read: impl AsyncRead + Unpin,
@@ -368,7 +369,7 @@ async fn pass_on(
     }
 }
 
-/// Writes the responses of one connection, for as long as its client reads them.
+/// Writes the responses of one connection while its client reads them.
 struct ResponseWriter {
     write: OwnedWriteHalf,
     patience: Duration,

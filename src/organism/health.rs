@@ -1,5 +1,4 @@
-//! How an organism is, as far as this process runs it: whether it takes anything in, and its
-//! numbers.
+//! Health of an organism as far as this process runs it: readiness and metrics.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::nats::{Client, State};
 use crate::pump::driver::{Counts, Unready, WaitsFor};
 use crate::trace::SpanTracer;
 
-/// Numbers of one pump and of what it asks models.
+/// Metrics of one pump and of its model calls.
 #[derive(Debug, Clone)]
 pub(super) struct PumpHealth {
     counts: Arc<Counts>,
@@ -29,7 +28,7 @@ impl PumpHealth {
         Self { counts, models }
     }
 
-    /// Deliveries that its pump has handed over at present.
+    /// Number of deliveries in flight.
     pub fn under_way(&self) -> u64 {
         self.counts.under_way()
     }
@@ -40,30 +39,30 @@ impl PumpHealth {
     }
 }
 
-/// Tells how a running organism is. Cheap to clone; goes on telling when it has ended.
+/// Reports the health of an organism. Cheap to clone; remains valid after the organism has ended.
 #[derive(Clone)]
 pub struct HealthMonitor {
     name: Arc<str>,
     pumps: WatchedPumps,
-    /// Where spans are handed in, if anybody keeps them.
+    /// Tracer whose counts are exported, if spans are kept.
     tracer: SpanTracer,
 }
 
 #[derive(Clone)]
 enum WatchedPumps {
     One(PumpHealth),
-    /// One for each partition that is pumped here now.
+    /// Pumps of the partitions that run here now.
     Several(Arc<PartitionMap>),
-    /// None: agents are hosted for pumps elsewhere.
+    /// No pump runs here: the process hosts agents for pumps elsewhere.
     Elsewhere(Arc<HostedHealth>),
 }
 
-/// Health of agents that are hosted here.
+/// Health of the agents that this process hosts for pumps elsewhere.
 pub(super) struct HostedHealth {
     pub models: Arc<ModelCounts>,
-    /// Each with the agent that it is for.
+    /// Connections, each with its agent.
     pub connections: Vec<(ListenerName, Client)>,
-    /// Whether the agents have to stop.
+    /// Turns true when the agents must stop.
     pub stopped: watch::Receiver<bool>,
 }
 
@@ -83,11 +82,11 @@ impl HostedHealth {
 /// Reason why an organism accepts no submissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessProblem {
-    /// One word of a closed list.
+    /// Kind of the problem, as one word of a closed list.
     pub what: &'static str,
-    /// A sentence.
+    /// Explanation as one sentence.
     pub why: String,
-    /// Where only one partition lacks it.
+    /// The partition, if the problem concerns only one.
     pub partition: Option<u32>,
 }
 
@@ -110,8 +109,8 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
-    /// Whether nothing is pumped or stood by for any more, which happens by itself only when it
-    /// must.
+    /// Whether no partition is pumped or followed any more. A pump ends by itself only after a
+    /// fatal error.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
             WatchedPumps::One(watched) => watched.counts.has_ended(),
@@ -122,7 +121,7 @@ impl HealthMonitor {
         }
     }
 
-    /// Everything that keeps it from taking something in. Empty where it is ready.
+    /// All reasons why it accepts no submissions. Empty if it is ready.
     pub fn lacks(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
             WatchedPumps::One(watched) => {
@@ -133,7 +132,7 @@ impl HealthMonitor {
         }
     }
 
-    /// Everything that is counted, in Prometheus' text format.
+    /// All metrics in Prometheus' text format.
     pub fn metrics(&self) -> String {
         let mut page = MetricsPage::default();
         let version = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! Agents as native listeners: a model, a memory that reads the journal, and a host.
+//! Agents in the pump's process: a model, a memory that reads the journal, and a host.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,7 @@ pub(super) fn agents(
     Ok(hosts)
 }
 
-/// Reads the thread of an agent that runs elsewhere.
+/// Reads the threads of agents on other hosts.
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub history: Arc<dyn ThreadHistory>,
@@ -57,12 +57,12 @@ impl ThreadSource for RemoteMemorySource {
     }
 }
 
-/// History of agents: the journal of this config.
+/// Memory source of agents: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<dyn ThreadHistory> {
     Arc::new(JournalHistory { data: config.data.clone(), idle: Mutex::default() })
 }
 
-/// An agent as the config declares it.
+/// Builds an agent from its config.
 pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
@@ -90,10 +90,11 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     Some(options)
 }
 
-/// The thread is the memory, and the journal is the thread.
+/// Memory source that reads the threads of the journal.
 struct JournalHistory {
     data: PathBuf,
-    /// Between two turns. It reads nothing then, and so holds nothing back.
+    /// Reader that is kept between turns. It holds no read transaction then, so it delays no
+    /// checkpoint.
     idle: Mutex<Option<Reader>>,
 }
 

@@ -1,4 +1,4 @@
-//! One organism, from its config to its last record: what starts in which order, and what stops.
+//! One organism, from its config to its last record: the order of start and stop.
 //!
 //! Must not know terminals or browsers.
 
@@ -55,7 +55,7 @@ pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_preview::{PreviewInput, PromptPreview, TurnSelector, due, preview};
 
-/// Why an organism does not run.
+/// Why an organism does not start or run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -70,52 +70,53 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// A bug: the schemas that are built in do not load.
+    /// A bug: the built-in schemas do not load.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
-    /// Reported only if no running organism was found: see [`Config::keys_missing`].
+    /// Keys are missing. Reported only if no running organism was found: see
+    /// [`Config::keys_missing`].
     #[error("{0}")]
     Keys(Arc<ConfigProblems>),
-    /// There is no prompt to be shown.
+    /// The requested prompt does not exist.
     #[error("{detail}")]
     Preview { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
-    /// Its threads have several pumps.
+    /// The command needs an organism with a single partition.
     #[error(
         "this organism has {partitions} partitions: `organism run` runs them, and this command \
          needs one that is whole"
     )]
     Divided { partitions: u32 },
-    /// Nothing was done.
+    /// Another process announced a start and did not open its socket in time. Nothing was done.
     #[error(
         "{process} has announced that it starts this organism and has not opened its socket within \
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent can be hosted, or not the named one.
+    /// No agent, or not the named one, can be hosted separately.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
-    /// A process that an organism hosts is not to run that organism itself.
+    /// A hosted process tried to start its own organism.
     #[error(
         "this process runs in the listener `{listener}` of this very organism, and a hosted \
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
-    /// What is accepted here is of a file.
+    /// These repairs are only for an embedded journal.
     #[error(
         "the journal of this config is on JetStream: `--accept-loss`, `--accept-key` and \
          `--accept-redaction` are of an embedded journal. Without them `organism repair` brings the \
          stream and the projection of this host together; `--from stream` accepts a loss"
     )]
     NotEmbedded,
-    /// No other host keeps a key of this journal.
+    /// An embedded journal has no keys of other hosts to trust.
     #[error(
         "the journal of this config is embedded: one host alone signs it. `organism repair \
          --accept-key` accepts another key of this host"
     )]
     OneHost,
-    /// What is brought together there are a stream and a projection.
+    /// This repair needs a stream and a projection.
     #[error(
         "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \
          `--accept-key` or `--accept-redaction`, as its start says"
@@ -152,32 +153,32 @@ const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 pub type NativeHostBuilder =
     Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
 
-/// A listener's name and what runs it.
+/// A listener's name with its host.
 type HostedListener = (ListenerName, Arc<dyn Host>);
 
-/// A running organism whose threads have one pump.
+/// A running organism with a single pump.
 pub struct Organism {
     config: Arc<Config>,
     works: PumpRuntime,
     control: Option<control::ControlServer>,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Tells other hosts how far the projection here goes.
+    /// Reports the position of the local projection to other hosts.
     _responder: Option<AbortOnDrop>,
     // Declared last: dropped after the journal's lock.
     _presence: Option<CommandPresence>,
 }
 
 impl Organism {
-    /// Starts everything the config names, in this order: the journal is proved and the state
-    /// rebuilt, the hosts are made, the pump runs, and last the control socket is opened.
+    /// Starts everything in the config, in this order: proves the journal, rebuilds the state,
+    /// starts the hosts and the pump, and last opens the control socket.
     pub async fn start(config: Config) -> Result<Self, Error> {
         Self::start_with(config, HashMap::new()).await
     }
 
-    /// As [`Organism::start`], for a process that keeps running: it announces itself, waits while a
-    /// command has an organism of its own here, and takes over when that one ends. `on_wait` is
-    /// called once, with the holder of the journal, where it waits.
+    /// Like [`Organism::start`], for a process that keeps running. It announces itself, waits while
+    /// a command has started its own organism here, and takes over when that one ends. Calls
+    /// `on_wait` once with the journal's current holder if it has to wait.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),
@@ -204,12 +205,12 @@ impl Organism {
         }
     }
 
-    /// As [`Organism::start`], for a command whose organism ends with it.
+    /// Like [`Organism::start`], for a command whose organism ends with it.
     pub async fn start_for_command(config: Config) -> Result<Self, Error> {
         Self::start_as(config, HashMap::new(), true).await
     }
 
-    /// As [`Organism::start`], with handlers of the embedding program in place of processes.
+    /// Like [`Organism::start`], with the embedding program's handlers in place of processes.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
@@ -268,7 +269,7 @@ impl Organism {
         &self.config
     }
 
-    /// Returns the health monitor, which works also after the end.
+    /// Returns the health monitor, which remains valid after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
@@ -277,14 +278,14 @@ impl Organism {
         self.works.handle().clone()
     }
 
-    /// Whether the pump has ended, which it does by itself only when it must not go on.
+    /// Whether the pump has ended. It ends by itself only after a fatal error.
     pub fn has_ended(&self) -> bool {
         self.works.has_ended()
     }
 
-    /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
-    /// journal is closed, the last spans are exported. What waits is on record and goes on at the
-    /// next start.
+    /// Stops in this order: entry points close, deliveries in flight end, hosts end, the journal
+    /// closes, the last spans are exported. Queued calls are on record and continue at the next
+    /// start.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();
@@ -294,7 +295,7 @@ impl Organism {
         ended
     }
 
-    /// As [`Organism::stop`], after every connected client has got its results.
+    /// Like [`Organism::stop`], after every connected client has its results.
     pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close().all().await;
@@ -304,7 +305,7 @@ impl Organism {
         ended
     }
 
-    /// Waits for the pump's end and says how it was.
+    /// Joins the pump thread and returns its result.
     pub async fn join(self) -> Result<(), Error> {
         let ended = self.works.join().await;
         farewell(self.exporter).await;
@@ -312,8 +313,8 @@ impl Organism {
     }
 }
 
-/// Answers as soon as the servers are there. Without it, a pump that starts elsewhere learns less of
-/// how far the stream went.
+/// Starts the responder for projection positions as soon as NATS is reachable. Without it, a pump
+/// that starts elsewhere knows less about how far the stream had reached.
 fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let (servers, config) = (servers.clone(), Arc::clone(config));
@@ -333,7 +334,7 @@ fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     })))
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -352,7 +353,7 @@ fn tracer(exporter: Option<&SpanExporter>) -> SpanTracer {
     exporter.map(SpanExporter::tracer).cloned().unwrap_or_default()
 }
 
-/// The last spans are exported when nothing makes any more.
+/// Exports the last spans, after everything that produces spans has ended.
 async fn farewell(exporter: Option<SpanExporter>) {
     if let Some(exporter) = exporter {
         exporter.stop().await;
@@ -378,20 +379,20 @@ fn open_control_socket(
     control::ControlServer::open(&path, context).map_err(failed)
 }
 
-/// Builds the core without any state.
+/// Builds the core with empty state.
 fn core(config: &Config) -> Core {
     let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
     core.with_operators(config.operators.clone())
 }
 
-/// Builds the gate of a config without a pump, for callers that only need verdicts.
+/// Builds the gate of a config without a pump, for callers that only validate payloads.
 pub fn gate(config: Config) -> Result<Gate, Error> {
     let config = with_core_words(config)?;
     let gate = Gate::new(Arc::new(config.contracts), config.schemas);
     Ok(gate.with_payload_bytes(config.payload_bytes))
 }
 
-/// Schemas of the words every organism knows.
+/// Adds the schemas of the built-in payload names.
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
     let builtins = [("core.xsd", crate::system::SCHEMA), ("agent.xsd", crate::agent::SCHEMA)];
     for (label, text) in builtins {
@@ -406,7 +407,8 @@ fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Er
     open_journal_as(config, None, core)
 }
 
-/// `accepts`: the journal of another host that an operator adopts on JetStream.
+/// Opens the journal. `accepts` is the journal of another host that an operator adopts on
+/// JetStream.
 fn open_journal_as(
     config: &Config,
     accepts: Option<Uuid>,

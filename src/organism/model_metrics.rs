@@ -1,4 +1,4 @@
-//! Model calls, counted on their way: by whom, over which of the config's models, what they took.
+//! Counts model calls by agent and model, with their tokens and cost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct AgentModelCounters {
     failed: Counter,
     tokens_in: Counter,
     tokens_out: Counter,
-    /// In billionths of the currency's unit.
+    /// Cost in billionths of the currency's unit.
     cost: Counter,
     took: Histogram,
 }
@@ -36,17 +36,16 @@ impl AgentModelCounters {
     }
 }
 
-/// Everything that is counted of model calls.
+/// Counters of all model calls.
 #[derive(Debug)]
 pub struct ModelCounts {
-    /// In the config's order: agent, model, its currency.
+    /// Rows in the config's order: agent, model, currency of the model, counters.
     rows: Vec<(ListenerName, String, Option<String>, AgentModelCounters)>,
     index: HashMap<String, HashMap<ListenerName, usize>>,
 }
 
 impl ModelCounts {
-    /// A row for every model that the own one of `agents` may lead to: those whose turns are taken
-    /// here.
+    /// Makes a row for each model that an agent of `agents`, those hosted here, may use.
     pub fn new<'a>(config: &Config, agents: impl Iterator<Item = &'a AgentSpec>) -> Self {
         let (mut rows, mut index) = (Vec::new(), HashMap::<String, HashMap<_, _>>::new());
         for agent in agents {
@@ -69,7 +68,7 @@ impl ModelCounts {
         Self { rows, index }
     }
 
-    /// `model`, counted.
+    /// Wraps `model` so that its calls are counted.
     pub fn around(
         self: &Arc<Self>,
         model: SharedModel,
@@ -123,7 +122,7 @@ impl ModelCounts {
     }
 }
 
-/// A model whose calls are counted.
+/// A model with counted calls.
 #[derive(Debug)]
 struct MeteredModel {
     model: SharedModel,

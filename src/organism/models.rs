@@ -16,11 +16,11 @@ use crate::model::{
 };
 use crate::trace::SpanTracer;
 
-/// Every model of a config, by name.
+/// All models of a config, by name.
 #[derive(Debug, Default)]
 pub struct ConfiguredModels(HashMap<String, ConfiguredModel>);
 
-/// A model, and on what terms it is called.
+/// A model with its terms.
 #[derive(Debug, Clone)]
 pub struct ConfiguredModel {
     pub model: SharedModel,
@@ -32,7 +32,8 @@ impl ConfiguredModels {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// As [`ConfiguredModels::of`], with every call counted, and a span where its trace is kept.
+    /// Like [`ConfiguredModels::of`], with counters for every call, and a span if its trace is
+    /// kept.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
@@ -95,8 +96,8 @@ impl ConfiguredModels {
         made.collect::<Result<_, Error>>().map(Self)
     }
 
-    /// One short call to a single model, tried once; nothing of it is recorded. `None` for what
-    /// is not asked over the network.
+    /// Makes one short unrecorded call to a single model, without retries. Returns `None` for a
+    /// model without a network.
     pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
         let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
         let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());

@@ -1,4 +1,4 @@
-//! Operator actions on the organism itself: who acts, and how the action gets on record.
+//! Operator actions on the organism itself: the acting person, and the record of the action.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::journal::{Journal, Sealed};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
-/// Detail of an adoption: the last record of a journal from before MACs.
+/// Name of the detail in an adoption's record with the last position of a journal without MACs.
 pub const WITHOUT_MAC_UP_TO: &str = "without-mac-up-to";
 
-/// An action of the user of this process.
+/// Records an action by the user of this process.
 pub fn action(
     verb: OperatorVerb,
     note: &str,
@@ -27,12 +27,12 @@ pub fn action(
     Ok(OperatorAction { verb, by, who, note: note.to_owned(), details })
 }
 
-/// The user of this process.
+/// Identity of the user who runs this process.
 pub fn this_user() -> OperatorIdentity {
     identity(rustix::process::geteuid().as_raw())
 }
 
-/// The user `uid` on this host.
+/// Identity of the user `uid` on this host.
 pub fn identity(uid: u32) -> OperatorIdentity {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     OperatorIdentity {
@@ -42,7 +42,7 @@ pub fn identity(uid: u32) -> OperatorIdentity {
     }
 }
 
-/// The login name of a user in a file of the form of `/etc/passwd`.
+/// Login name of a user in a file with the format of `/etc/passwd`.
 fn login(passwd: &Path, uid: u32) -> Option<String> {
     let text = std::fs::read_to_string(passwd).ok()?;
     text.lines().find_map(|line| {
@@ -53,9 +53,9 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
     })
 }
 
-/// Records an action where no pump runs: takes the journal's lock, opens the journal, appends the
-/// one step, and closes the journal with a checkpoint. `accepts`: the journal of another host that
-/// is adopted on JetStream.
+/// Records an action while no pump runs: takes the journal's lock, opens the journal, appends one
+/// step, and closes the journal with a checkpoint. `accepts` is the journal of another host that is
+/// adopted on JetStream.
 pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
@@ -78,7 +78,8 @@ pub fn record_offline(
     Ok(journal.close(Time::now())?)
 }
 
-/// Opens a journal that is adopted, which may be from before MACs: the record says up to where.
+/// Opens an adopted journal. A journal without MACs is accepted up to its current end, which the
+/// record states.
 fn adopted(
     config: &Config,
     core: &mut Core,
@@ -94,7 +95,7 @@ fn adopted(
     Ok(journal)
 }
 
-/// Opens the embedded journal for an operator who accepts what a start would refuse.
+/// Opens the embedded journal for an operator who accepts damage that a start would refuse.
 pub(super) fn open_accepting(
     config: &Config,
     core: &mut Core,
@@ -110,8 +111,8 @@ pub(super) fn open_accepting(
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Appends actions to a journal that `core` has replayed and that has no pump, in one commit.
-/// `texts`: what the organism runs on, for the boot of a journal that had none.
+/// Appends actions in one commit to a journal that `core` has replayed and that has no pump.
+/// `texts` are the blobs for the first boot of a new journal.
 pub fn append_actions(
     core: &mut Core,
     journal: &mut dyn Journal,

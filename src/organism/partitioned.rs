@@ -1,5 +1,5 @@
-//! An organism whose threads several pumps share, as far as this process runs it: a keeper for
-//! each partition, which pumps it or stands by, and one control socket for all.
+//! The part of a partitioned organism that this process runs: a worker for each partition, which
+//! pumps it or stands by, and one control socket for all.
 
 mod membership;
 mod partition_map;
@@ -30,23 +30,23 @@ use worker::PartitionWorker;
 
 pub use partition_map::PartitionMap;
 
-/// How a partition stands in this process.
+/// Status of a partition in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartitionStatus {
-    /// It is none of this process's.
+    /// This process does not serve the partition.
     Foreign,
-    /// It was not looked at yet.
+    /// The worker has not read the partition's lease yet.
     Starting,
-    /// It is pumped elsewhere, by this one; this process stands by.
+    /// The named process pumps the partition; this one stands by.
     Elsewhere(String),
     Here,
-    /// It is being handed over.
+    /// The partition is being handed over.
     Leaving,
-    /// It is not pumped here any more, and a person must see why.
+    /// The pump failed permanently, and an operator must act.
     Broken(String),
 }
 
-/// A running part of an organism.
+/// The running part of a partitioned organism.
 pub struct PartitionedOrganism {
     name: Arc<str>,
     table: Arc<PartitionMap>,
@@ -54,16 +54,18 @@ pub struct PartitionedOrganism {
     stop: watch::Sender<Option<String>>,
     control: Option<control::ControlServer>,
     exporter: Option<SpanExporter>,
-    /// Tells other processes how far the projections here go, also of partitions that are broken.
+    /// Reports the positions of local projections to other processes, including those of broken
+    /// partitions.
     _responder: Option<ProjectionResponder>,
     // Last, so that the directory is let go of when everything in it is.
     _lock: Lock,
 }
 
 impl PartitionedOrganism {
-    /// Starts in this order: the directory is locked, the servers are connected, each of these
-    /// partitions gets a keeper (its journal is proved and followed; once its lease is free its
-    /// hosts are made, its pump runs, its subject is listened to), and last the control socket is opened.
+    /// Starts in this order: locks the directory, connects to NATS, starts a worker for each of
+    /// these partitions (it proves and follows the journal and, once it holds the lease, starts
+    /// hosts and pump and subscribes to the partition's subject), and last opens the control
+    /// socket.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
         refuse_without_keys(&config)?;
@@ -111,12 +113,12 @@ impl PartitionedOrganism {
         Ok(organism)
     }
 
-    /// Every partition there is, in order.
+    /// Status of every partition, in order.
     pub fn standings(&self) -> Vec<PartitionStatus> {
         self.table.standings()
     }
 
-    /// Returns the health monitor, which works also after the end.
+    /// Returns the health monitor, which remains valid after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         HealthMonitor::of_several(
             &self.name,
@@ -125,13 +127,13 @@ impl PartitionedOrganism {
         )
     }
 
-    /// Whether no partition is kept any more, each of them being broken.
+    /// Whether every worker has ended because its partition is broken.
     pub fn has_ended(&self) -> bool {
         self.keepers.iter().all(JoinHandle::is_finished)
     }
 
     /// Stops in this order: closes the entry points; in each partition, ends the deliveries and the
-    /// hosts, closes the journal and releases its lease. Clients that wait over NATS then learn the
+    /// hosts, closes the journal and releases its lease. Clients that wait over NATS then find the
     /// partition's new owner.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
@@ -142,7 +144,7 @@ impl PartitionedOrganism {
         self.join().await
     }
 
-    /// Waits until nothing is kept any more; the first error, where there was one.
+    /// Waits until all workers have ended. Returns the first error, if any.
     pub async fn join(self) -> Result<(), Error> {
         let mut first = Ok(());
         for keeper in self.keepers {
@@ -154,7 +156,8 @@ impl PartitionedOrganism {
     }
 }
 
-/// The right to run partitions in the data directory: a process has one control socket.
+/// Locks the data directory, because a process that runs partitions has the only control socket
+/// there.
 fn lock(config: &Config) -> Result<Lock, Error> {
     let Config { data, state, .. } = config;
     if data.join(DATABASE).exists() {

@@ -1,5 +1,5 @@
-//! The binding of an organism's directories to its project: no project uses another's journal,
-//! socket or keys before an operator has adopted them.
+//! Binds an organism's directories to its project. A project uses another's journal, socket or keys
+//! only after an operator has adopted them.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -24,12 +24,12 @@ use crate::mutant::mutant;
 use crate::service::{OtherProject, is_config_present};
 use crate::thread::{ActionDetail, OperatorVerb};
 
-/// In the data directory: the path of the project that it belongs to.
+/// File in the data directory with the path of the project that owns it.
 const PROJECT_FILE: &str = "project";
-/// In the state directory: the private key.
+/// File in the state directory with the private key.
 const KEY_FILE: &str = "key";
 
-/// Why the directories of a config are not used.
+/// Why the directories of a config cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether this config would have another directory of its own.
+        /// Whether this config could have a directory of its own beside the others.
         is_beside: bool,
     },
     #[error("there is no journal of {} to adopt; there are:{}", from.display(), listed(earlier))]
@@ -76,11 +76,11 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default directory of the same name that belongs to another path, or to none.
+/// A default directory of the same name that belongs to another project, or to none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
-    /// None in a journal from before projects had paths.
+    /// Path of its project; `None` for a journal from before projects had paths.
     pub project: Option<PathBuf>,
 }
 
@@ -100,7 +100,7 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Advice beside journals of other projects of one name.
+/// Advice for a config beside journals of other projects with the same name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -121,7 +121,7 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
     )
 }
 
-/// How a config gets a journal whose directory another project owns.
+/// Advice for a config whose directory belongs to another project.
 fn beginning(is_beside: bool) -> &'static str {
     match is_beside {
         true => "`organism adopt --new`",
@@ -129,8 +129,8 @@ fn beginning(is_beside: bool) -> &'static str {
     }
 }
 
-/// As [`check`], for who repairs a journal: one that names no project may be repaired first, and
-/// adopted then.
+/// Like [`check`], for repairing a journal: a journal without a project may be repaired before it
+/// is adopted.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -150,8 +150,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     }
 }
 
-/// Binds the directories of a config that is about to be started to its project, where they belong
-/// to none yet. `anew`: begins a new journal beside those of other projects of its name.
+/// Binds unowned directories of a config that is about to start to its project. `anew` begins a new
+/// journal beside those of other projects with its name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -179,8 +179,8 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// The default directories of the project at `file`, as one of them says itself: for a config that
-/// does not say any more where they are. None where there are several.
+/// Default directories of the project at `file`, found by the path stored in them, for a config
+/// that no longer states them. Returns `None` if several match.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -206,7 +206,7 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Directories of the same name beside the default one, which is not there.
+/// Directories of the same name beside the default one, if the default one does not exist.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
@@ -229,23 +229,23 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
 /// Result of an adoption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
-    /// The project it belonged to before; none where it named none.
+    /// Path of the previous project; `None` if the journal named none.
     pub before: Option<PathBuf>,
-    /// Directories that were renamed, with their new names.
+    /// Renamed directories with their new names.
     pub renamed: Vec<(PathBuf, PathBuf)>,
-    /// The directory of state that was copied, and the copy: other projects may use it, too.
+    /// Copied state directory with its copy. The original stays because other projects may use it.
     pub copied: Option<(PathBuf, PathBuf)>,
-    /// On JetStream, the journal that another project or host began.
+    /// Id of the journal on JetStream that another project or host began.
     pub stream: Option<Uuid>,
 }
 
-/// Accepts the journal of another path as this project's, as an operator's recorded action. None
-/// where there is nothing to adopt. What a crash interrupts, the next call completes: the stored
-/// path is replaced last.
+/// Adopts the journal of another path for this project, as a recorded operator action. Returns
+/// `None` if there is nothing to adopt. The stored path is replaced last, so that the next call
+/// completes an interrupted adoption.
 ///
-/// `from`: which one, by its directory or by the config of its project, absolute; needed where
-/// several could be meant, and where that config is still there. `accepted`: what a start would
-/// refuse of the journal besides, as an action of its own in the same commit.
+/// `from` selects the journal by its directory or by the absolute path of its project's config. It
+/// is required if several match, or if that config still exists. `accepted` lists damage that a
+/// start would refuse, which is accepted as a separate action in the same commit.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -337,9 +337,9 @@ fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail
     details
 }
 
-/// Takes over the default directory of state that the project had before. One that is named after
-/// a path is that project's alone and is renamed. One that is named after the organism alone, as in
-/// earlier versions, may hold the keys of other projects: it is copied and stays.
+/// Takes over the default state directory of the previous project. One that is named after a path
+/// belongs to that project alone and is renamed. One that is named after the organism alone, as in
+/// earlier versions, may hold keys of other projects, so it is copied and stays.
 fn take_state(
     project: &ProjectPaths,
     state: &Path,
@@ -364,7 +364,8 @@ fn take_state(
     Ok(())
 }
 
-/// The directory that is meant: the one named, itself or by its project, or the only one there is.
+/// The selected directory: the one that `from` names, itself or by its project, or the only
+/// candidate.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -386,8 +387,8 @@ fn chosen(
     }
 }
 
-/// Copies a directory. Complete under another name first; a copy that was made before a crash
-/// stands.
+/// Copies a directory under a temporary name, then renames the copy. A copy that was completed
+/// before a crash is kept.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let is_copied = |name: &str| {
         let ours = std::fs::read(to.join(name)).ok();
@@ -443,7 +444,7 @@ fn has_journal(data: &Path) -> bool {
     partitions_in(data).iter().any(|(_, journal)| journal.join(DATABASE).exists())
 }
 
-/// The project that a directory belongs to, by its own word.
+/// Stored project path of a directory.
 pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     let path = data.join(PROJECT_FILE);
     match std::fs::read(&path) {
@@ -456,8 +457,8 @@ pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Copies the path of the project that `data` belongs to, if it names one: a journal that is
-/// restored from a copy belongs to the same.
+/// Copies the stored project path of `data`, if it has one, because a journal that is restored from
+/// a copy belongs to the same project.
 pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     match stored(data)? {
         Some(project) => store(to, &project),
@@ -465,7 +466,8 @@ pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     }
 }
 
-/// Complete under another name first, so that a crash leaves either the old path or the new one.
+/// Stores the project path under a temporary name, then renames the file, so that a crash leaves
+/// the old path or the new one.
 fn store(data: &Path, project: &Path) -> Result<(), Error> {
     let path = data.join(PROJECT_FILE);
     let unfinished = path.with_extension("new");

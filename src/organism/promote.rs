@@ -1,4 +1,4 @@
-//! Moving the journal of an organism from its file to JetStream.
+//! Promotes an organism's embedded journal to JetStream.
 
 use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream;
@@ -12,13 +12,14 @@ pub use crate::journal::jetstream::{Phase, Promoted};
 #[derive(Debug)]
 pub enum PromotionResult {
     Moved(Promoted),
-    /// The journal follows a stream already.
+    /// The journal is on JetStream already.
     NothingToDo,
-    /// The config does not name a place to move it to.
+    /// The config does not store its journal on JetStream.
     NowhereToGo,
 }
 
-/// Moves it to where the config says that it is; nothing else may run meanwhile.
+/// Promotes the journal to the stream that the config names. No other process may use the journal
+/// meanwhile.
 pub fn promote(
     config: &Config,
     progress: &mut dyn FnMut(Phase, u64, u64),

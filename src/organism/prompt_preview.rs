@@ -25,38 +25,39 @@ use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
-/// Which turn is shown.
+/// Selects the turn to preview.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnSelector {
-    /// The first turn of a task that the agent's schema gives an example of.
+    /// The first turn of an example task, generated from the agent's schema.
     Example,
-    /// The turn it would take now.
+    /// The turn that the agent would take now.
     Next(ThreadId),
-    /// A turn it took, counted in its thread from 1.
+    /// A recorded turn by its number in the thread, from 1.
     Taken(ThreadId, u32),
 }
 
-/// A request as the agent's model gets it.
+/// A request as the agent's model receives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPreview {
     pub request: ModelRequest,
-    /// The thread up to here is what it is rendered from.
+    /// Journal position up to which the prompt shows the thread.
     pub position: Position,
-    /// Its body, as it goes over the wire.
+    /// Body of the request in its wire format.
     pub wire: String,
     /// Digest of the whole request.
     pub digest: Digest,
-    /// In tokens.
+    /// Size of the request in tokens.
     pub size: RequestSize,
     /// Recorded digest of a recorded turn.
     pub recorded: Option<Digest>,
 }
 
-/// Renders what `agent` is sent at that moment.
+/// Renders the selected prompt of `agent`.
 ///
 /// # Errors
-/// [`Error::Preview`] where there is nothing to be rendered: no such agent, thread or turn, or a turn
-/// of which today's config would give another prompt than was sent.
+///
+/// [`Error::Preview`] if there is no such agent, thread or turn, or if an old turn without stored
+/// inputs cannot be rebuilt with today's config.
 pub fn preview(
     config: Config,
     agent: &ListenerName,
@@ -85,16 +86,17 @@ pub fn preview(
     }
 }
 
-/// An agent as its host makes it, and the delivery of the turn that it would take now.
+/// An agent with the delivery of the turn that it would take now.
 pub struct PreviewInput {
     pub agent: ModelAgent,
     pub delivery: Delivery,
 }
 
-/// The turn that `agent` would take now in a thread, not yet rendered.
+/// Prepares the turn that `agent` would take now in a thread.
 ///
 /// # Errors
-/// As [`preview`].
+///
+/// The same as [`preview`].
 pub fn due(config: Config, agent: &ListenerName, thread: &ThreadId) -> Result<PreviewInput, Error> {
     due_in(&Arc::new(with_core_words(config)?), agent, thread)
 }
@@ -110,7 +112,7 @@ fn due_in(
     Ok(PreviewInput { agent, delivery })
 }
 
-/// The config of the journal that holds the thread.
+/// Config of the partition whose journal holds the thread.
 fn at_home(config: &Config, thread: &ThreadId) -> Config {
     config.of_partition(thread.partition(config.partitions()))
 }
@@ -128,7 +130,7 @@ fn made(
     local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, history)
 }
 
-/// A turn that was not taken yet.
+/// Renders a turn that was not taken yet.
 fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Error> {
     let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
     let (request, size) = agent.measured(delivery).map_err(failed)?;
@@ -137,7 +139,7 @@ fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Er
     Ok(PromptPreview { request, position: delivery.position, wire, digest, size, recorded: None })
 }
 
-/// A turn on record, from what it stored and from the thread; the config has no part in it.
+/// Rebuilds a recorded turn from its stored inputs and the thread, without the config.
 fn rebuilt(
     config: &Arc<Config>,
     thread: &ThreadId,
@@ -175,7 +177,8 @@ fn rebuilt(
     Ok(PromptPreview { request, position: past.position, wire, digest, size, recorded })
 }
 
-/// A turn from before inputs were kept: today's config counts only where it gives what was sent.
+/// Rebuilds a turn without stored inputs. Today's config counts only if it produces the recorded
+/// digest.
 fn with_todays_config(
     config: &Arc<Config>,
     thread: &ThreadId,
@@ -211,7 +214,7 @@ fn differs(past: &PastTurn, digest: Digest, why: &str) -> Error {
     ))
 }
 
-/// The version that a turn on record was rendered in.
+/// Renderer version of a recorded turn.
 fn version_of(past: &PastTurn) -> Result<RendererVersion, Error> {
     RendererVersion::parse(&past.renderer).ok_or_else(|| no_renderer(past, &past.renderer))
 }
@@ -235,7 +238,7 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// The messages of a thread on record, and the last position of its tree.
+/// Recorded messages of a thread, and the last position of its tree.
 fn messages_of(
     config: &Config,
     thread: &ThreadId,
@@ -250,7 +253,7 @@ fn messages_of(
     Ok((messages.collect(), last))
 }
 
-/// A turn on record.
+/// Reads a recorded turn.
 fn past_turn(
     config: &Config,
     agent: &ListenerName,
@@ -266,7 +269,7 @@ fn past_turn(
     })
 }
 
-/// The delivery of the turn that would come next.
+/// Delivery of the turn that would come next.
 fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
     let (messages, last) = messages_of(config, thread)?;
     let mut latest = messages.iter().rev();
@@ -291,12 +294,12 @@ fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Pos
     }
 }
 
-/// A thread that holds one request and nothing else.
+/// A thread with one request and nothing else.
 struct ExampleThread {
     record: Record,
 }
 
-/// Thread and date of examples.
+/// Thread id of examples.
 const THREAD: &str = "sess-example1";
 const DAY: &str = "2026-01-01T00:00:00Z";
 

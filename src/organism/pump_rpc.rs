@@ -1,5 +1,5 @@
-//! The exchange between the processes of an organism over NATS: requests to the pump of a partition,
-//! which [`NatsTransport`] carries, the partitions of each process, and how far projections go.
+//! RPC between the processes of an organism over NATS: requests to the pump of a partition, which
+//! [`NatsTransport`] sends, announcements of the processes, and positions of projections.
 
 mod projections;
 mod server;
@@ -12,7 +12,7 @@ use crate::service::{self, NatsTransport};
 
 pub(super) use projections::{KnownMembers, ProjectionResponder};
 
-/// Last part of the subject at which processes announce their partitions.
+/// Last token of the subject of process announcements.
 const MEMBERS: &str = "roll";
 
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl PumpRpc {
         self.subscribe(self.transport.subject(MEMBERS)).await
     }
 
-    /// Announces something about this process to all of them.
+    /// Publishes an announcement of this process to all others.
     pub async fn announce_member(&self, entry: &impl Serialize) -> Result<(), Error> {
         let entry = serde_json::to_vec(entry).map_err(service::Error::failed)?;
         let subject = self.transport.subject(MEMBERS);

@@ -1,5 +1,5 @@
-//! One pump at work: its hosts, its thread, and how it ends. An organism has one, or one for each
-//! partition it runs.
+//! Runs one pump: its hosts, its thread, and its stop. An organism has one runtime, or one for each
+//! partition that it runs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,18 +29,18 @@ use crate::trace::SpanTracer;
 pub(super) struct PumpRuntime {
     handle: Handle,
     data: PathBuf,
-    /// For people.
+    /// Name of the journal, for messages.
     journal: String,
     hosts: Vec<Arc<dyn Host>>,
     pump: JoinHandle<Result<(), journal::Error>>,
-    /// Closed when the pump has ended.
+    /// Closes when the pump has ended.
     ended: watch::Receiver<()>,
     watched: PumpHealth,
 }
 
 impl PumpRuntime {
-    /// Hands the pump a journal that `core` knows: what models are sent is kept, the hosts are
-    /// made, the pump runs.
+    /// Starts a pump on a journal that `core` has replayed: stores the prompt texts, starts the
+    /// hosts and the pump thread.
     pub async fn start(
         config: &Arc<Config>,
         core: Core,
@@ -77,7 +77,7 @@ impl PumpRuntime {
         &self.handle
     }
 
-    /// Its numbers.
+    /// Metrics of the pump.
     pub fn watched(&self) -> PumpHealth {
         self.watched.clone()
     }
@@ -91,13 +91,13 @@ impl PumpRuntime {
         self.pump.is_finished()
     }
 
-    /// Waits until the pump has ended, which it does by itself only when it must not go on.
+    /// Waits until the pump has ended. It ends by itself only after a fatal error.
     pub async fn ended(&self) {
         // Nothing is ever sent: it is closed.
         self.ended.clone().changed().await.ok();
     }
 
-    /// As [`PumpRuntime::ended`], for longer than this is there.
+    /// Like [`PumpRuntime::ended`], as a future that does not borrow this value.
     pub fn end(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.clone();
         async move {
@@ -105,13 +105,13 @@ impl PumpRuntime {
         }
     }
 
-    /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
-    /// journal is closed.
+    /// Stops in this order: entry points close, deliveries in flight end, hosts end, the journal
+    /// closes.
     pub async fn drain(self, reason: &str) -> Result<(), Error> {
         self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
-    /// As [`PumpRuntime::drain`]; what is handed over has until then to end.
+    /// Like [`PumpRuntime::drain`], with a deadline for deliveries in flight.
     pub async fn drain_until(
         self,
         reason: &str,
@@ -130,7 +130,7 @@ impl PumpRuntime {
         self.join().await
     }
 
-    /// Waits for the pump's end and says how it was.
+    /// Joins the pump thread and returns its result.
     pub async fn join(self) -> Result<(), Error> {
         let Self { pump, journal, .. } = self;
         let ended = tokio::task::spawn_blocking(move || pump.join()).await;
@@ -140,8 +140,7 @@ impl PumpRuntime {
         }
     }
 
-    /// Returns the result of a pump that ended by itself. Its hosts are ended on a task of their
-    /// own.
+    /// Returns the result of a pump that ended by itself. Stops its hosts on a separate task.
     pub async fn bury(mut self) -> Result<(), Error> {
         let hosts = std::mem::take(&mut self.hosts);
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
@@ -149,7 +148,7 @@ impl PumpRuntime {
     }
 }
 
-/// Side by side: one that takes its time holds up no other.
+/// Drains all hosts concurrently, so that a slow one does not delay the others.
 async fn drain_all(hosts: &[Arc<dyn Host>]) {
     let drains = hosts.iter().cloned().map(|host| {
         tokio::spawn(async move {
@@ -188,8 +187,8 @@ fn hosts(
     Ok(hosts)
 }
 
-/// Ends processes that an earlier pump left, so that they do not work beside the processes of this
-/// one.
+/// Kills processes that an earlier pump left behind, so that they do not run beside those of this
+/// pump.
 fn end_earlier_processes(mark: &PumpMark) {
     let ended = end_leftovers(mark);
     if !ended.is_empty() {
@@ -212,7 +211,7 @@ fn process_options(config: &Config, spec: &ProcessSpec, mark: &PumpMark) -> Opti
     options
 }
 
-/// The pump has a thread of its own: every step waits for the disk.
+/// Runs the pump on its own thread, because every step waits for the disk.
 fn run_pump(
     pump: Pump,
     running: watch::Sender<()>,

@@ -1,4 +1,4 @@
-//! Listeners on NATS, agents among them: one connection for all of them, and a host for each.
+//! Hosts of listeners and agents on NATS, which share one connection.
 
 use std::sync::Arc;
 
@@ -43,13 +43,13 @@ pub(super) async fn remotes(
     }
 }
 
-/// Whether nothing may be handed over beside a handler that is at work.
+/// Whether the listener must get one delivery at a time.
 fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
     let contract = config.contracts.get(listener);
     contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
-/// Agents that run elsewhere, each with the settings for its host.
+/// Agents that run on other hosts, each with the settings of its host.
 fn far_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let history = local_agents::history(config);
     let far = |name: ListenerName| {

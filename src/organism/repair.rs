@@ -1,4 +1,4 @@
-//! Repairing a journal that a start refuses: what an operator accepts is recorded.
+//! Repairs a journal that a start refuses. The damage that an operator accepts goes on record.
 
 use std::path::Path;
 
@@ -18,15 +18,15 @@ use super::{Error, core, operator, project};
 /// Damage that the operator accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedDamage {
-    /// Records that are gone, or that no MAC covers.
+    /// Records that are lost or not covered by a MAC.
     pub loss: bool,
     /// Payloads that were blanked.
     pub redaction: bool,
-    /// The journal counts under this host's key, whatever key signed it.
+    /// Accepts the journal under this host's key, whatever key signed it.
     pub key: bool,
 }
 
-/// A kind of thing that is accepted, on record as an action of its own.
+/// Kind of accepted damage. Each kind is recorded as its own action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedKind {
     Loss,
@@ -50,17 +50,17 @@ impl AcceptedDamage {
     }
 }
 
-/// How a journal was found, and what was taken out of it.
+/// Result of a repair: the state of the journal, and the records that were removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: Found,
-    /// Records whose blanked payloads were accepted, at most [`limits::ACTION_DETAILS_MAX`] at once.
+    /// Positions of accepted blanked payloads, at most [`limits::ACTION_DETAILS_MAX`] at once.
     pub redacted: Vec<Position>,
 }
 
-/// Accepts what a start of `config` refuses, each kind as a recorded action, in one commit that a
-/// checkpoint follows. None where there is nothing of these kinds to accept; nothing is recorded or
-/// made then. What is accepted takes effect with the commit.
+/// Accepts damage that a start of `config` refuses. Records each kind as an action, in one commit
+/// that a checkpoint follows. Returns `None`, and changes nothing, if there is no damage of these
+/// kinds. The acceptance takes effect with the commit.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -92,8 +92,8 @@ pub fn repair(
     Ok(Some(repaired))
 }
 
-/// Records, in every partition, that the key of another host is trusted. A checkpoint of this host
-/// follows, so that the other hosts that know this one know that one, too.
+/// Records in every partition that the key of another host is trusted. A checkpoint of this host
+/// follows, so that hosts that trust this one trust that key, too.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
     if matches!(config.storage, StorageConfig::Embedded) {
@@ -110,7 +110,7 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Records with blanked payloads that no operator has accepted yet.
+/// Positions of blanked payloads that no operator has accepted yet.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
@@ -123,7 +123,7 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
 }
 
 impl RepairedJournal {
-    /// An action for each kind of which there is something to accept.
+    /// Actions for the kinds of damage that were found.
     pub(super) fn actions(
         &self,
         accepted: AcceptedDamage,
@@ -135,7 +135,7 @@ impl RepairedJournal {
         kinds.map(action).collect()
     }
 
-    /// Those of which there is something to accept.
+    /// Accepted kinds of which damage was found.
     pub fn kinds(&self, accepted: AcceptedDamage) -> impl Iterator<Item = AcceptedKind> {
         accepted.kinds().filter(|kind| !self.is_nothing(*kind))
     }

@@ -1,4 +1,4 @@
-//! Repairing a journal on JetStream whose stream is shorter than what was acknowledged, or forked.
+//! Repairs a journal on JetStream whose stream lost acknowledged records, or forked.
 
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
@@ -16,8 +16,8 @@ pub struct PartitionRepair {
     pub repair: StreamRepair,
 }
 
-/// Repairs each partition that needs it, as a recorded action. Without `from`, records are published
-/// again where a projection continues its stream, and nothing is given up.
+/// Repairs each partition that needs it, as a recorded action. Without `from`, it only publishes
+/// records again that a projection still has, and gives up none.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,

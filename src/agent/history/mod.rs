@@ -1,8 +1,8 @@
 //! An agent's memory: a pure function of the journal's records up to a position.
 //!
-//! A thread is shown in the order in which the agent met it: everything recorded up to the
-//! position a turn was rendered from, then that turn. So each prompt goes on where the one
-//! before ended, although messages may be recorded while a model is still speaking.
+//! A thread is shown in the order in which the agent saw it: everything recorded up to the position
+//! that a turn was rendered from, then that turn. So each prompt continues the previous one,
+//! although messages may be recorded while a model is still answering.
 
 mod native;
 mod places;
@@ -23,10 +23,10 @@ use crate::model::{OwnBlock, ToolCall};
 use native::CallOutcomes;
 use places::ActionPlaces;
 
-/// Where an agent's memory comes from: the journal, read up to a position.
+/// Source of an agent's memory: the journal, read up to a position.
 pub trait ThreadHistory: Send + Sync {
-    /// Every record, oldest first, up to and with `up_to`, that says something of `thread`;
-    /// others of its tree may be among them.
+    /// Returns every record about `thread` up to and with `up_to`, oldest first. Records of other
+    /// threads of its tree may be among them.
     fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error>;
 }
 
@@ -36,27 +36,27 @@ pub struct Viewpoint<'a> {
     pub agent: &'a ListenerName,
     pub thread: &'a ThreadId,
     pub call: CallId,
-    /// The position of the delivery.
+    /// Position of the delivery.
     pub position: Position,
     pub memory: MemoryScope,
     pub version: RendererVersion,
 }
 
-/// One thing an agent remembers.
+/// One item of an agent's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryItem {
-    /// A turn of its own.
+    /// The text of one of its own turns.
     ModelText(Box<ModelText>),
     ThreadMessage(Box<ThreadMessage>),
-    /// Something was here that the agent's window no longer holds.
+    /// Marks items that are no longer in the agent's window.
     Cleared,
 }
 
 /// The model's text and calls of one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
-    /// The `seq` of its record: what tells its calls from those of other turns, since the ids of
-    /// providers need not.
+    /// `seq` of the turn's record. It distinguishes calls of different turns, because providers may
+    /// reuse ids.
     pub turn: u64,
     pub raw: String,
     /// Provider that answered. Only this provider can read the turn's opaque blocks.
@@ -65,26 +65,26 @@ pub struct ModelText {
     pub own: Vec<OwnBlock>,
 }
 
-/// A native call, and the payload it was taken for.
+/// A native call with the payload that it became.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelTextCall {
     pub call: ToolCall,
-    /// As recorded; `None` where it was refused.
+    /// The recorded payload; `None` if the call was refused.
     pub payload: Option<String>,
 }
 
-/// A message of the thread, with what it answers where that is known.
+/// A message of the thread, with the call that it answers if that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// It does not fit the model's context window: a stub stands for it.
+    /// Whether a stub replaces it because it does not fit the model's context window.
     pub left_out: bool,
-    /// The native call that this is the result of, by its turn and its place among the turn's
-    /// calls, while that turn is in the window.
+    /// The native call whose result this is, as its turn and its index among the turn's calls. Only
+    /// while that turn is in the window.
     pub native: Option<(u64, usize)>,
-    /// The action that this is the result of, by its turn and its place among the turn's actions,
-    /// accepted and refused, while that turn is in the window.
+    /// The action whose result this is, as its turn and its index among the turn's actions,
+    /// accepted and refused. Only while that turn is in the window.
     pub action: Option<(u64, usize)>,
 }
 
@@ -94,21 +94,21 @@ pub struct AnsweredCall {
     pub name: PayloadName,
     /// Whether the call went to a group of peers.
     pub group: bool,
-    /// The turn that made the call is still in the window.
+    /// Whether the turn that made the call is still in the window.
     pub in_window: bool,
 }
 
-/// The memory itself, with the counts that bound a call.
+/// An agent's memory, with the counts that bound a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Vec<MemoryItem>,
-    /// Turns the agent took in this thread, also those outside the window.
+    /// Number of the agent's turns in this thread, including those outside the window.
     pub turns: u32,
-    /// Turns it took in this call.
+    /// Number of the agent's turns in this call.
     pub iterations: u32,
-    /// One of these held an action that was accepted.
+    /// Whether one of these turns held an accepted action.
     pub acted: bool,
-    /// When the thread's first message was recorded: what the prompt takes for today.
+    /// Time of the thread's first message, which the prompt uses as today's date.
     pub began: Option<crate::clock::Time>,
 }
 
@@ -152,20 +152,20 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
     u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
-/// The records of a thread, taken apart.
+/// The records of a thread, sorted into tables.
 #[derive(Default)]
 struct ThreadRecords {
     turns: Vec<OwnTurn>,
     seen: Vec<(Position, Arc<Message>)>,
-    /// The agent's own calls by the message that made them.
+    /// The agent's own calls by the message that made each.
     calls: HashMap<MessageId, OwnCall>,
-    /// Native calls, each by its turn and place, by the message that is its result at once.
+    /// Native calls as turn and index, by the message that is the result of each.
     results: HashMap<MessageId, (u64, usize)>,
-    /// Refused actions, each by its turn and place, by the message that reports the refusal.
+    /// Refused actions as turn and index, by the message that reports each refusal.
     refusals: HashMap<MessageId, (u64, usize)>,
     /// Messages that earlier turns replaced by stubs.
     left_out: HashSet<MessageId>,
-    /// `(before, kept)`, oldest first.
+    /// Cleared windows as `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
     began: Option<crate::clock::Time>,
@@ -181,11 +181,11 @@ struct OwnTurn {
 struct OwnCall {
     name: PayloadName,
     group: bool,
-    /// The `seq` of the turn that made it.
+    /// `seq` of the turn that made the call.
     turn: u64,
-    /// The place of the native call it was.
+    /// Index of the native call that made it, if one did.
     native: Option<usize>,
-    /// Its place among the turn's actions.
+    /// Index of the action among the turn's actions.
     place: Option<usize>,
 }
 
@@ -262,7 +262,7 @@ impl ThreadRecords {
         }
     }
 
-    /// Everything in the order in which the agent met it.
+    /// All items in the order in which the agent saw them.
     fn in_order(&mut self, view: &Viewpoint<'_>) -> Vec<PlacedItem> {
         let mut met: HashMap<CallId, Position> = HashMap::new();
         for turn in self.turns.iter().rev() {
@@ -324,12 +324,12 @@ pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {
     &*name.namespace == system::NAMESPACE && &*name.local == local
 }
 
-/// Something remembered, and where it stands.
+/// A memory item with its position.
 struct PlacedItem {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// A window counts it: an own turn, or a message delivered to the agent.
+    /// Whether the item counts for the window: an own turn, or a message delivered to the agent.
     counts: bool,
     item: PlacedContent,
 }
@@ -348,8 +348,8 @@ enum PlacedContent {
     ThreadMessage(Arc<Message>),
 }
 
-/// Forgets all but the last `kept` counted things before `before`. The request of the call
-/// `stays` is never forgotten.
+/// Removes all but the last `kept` counted items before `before`. The request of the call `stays`
+/// is never removed.
 fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -373,8 +373,8 @@ fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<Cal
     });
 }
 
-/// Shows that something is missing: behind the open request where the window begins with it, at
-/// the beginning otherwise.
+/// Marks removed items: after the open request if the window begins with it, otherwise at the
+/// beginning.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

@@ -14,14 +14,14 @@ use crate::thread::Fact;
 pub(super) struct CallOutcomes {
     /// Digest of each call's payload, in the order of the calls.
     payloads: Vec<Option<String>>,
-    /// The place of the call that a message of the agent was made by.
+    /// Index of the call that made a message of the agent.
     sent: HashMap<MessageId, usize>,
-    /// The place of the call that a word of the core refuses.
+    /// Index of the call that a message of the core refuses.
     refused: HashMap<MessageId, usize>,
 }
 
 impl CallOutcomes {
-    /// `facts` are those of the turn's record.
+    /// Reads the outcomes from `facts`, those of the turn's record.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {
@@ -70,12 +70,12 @@ impl CallOutcomes {
         outcomes
     }
 
-    /// The native call behind a message of the agent.
+    /// Index of the native call that made a message of the agent.
     pub fn call_of(&self, message: MessageId) -> Option<usize> {
         self.sent.get(&message).copied()
     }
 
-    /// The native call that a message tells the refusal of.
+    /// Index of the native call whose refusal a message reports.
     pub fn refusal_of(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

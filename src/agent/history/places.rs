@@ -1,5 +1,5 @@
-//! The order of a turn's actions, read from the record of the turn: results are shown in it,
-//! whatever order they arrived in, and a refusal stands where its action stood.
+//! Order of a turn's actions, read from the turn's record. Prompts show results in this order,
+//! whatever the order of their arrival, and a refusal at the index of its action.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use crate::envelope::Kind;
 use crate::ids::{ListenerName, MessageId};
 use crate::thread::Fact;
 
-/// Where the actions of one turn stand, counted over accepted and refused ones.
+/// Indices of one turn's actions, over accepted and refused ones.
 #[derive(Debug, Default)]
 pub(super) struct ActionPlaces {
     accepted: HashMap<MessageId, usize>,
-    /// By the message that reports the refusal.
+    /// Index of the refused action, by the message that reports the refusal.
     refused: HashMap<MessageId, usize>,
 }
 
 impl ActionPlaces {
-    /// `facts` are those of the turn's record.
+    /// Reads the indices from `facts`, those of the turn's record.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;
@@ -50,12 +50,12 @@ impl ActionPlaces {
         places
     }
 
-    /// The place of the action that a message of the agent is.
+    /// Index of the action that made a message of the agent.
     pub fn of_action(&self, message: MessageId) -> Option<usize> {
         self.accepted.get(&message).copied()
     }
 
-    /// The place of the action whose refusal a message reports.
+    /// Index of the action whose refusal a message reports.
     pub fn of_refusal(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

@@ -1,5 +1,5 @@
-//! A thread on its way to an agent that runs elsewhere: what it remembers is made of, and nothing
-//! beside it. A line of JSON for each record that has any of it.
+//! Transfers a thread to an agent on another host: exactly the parts that its memory is computed
+//! from, as one line of JSON for each record that has any.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +12,14 @@ use crate::thread::{Fact, Input, Record};
 
 use super::{PastTurn, ThreadHistory, is_core, turn_note};
 
-/// A record, reduced.
+/// The needed parts of a record.
 #[derive(Serialize, Deserialize)]
 struct TransferLine {
     #[serde(rename = "position")]
     position: Position,
     #[serde(rename = "facts")]
     facts: Vec<Fact>,
-    /// Payloads of the messages among the facts, in the same order.
+    /// Payloads of the messages in the facts, in the same order.
     #[serde(rename = "payloads")]
     payloads: Vec<String>,
 }
@@ -62,7 +62,7 @@ fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
     is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
-/// A record with nothing in it.
+/// A record without facts.
 fn bare(position: Position, thread: &ThreadId) -> Record {
     Record {
         position,
@@ -89,8 +89,11 @@ pub enum TransferError {
 pub struct TransferredThread(Vec<Record>);
 
 impl TransferredThread {
+    /// Reads a transferred thread.
+    ///
     /// # Errors
-    /// [`TransferError`] where a payload is not what its digest says, or nothing can be made of it.
+    ///
+    /// [`TransferError`] if a payload does not match its digest, or a line cannot be parsed.
     pub fn read(bytes: &[u8], thread: &ThreadId) -> Result<Self, TransferError> {
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let read = |(index, line): (usize, &[u8])| {

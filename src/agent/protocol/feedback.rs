@@ -2,26 +2,26 @@
 
 use crate::xml::findings::{Finding, Place};
 
-/// The turn held no action, and nothing that stands in for one.
+/// The turn held no action, and no final report.
 pub const NO_ACTION: &str = "no-action";
-/// The provider stopped the model before it had finished.
+/// The provider stopped the answer before it was complete.
 pub const TRUNCATED: &str = "truncated";
-/// The provider, or the model, would not answer.
+/// The provider or the model declined to answer.
 pub const REFUSED: &str = "answer-refused";
-/// The provider would not take the request.
+/// The provider rejected the request.
 pub const REJECTED: &str = "request-rejected";
-/// A native call where actions are written as XML.
+/// A native call in a protocol whose actions are XML.
 pub const NATIVE_CALL: &str = "native-call";
-/// XML of an action where actions are native calls.
+/// XML of an action in a protocol whose actions are native calls.
 pub const XML_CALL: &str = "xml-tool-call";
 /// A native call of a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
-/// `progress` where reports on progress are not taken.
+/// A `progress` payload of an agent without progress reports.
 pub const PROGRESS: &str = "progress-suppressed";
-/// A slot of another turn, or one that there is not.
+/// A slot of another turn, or a slot that does not exist.
 pub const NONCE: &str = "nonce-mismatch";
 pub const SLOT: &str = "slot-mismatch";
-/// The final report is not what it has to be.
+/// The final report has no end tag.
 pub const FINAL_UNCLOSED: &str = "final-unclosed";
 pub const FINAL_TRUNCATED: &str = "final-truncated";
 pub const FINAL_FORMAT: &str = "final-format";
@@ -38,7 +38,7 @@ pub struct AvailableActions {
 }
 
 impl AvailableActions {
-    /// Says that there was no action, and how one is written.
+    /// Feedback that the turn held no action, with the form of one.
     pub fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
         let mut how = Vec::new();
         if !self.tools.is_empty() {
@@ -67,7 +67,7 @@ impl AvailableActions {
         )
     }
 
-    /// The same where tools are native calls. `end` says how the task is ended.
+    /// Feedback that the turn held no native call. `end` describes how to end the task.
     pub fn no_call(&self, raw: &str, end: &str) -> Finding {
         let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
         let call = match self.tools.is_empty() {
@@ -86,7 +86,7 @@ fn tags(names: &[String]) -> String {
     names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
 }
 
-/// Says that the provider cut the text at its maximum length.
+/// Feedback that the provider cut the text at its maximum length.
 pub fn truncated(raw: &str) -> Finding {
     Finding::new(
         TRUNCATED,
@@ -95,13 +95,13 @@ pub fn truncated(raw: &str) -> Finding {
     )
 }
 
-/// Says that the provider would not take the request, in its own words.
+/// Feedback that the provider rejected the request, with the provider's text.
 pub fn rejected(message: &str) -> Finding {
     let message = format!("the provider rejected the request, so nothing was done: {message}");
     Finding::new(REJECTED, Place::default(), message)
 }
 
-/// Says that there was no answer but a refusal.
+/// Feedback that the answer was only a refusal.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

@@ -29,7 +29,7 @@ struct FinalPayload {
     report: Option<ReportPlace>,
 }
 
-/// Where a final payload holds its report.
+/// Place of the report in a final payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReportPlace {
     Content,
@@ -37,7 +37,8 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// The payload's own text, or the one text it must hold; `None` where it takes more than that.
+    /// The payload's own text, or its single required text. `None` if the payload requires more
+    /// than that.
     fn of(description: &Description) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -49,7 +50,7 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Its property in a native call.
+    /// Name of the report's property in a native call.
     fn key(&self) -> &str {
         match self {
             Self::Content => "content",
@@ -79,7 +80,7 @@ impl AgentFinals {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
-    /// The final that a report written as text alone becomes.
+    /// The final that a plain-text report becomes.
     pub fn of_text(&self) -> Option<&PayloadName> {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
@@ -91,7 +92,8 @@ impl AgentFinals {
         self.judge(&report.read(&payload), place)
     }
 
-    /// A report in its format. What it is worth is not judged: the system decides on success.
+    /// Checks the format of a report. Does not judge its content: the system decides whether the
+    /// call succeeded.
     pub fn judge(&self, report: &str, place: Place) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -129,7 +131,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_FORMAT, place, message))
     }
 
-    /// The payload that ends the call with this report.
+    /// Writes the payload that ends the call with this report.
     pub fn write(&self, report: &str, place: Place) -> Result<TurnAction, Finding> {
         let nowhere = || {
             let message = "this agent has no final that takes a report";
@@ -149,7 +151,7 @@ impl AgentFinals {
         }
     }
 
-    /// A final's parameters as a native call takes them: a JSON report as JSON, not as text.
+    /// Parameters of a final as a native tool: a JSON report is an object there, not a text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(report), Some(own)) = (self.report(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{}", report.key()))
@@ -159,7 +161,8 @@ impl AgentFinals {
         schema
     }
 
-    /// A native call's arguments as the payload holds them: see [`AgentFinals::parameters`].
+    /// Converts a native call's arguments to those of the payload; the reverse of
+    /// [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let report = self.report(name).filter(|_| self.format.schema().is_some());
         let unpacked = report.and_then(|report| {
@@ -174,12 +177,12 @@ impl AgentFinals {
     }
 }
 
-/// Whether a report written as text alone has its place in such a payload.
+/// Whether such a payload has a place for a plain-text report.
 pub fn takes_report(description: &Description) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Success is not for the model to say.
+/// Refuses a written `status`: the system decides on success, not the model.
 pub fn status(written: Option<&str>, place: Place) -> Result<(), Finding> {
     match written {
         None => Ok(()),
@@ -190,7 +193,7 @@ pub fn status(written: Option<&str>, place: Place) -> Result<(), Finding> {
     }
 }
 
-/// The text ended inside the report.
+/// Finding for a text that ended inside the report.
 pub fn unclosed(place: Place, why: &str) -> Finding {
     Finding::new(FINAL_UNCLOSED, place, format!("the final report is not closed: {why}"))
 }

@@ -9,10 +9,10 @@ use super::vocabulary::AgentVocabulary;
 
 /// Tags whose content is reasoning, unless the agent has a payload of that name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
-/// Element that only this side of the conversation writes, besides the core's payload names.
+/// Element that only the user's side writes, besides the core's payload names.
 const RESULT: &str = "tool_result";
 
-/// The words of an agent, before a turn adds slots of its own.
+/// The payload names of an agent, before a turn adds its slots.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
     shapes: Shapes,
@@ -26,7 +26,7 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// With roots that hold text and are known in one turn only.
+    /// Adds the slots of one turn, as roots that hold text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -45,8 +45,9 @@ impl GrammarWords {
 /// Attributes that models write on a slot. Their values are checked elsewhere.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
-/// The words of an agent's vocabulary. What it spawns or sends elsewhere may be written bare
-/// too, so those places hold the words it may address.
+/// Builds the grammar of an agent's vocabulary. Payloads inside core payloads (spawned, or sent to
+/// other threads) may be written without a namespace, too, so those places list the addressable
+/// payload names.
 pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = Shapes::default();
     let mut addressable = Vec::new();
@@ -70,14 +71,14 @@ pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     GrammarWords { shapes, reasoning, reserved: reserved(lexicon, schemas) }
 }
 
-/// The names only the core may write.
+/// Payload names that only the core may write.
 fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
     let only = core.filter(|name| lexicon.get(name).is_none()).map(|name| name.local.to_string());
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// The shape of a core word, or of one of its children.
+/// Shape of a core payload, or of one of its children.
 fn place<'s>(shapes: &'s mut Shapes, parent: &str, child: Option<&str>) -> Option<&'s mut Shape> {
     let named = |shapes: &Shapes, ids: &[ShapeId], local: &str| {
         ids.iter().copied().find(|id| {

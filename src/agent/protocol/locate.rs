@@ -1,5 +1,5 @@
-//! Places of a payload as places in the model's text: the gate and the schema see the payload that
-//! was made of an action, and the model only knows what it wrote.
+//! Maps positions in a payload to positions in the model's text. The gate and the schema see the
+//! payload that was built from an action, but feedback must quote the model's text.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
@@ -14,7 +14,7 @@ pub(super) fn in_text(raw: &str, action: &ExtractedAction, payload: &str, offset
     Place::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
 }
 
-/// How many elements begin in a text without comments and CDATA sections.
+/// Number of elements that start in a text without comments and CDATA sections.
 fn open_tags(xml: &str) -> usize {
     let opens = |(at, _): &(usize, &str)| {
         let next = xml.as_bytes().get(at + 1);
@@ -23,12 +23,12 @@ fn open_tags(xml: &str) -> usize {
     xml.match_indices('<').filter(opens).count()
 }
 
-/// Walks an action's elements in the order of its text.
+/// Finds an element of an action by the order of its start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Everything before belongs to elements that were passed.
+    /// Offset after the elements that were passed.
     at: usize,
-    /// Elements to pass before the one that is looked for.
+    /// Number of elements to pass before the searched one.
     left: usize,
 }
 
@@ -68,13 +68,13 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Goes on behind `content`, where it stands as it was written.
+    /// Passes the elements of `content`, if it stands in the text as written.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());
     }
 
-    /// Where the next open tag of that name stands; it is passed.
+    /// Returns the position of the next start tag of that name, and passes it.
     fn open_tag(&mut self, local: &str) -> Option<usize> {
         let rest = self.source.get(self.at..)?;
         let mut tags = rest.match_indices('<').filter_map(|(at, _)| {

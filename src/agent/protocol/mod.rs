@@ -34,12 +34,12 @@ use native::NativeTools;
 use parse_turn::ParsedItems;
 use xml_final::TurnSlots;
 
-/// One agent's protocol.
+/// Protocol of one agent.
 #[derive(Debug)]
 pub struct AgentProtocol {
     taught: PromptInput,
     words: grammar::GrammarWords,
-    /// For turns without slots.
+    /// Grammar of turns without slots.
     grammar: Arc<ActionGrammar>,
     tools: NativeTools,
     choices: AvailableActions,
@@ -83,7 +83,7 @@ impl AgentProtocol {
         }
     }
 
-    /// The section of the prompt that tells of the tools.
+    /// Prompt section that describes the tools.
     pub fn tool_calling(&self) -> String {
         match self.taught.transport {
             ActionTransport::Xml => prompt_sections::tool_calling(&self.taught),
@@ -91,7 +91,7 @@ impl AgentProtocol {
         }
     }
 
-    /// The section that tells how to answer.
+    /// Prompt section that describes the form of answers.
     pub fn response_protocol(&self) -> String {
         match self.taught.transport {
             ActionTransport::Xml => prompt_sections::response_protocol(&self.taught),
@@ -99,12 +99,12 @@ impl AgentProtocol {
         }
     }
 
-    /// The notice of one turn, which later prompts leave out.
+    /// The notice of one turn. Later prompts leave it out.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.taught, &self.tools, turn, slots)
     }
 
-    /// Begins to read a turn.
+    /// Starts to parse a turn.
     pub fn start(&self, slots: &TurnSlots) -> TurnReader<'_> {
         let grammar = match self.taught.transport {
             ActionTransport::XmlFinal => Arc::new(self.words.with_slots(&slots.names())),
@@ -115,7 +115,7 @@ impl AgentProtocol {
     }
 }
 
-/// A turn that is being read.
+/// Parser of one turn while it streams.
 pub struct TurnReader<'p> {
     protocol: &'p AgentProtocol,
     grammar: Arc<ActionGrammar>,
@@ -128,7 +128,8 @@ impl TurnReader<'_> {
         self.extractor.push(chunk.as_bytes());
     }
 
-    /// `raw` is everything that was pushed, `reasoning` what the provider showed of it apart.
+    /// Completes the parse. `raw` is all the pushed text; `reasoning` is the reasoning that the
+    /// provider sent separately.
     pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
         let (tools, finals) = (&protocol.tools, &protocol.taught.finals);
@@ -195,8 +196,8 @@ fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
 }
 
 impl AgentProtocol {
-    /// Where the payloads of a text stand in it: what the schema refuses at the place of its first
-    /// mistake, anything else where it begins.
+    /// Positions of payloads in the model's text. A payload that the schema refuses is located at
+    /// its first mistake, any other at its start.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let (name, payload) = (PayloadName::from(action.name()), action.payload());
@@ -208,7 +209,7 @@ impl AgentProtocol {
         written.collect()
     }
 
-    /// A native call has no place in the text, and is expected as a call.
+    /// The native calls as written payloads. They have no position in the text.
     fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
@@ -233,8 +234,8 @@ impl AgentProtocol {
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the turn as a whole. `silent`: the model wrote no notes, not even
-    /// reasoning.
+    /// Adds feedback about the turn as a whole. `silent` means that the model wrote no notes, not
+    /// even reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -274,8 +275,8 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Adds how an action is written to the refusal of the last unknown element, where a turn
-    /// holds nothing else: one mistake leaves one text in the history.
+    /// Extends the refusal of the last unknown element with the form of an action, if the turn
+    /// holds nothing else. So one mistake causes one text in the history.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &Broken| broken.rule() == Rule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

@@ -8,12 +8,12 @@ use super::prompt_sections::{PromptInput, name_of_final};
 use super::xml_final::TurnSlots;
 use crate::agent::ActionTransport;
 
-/// Where a turn stands in its call.
+/// Progress of a turn within its call.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnProgress {
-    /// From 1.
+    /// Number of the turn in its call, from 1.
     pub iteration: u32,
-    /// The context window is full, and no turn comes after this.
+    /// Whether the context window is full, so that no turn follows.
     pub window_full: bool,
 }
 

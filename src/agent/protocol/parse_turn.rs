@@ -1,5 +1,5 @@
-//! Reading a turn: which payloads it holds, which notes, and what is wrong with it. What is the
-//! same in every protocol; what an action is, each protocol says.
+//! Parses a turn into payloads, notes and findings. Holds the parts that all protocols share; each
+//! protocol decides what counts as an action.
 
 use super::feedback::FINAL_UNCLOSED;
 use crate::envelope::{Broken, WrittenPayload};
@@ -18,10 +18,10 @@ pub struct TurnAction {
     pub payload: Vec<u8>,
 }
 
-/// Added to what is wrong with an action that the provider cut.
+/// Appended to the finding of an action that the provider cut off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
-/// A native call of a turn, and what was made of it.
+/// A native call of a turn with the result of parsing it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
@@ -35,30 +35,30 @@ pub struct ParsedToolCall {
 pub struct ParsedTurn {
     /// Reasoning, checklists and progress, in order.
     pub notes: Vec<Vec<u8>>,
-    /// Complete actions, and complete payloads in a namespace the agent does not know, in order.
+    /// Complete actions in order, including complete payloads in unknown namespaces.
     pub actions: Vec<TurnAction>,
     pub broken: Vec<Broken>,
     pub calls: Vec<ParsedToolCall>,
-    /// Everything found, for the record.
+    /// All findings, for the record.
     pub findings: Vec<Finding>,
     /// Findings that are sent back to the agent. Findings about a broken action stand with that
     /// action.
     pub feedback: Vec<Finding>,
-    /// For the record alone: what was accepted although something was wrong with it.
+    /// Findings for the record only, about accepted payloads.
     pub warnings: Vec<Finding>,
-    /// Where payloads stand in the model's text.
+    /// Positions of payloads in the model's text.
     pub written: Vec<WrittenPayload>,
 }
 
 /// Decision about an element that the extractor took for an action.
 pub(super) enum ElementVerdict {
-    /// It is one.
+    /// The element is an action as written.
     Take,
-    /// It is this one.
+    /// The element becomes this action.
     Act(TurnAction),
-    /// Refused on the record.
+    /// The element is refused on record.
     Refuse(Finding),
-    /// No action: the finding goes to the agent as feedback.
+    /// The element is no action; the finding goes to the agent as feedback.
     Tell(Finding),
 }
 
@@ -66,7 +66,7 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// `None` where it is as broken as it looks.
+    /// Decides on a broken action; `None` if it is refused with its own finding.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
@@ -78,15 +78,15 @@ pub(super) trait ElementPolicy {
     }
 }
 
-/// The items of a turn, by what becomes of them.
+/// Items of a turn, sorted by what follows from them.
 #[derive(Default)]
 pub(super) struct ParsedItems {
     pub reading: ParsedTurn,
-    /// Actions and broken actions so far.
+    /// Number of actions and broken actions so far.
     index: usize,
-    /// There is text beside payloads and reasoning.
+    /// Whether there is text beside payloads and reasoning.
     pub spoke: bool,
-    /// A note was written on purpose.
+    /// Whether a note was written on purpose.
     pub noted: bool,
 }
 
@@ -133,7 +133,7 @@ impl ParsedItems {
         }
     }
 
-    /// A complete payload: a note or an action.
+    /// Adds a complete payload: a note or an action.
     pub fn payload(&mut self, name: PayloadName, payload: Vec<u8>) {
         if is_note(&name) {
             self.noted = true;
@@ -162,7 +162,8 @@ impl ParsedItems {
         }
     }
 
-    /// The provider cut the text inside an action: its refusal says so, and nothing else has to.
+    /// Whether the provider cut the text inside an action. The refusal of that action then states
+    /// it.
     pub fn is_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
@@ -172,12 +173,12 @@ impl ParsedItems {
         is_cut
     }
 
-    /// Nothing to do and nothing to refuse.
+    /// Whether the turn has nothing to do and nothing to refuse.
     pub fn is_idle(&self) -> bool {
         self.reading.actions.is_empty() && self.reading.broken.is_empty()
     }
 
-    /// The reading, with what the extractor found.
+    /// Completes the parsed turn with the findings of the extractor.
     pub fn finish(mut self, extraction: &Extraction) -> ParsedTurn {
         let idle = self.is_idle();
         for broken in &mut self.reading.broken {
@@ -201,7 +202,7 @@ impl ParsedItems {
     }
 }
 
-/// Whether a place lies in something that is refused as broken.
+/// Whether a position lies in an action that is refused as broken.
 fn refused_at(extraction: &Extraction, offset: usize) -> bool {
     extraction.broken().any(|broken| broken.source.contains(&offset))
 }
@@ -210,7 +211,7 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
     NOTES.iter().any(|note| *name == system::name(note))
 }
 
-/// A finding under a code as records and feedback spell them.
+/// The finding under its code in records and feedback.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }

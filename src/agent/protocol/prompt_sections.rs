@@ -1,6 +1,6 @@
-//! The sections of the prompt that teach the protocol: the tools, how to answer, and what comes
-//! back. Tools and examples come from the peers' schemas; every example in here is tested to
-//! pass the extractor and its own schema.
+//! Prompt sections that explain the protocol: the tools, the form of answers, and the form of
+//! results. Tools and examples come from the peers' schemas. A test passes every example here
+//! through the extractor and its own schema.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub struct PromptInput {
     pub name: String,
     pub description: String,
     pub lexicon: AgentVocabulary,
-    /// Version of the texts.
+    /// Version of the generated texts.
     pub version: RendererVersion,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
@@ -25,7 +25,7 @@ pub struct PromptInput {
     pub finals: AgentFinals,
 }
 
-/// For an agent whose config has no rules of its own.
+/// Default rules, for an agent whose config has none.
 pub const RULES: &str = "\
 - Reach the goal of the request by reasoning and by using the tools.
 - Say only what the results you were given support; where they do not, say so.";
@@ -179,13 +179,13 @@ fn form(out: &mut String, taught: &PromptInput) {
     );
 }
 
-/// The tags that end a task.
+/// Tags of the payloads that end a task.
 fn final_tags(taught: &PromptInput) -> String {
     let names = taught.lexicon.finals().map(|word| format!("<{}>", word.name.local));
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// As strongly as it is meant.
+/// States a maximum number of `word`s, with emphasis on a maximum of one.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -227,7 +227,7 @@ fn finish(out: &mut String, taught: &PromptInput) {
     ends(out, taught);
 }
 
-/// How many actions a turn may hold.
+/// States how many actions a turn may hold.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),
@@ -235,12 +235,12 @@ pub fn actions(most: u32, word: &str) -> String {
     }
 }
 
-/// The finals by name.
+/// Lists the names of the finals.
 pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the form that a schema requires of the report.
+/// Writes the form that the schema of the final requires of the report.
 pub fn ends(out: &mut String, taught: &PromptInput) {
     if let Some(schema) = taught.finals.format.schema() {
         let _ = writeln!(
@@ -262,7 +262,7 @@ fn going_on(out: &mut String, taught: &PromptInput) {
     }
 }
 
-/// The example of a core word as this agent is shown it.
+/// The example of a core payload, with payloads of this agent in its places.
 pub fn core_example(lexicon: &AgentVocabulary, template: &str) -> String {
     let inner = lexicon.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

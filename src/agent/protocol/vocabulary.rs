@@ -1,4 +1,4 @@
-//! Everything one agent may write, with what its schemas say of it, in a fixed order.
+//! The vocabulary of one agent, with descriptions from its schemas, in a fixed order.
 
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
@@ -13,11 +13,12 @@ pub struct VocabularyEntry {
     /// Peers that accept the payload name, each with its description.
     pub peers: Vec<String>,
     pub description: Description,
-    /// An instance that passes its schema, its names written bare where they can be.
+    /// An example that passes the schema, with names written without a namespace where possible.
     pub example: String,
 }
 
-/// An agent's vocabulary: its peers' words in config order, its own, its finals, the core's.
+/// Vocabulary of an agent: its peers' payload names in config order, its own, its finals, the
+/// core's.
 #[derive(Debug, Clone, Default)]
 pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
@@ -72,12 +73,12 @@ impl AgentVocabulary {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
-    /// Whether a word may stand in a thread of its own: the agent's or a peer's.
+    /// Whether a payload may open a thread of its own: the agent's or a peer's.
     pub fn is_addressable(&self, word: &VocabularyEntry) -> bool {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// The word to show in examples of other threads.
+    /// The payload to use in examples of other threads.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         self.own().next().or_else(|| self.tools().next())
     }
@@ -110,8 +111,7 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example }
 }
 
-/// An example as an agent may write it: without the root's default namespace, where that is the
-/// only one in it.
+/// An example without the root's default namespace declaration, if that is its only namespace.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

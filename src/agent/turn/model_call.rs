@@ -1,4 +1,4 @@
-//! The model call of one turn: its requests, what they take, and its early end.
+//! The model call of one turn: its requests, their reservations, and its cancellation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,8 @@ use super::{ModelAgent, RenderedTurn};
 
 /// Services that a turn needs from its host.
 pub trait TurnContext: Sync {
-    /// Reserves what the model call may take with its next request. `None`: the pump has stopped.
+    /// Reserves the maximum cost of the model call's next request. Returns `None` if the pump has
+    /// stopped.
     fn reserve(
         &self,
         reservation: Reservation,
@@ -29,7 +30,7 @@ pub trait TurnContext: Sync {
     /// Returns when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
-    /// The model's answer flows: the time-out of the attempt begins anew.
+    /// Reports that the model's answer advances, which restarts the time-out of the attempt.
     fn progress(&self);
 
     /// Reports the new state of the model call.
@@ -56,36 +57,36 @@ impl TurnContext for HandlerContext {
     }
 }
 
-/// A model's text, what was read in it, how it ended, and what all its requests cost.
+/// A model's answer: its text, the parsed turn, its end, and the cost of all its requests.
 pub(super) struct ModelAnswer {
     pub raw: String,
     pub reading: ParsedTurn,
     pub end: StreamEnd,
     pub money: Money,
-    /// Requests that failed before it.
+    /// Requests that failed before the answer.
     pub tries: Vec<RouteTry>,
 }
 
-/// A call that came to no answer, and what its requests took.
+/// A model call without an answer, with the cost of its requests.
 pub(super) struct FailedCall {
-    /// `None` where its caller no longer wanted it.
+    /// The error; `None` if the call was cancelled.
     error: Option<Error>,
     usage: Option<TokenUsage>,
     money: Money,
     tries: Vec<RouteTry>,
 }
 
-/// The requests of one model call, each admitted before it leaves.
+/// Admits each request of one model call before it is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
     buffer: Mutex<AnswerBuffer>,
-    /// Requests so far.
+    /// Number of requests so far.
     count: AtomicU32,
 }
 
-/// Reports progress, but not with every piece of an answer.
+/// Reports progress at intervals, not for every chunk.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -109,7 +110,7 @@ impl ProgressReporter {
 }
 
 impl<C: TurnContext> AdmittedRequests<'_, C> {
-    /// Held for as long as it takes to keep a piece; never across an await.
+    /// Locks the buffer. Hold the lock only to keep one chunk, never across an await.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,8 +121,8 @@ impl<C: TurnContext> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Counting tokens takes longer than a reservation: what the request cannot exceed is tried
-    /// first.
+    /// Reserves the cost of a request. Tries an upper bound first, because counting tokens takes
+    /// longer than a reservation.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();
@@ -216,7 +217,7 @@ impl ModelAgent {
         Err(FailedCall { error, usage, money, tries })
     }
 
-    /// The answer is complete. Failed requests before it are charged with it.
+    /// Completes an answer. Failed requests before it are charged with it.
     fn answered(
         &self,
         rendered: &RenderedTurn,
@@ -242,9 +243,9 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// A request that no provider would take is a turn in which nothing was done, and the agent gets
-    /// feedback, if it has written anything that is in the request: its next one can differ then.
-    /// Any other error fails the attempt.
+    /// Handles a request that no provider accepted. If the agent wrote something in this call that
+    /// is in the request, it gets feedback in a turn without actions, because its next request can
+    /// differ. Any other error fails the attempt.
     pub(super) fn rejected(
         &self,
         rendered: &RenderedTurn,

@@ -1,4 +1,4 @@
-//! An answer on a terminal: a line for each value.
+//! Fills in an answer on a terminal, one line for each value.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -6,7 +6,7 @@ use crate::cli::exit::{CommandExit, CommandFailure};
 use crate::schema::{Content, Description, Question, fill as fill_in};
 use crate::xml::visible::visible;
 
-/// Asks for one of these payloads, shows what was made of the answers, and asks whether to send it.
+/// Asks for the values of one of these payloads, shows the payload, and asks whether to send it.
 pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
     let reply = match replies {
         [] => {

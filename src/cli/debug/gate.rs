@@ -1,4 +1,4 @@
-//! Verdicts of a config's gate on files, as a client or listener would get them.
+//! The gate's verdicts on files under a config, as a client or listener would get them.
 
 use std::io::BufRead as _;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ use crate::xml::findings::Place;
 pub struct Args {
     #[command(flatten)]
     config: startup::ConfigArg,
-    /// Whose payloads they are taken to be.
+    /// Sender of the payloads.
     #[arg(long, value_name = "NAME")]
     from: String,
-    /// Read JSON lines `{"id","file"}` from stdin, answer one verdict line each.
+    /// Read JSON lines `{"id","file"}` from stdin; write one verdict line for each.
     #[arg(long, required = true)]
     batch: bool,
 }
@@ -40,7 +40,7 @@ struct GateQuestion {
 struct GateAnswer {
     #[serde(rename = "id")]
     id: Json,
-    /// `accepted`, `refused`, or `error` where there was nothing to judge.
+    /// `accepted`, `refused`, or `error` if the file could not be read.
     #[serde(rename = "verdict")]
     verdict: &'static str,
     #[serde(rename = "rule", skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ struct GateAnswer {
     message: Option<String>,
 }
 
-/// Answers every line, whatever is wrong with it.
+/// Writes one line for every input line, even for an invalid one.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let sender = ListenerName::parse(&args.from);
     let sender =

@@ -1,11 +1,12 @@
-//! A call that waits for a person, with the exact bytes they decide about.
+//! Shows a held call with the exact bytes that a person decides about.
 
 use crate::audit::HeldCall;
 use crate::xml::visible::{hidden, visible};
 
 use super::{RenderOutput, count};
 
-/// Nothing in a payload can pass for a line of ours: each of its lines has a bar before it.
+/// Draws the call. Each line of the payload has a bar before it, so that no payload can imitate a
+/// line of the program.
 pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
     let title = format!("{}  {}", call.message, call.name.local);
     let mut out = format!("{}\n", paper.bold(&title));

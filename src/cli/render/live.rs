@@ -1,4 +1,5 @@
-//! A thread while it grows: a line for each message, and a word on what it shows, once.
+//! Shows a thread while it grows: one line for each message, with explanations at first
+//! occurrences.
 
 use std::collections::HashSet;
 
@@ -22,7 +23,7 @@ impl LiveView {
         Self { paper, began: None, explained: HashSet::new() }
     }
 
-    /// The lines of one record; none for what belongs to no thread.
+    /// Lines of one record; empty for a record without a thread.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -105,12 +106,12 @@ impl LiveView {
     }
 }
 
-/// A bar for each level beneath the root.
+/// One bar for each level beneath the root.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }
 
-/// A payload's values on one line.
+/// Values of a payload on one line.
 fn gist(message: &Message) -> String {
     let (local, payload) = (&*message.name.local, message.payload.as_str());
     let is_core = &*message.name.namespace == system::NAMESPACE;

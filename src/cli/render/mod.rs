@@ -1,5 +1,5 @@
-//! How the record looks on a terminal: 80 columns, colour only where someone looks, nothing in
-//! a text that could steer the terminal.
+//! Draws records for a terminal: 80 columns, colours only on a terminal, and no control characters
+//! from the record.
 
 mod held;
 pub mod live;
@@ -29,7 +29,7 @@ const COLUMNS_MIN: usize = 40;
 pub struct RenderOutput {
     pub colour: bool,
     pub columns: usize,
-    /// Whole payloads instead of their first lines.
+    /// Whether whole payloads are shown instead of their first lines.
     pub full: bool,
 }
 
@@ -70,17 +70,17 @@ impl RenderOutput {
     }
 }
 
-/// A value as one line of JSON.
+/// Writes a value as one line of JSON.
 pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", serde_json::to_string(value)?))
 }
 
-/// The same, with what a screen would hide or act on in JSON's own escapes.
+/// Like [`put_json`], with JSON escapes for characters that a screen would hide or interpret.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }
 
-/// Such as `0.3 s`, `4 min 10 s`, `2 h 5 min`.
+/// Formats a duration, such as `0.3 s`, `4 min 10 s`, `2 h 5 min`.
 pub fn duration(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -90,7 +90,7 @@ pub fn duration(length: Duration) -> String {
     }
 }
 
-/// With the right ending: `1 message`, `2 messages`.
+/// Formats a number with its noun: `1 message`, `2 messages`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,12 +1,13 @@
-//! A payload as a person reads it: names and values, without the angle brackets.
+//! Shows a payload for people: names and values without angle brackets.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Levels of elements beyond which a payload is shown as it is written.
+/// Maximum element depth. A deeper payload is shown as it is written.
 const DEPTH_MAX: usize = 32;
 
-/// Lines, not yet wrapped. What is not made of names and values comes as it is.
+/// Lines of a payload before wrapping. A payload that is not names and values is shown as it is
+/// written.
 pub fn lines(payload: &str) -> Vec<String> {
     parse(payload).and_then(|root| element_lines(&root)).unwrap_or_else(|| raw(payload))
 }
@@ -15,7 +16,7 @@ fn raw(payload: &str) -> Vec<String> {
     payload.lines().map(str::to_owned).collect()
 }
 
-/// Without blank lines before and after.
+/// Lines without blank ones at the beginning and the end.
 fn trimmed(text: &str) -> impl Iterator<Item = &str> {
     text.trim_matches(['\n', '\r']).trim_end().lines()
 }
@@ -30,7 +31,7 @@ fn entry(name: &str, value: &str, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// None where it is not a well-formed element, or deeper than anyone would read.
+/// Parses a payload. Returns `None` if it is not well-formed or too deep.
 pub(super) fn parse(payload: &str) -> Option<Element> {
     Element::read(payload).filter(|root| is_within(root, DEPTH_MAX))
 }
@@ -43,7 +44,7 @@ pub(super) fn leave_out(element: &mut Element, attributes: &[&str]) {
     element.attributes.retain(|(name, _)| !attributes.contains(&&*name.local));
 }
 
-/// Takes out the children of a name.
+/// Removes and returns the children with this name.
 pub(super) fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     let is_taken =
         |node: &mut Node| matches!(node, Node::Element(child) if child.local_name() == name);
@@ -54,7 +55,8 @@ pub(super) fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     taken.collect()
 }
 
-/// None where text stands between elements: that is shown as it is written.
+/// Lines of an element. Returns `None` if text stands between elements; such a payload is shown as
+/// it is written.
 pub(super) fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {

@@ -1,8 +1,9 @@
-//! A plain table: columns as wide as they must be, the last one cut to what is left.
+//! A plain table: columns as wide as needed, the last one cut to the remaining width.
 
 use super::{RenderOutput, columns};
 
-/// The header in bold, then the rows. A first character of `>` in a header right-aligns.
+/// Draws the header in bold, then the rows. A header with the first character `>` right-aligns its
+/// column.
 pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<String> =
         headers.iter().map(|header| header.trim_start_matches('>').to_owned()).collect();
@@ -33,7 +34,7 @@ pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> St
     text
 }
 
-/// At most `width` columns, with `…` where something is missing.
+/// Cuts a text to `width` columns, with `…` in place of the removed part.
 pub fn cut(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! A thread as a person wants to read it.
+//! Draws a thread's timeline for people.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap}
 
 /// Maximum lines of a payload, unless `--full` is set.
 const LINES_MAX: usize = 8;
-/// Deeper subthreads are not indented further.
+/// Maximum indented levels. Deeper subthreads have the indentation of the last level.
 const INDENTED_MAX: usize = 8;
 
-/// The whole story, subthreads beneath where they were spawned.
+/// Draws the whole timeline, with subthreads beneath the message that spawned each.
 pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
     let mut page = TimelinePage::new(paper, "+99.999s ".len(), story.opened);
     page.title(story);
@@ -27,35 +27,35 @@ pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
     page.text
 }
 
-/// One message by itself, as `tail` and `search` show it.
+/// Draws one message by itself, for `tail` and `search`.
 pub fn said(paper: &RenderOutput, said: &MessageView) -> String {
     let mut page = TimelinePage::new(paper, "10:00:00".len(), said.at);
     page.message(said, &clock(&said.time), Some(said.thread.as_str()));
     page.text
 }
 
-/// One refusal by itself.
+/// Draws one refusal by itself.
 pub fn refused(paper: &RenderOutput, refused: &RefusalView) -> String {
     let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
     page.text
 }
 
-/// A count of `busy` refusals by itself.
+/// Draws a count of `busy` refusals by itself.
 pub fn busy(paper: &RenderOutput, busy: &BusyRefusals) -> String {
     let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
     page.busy(busy, &clock(&busy.time));
     page.text
 }
 
-/// The time of day, to the second.
+/// Time of day, to the second.
 fn clock(time: &str) -> String {
     time.get(11..19).unwrap_or(time).to_owned()
 }
 
 struct TimelinePage<'p> {
     paper: &'p RenderOutput,
-    /// Columns for the time, before everything else.
+    /// Width of the time column, which comes first.
     time_columns: usize,
     began: Time,
     depth: usize,
@@ -281,7 +281,7 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Requests of a failed model call, where there were several, and what they took.
+/// Requests of a failed model call with their costs, if there were several.
 fn tried(failure: &Failure) -> Vec<String> {
     let Failure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -300,7 +300,7 @@ fn lost(reserved: &Spending) -> String {
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// Such as `+0.137s`; minutes and hours where there are any.
+/// Formats an offset, such as `+0.137s`, with minutes and hours if needed.
 fn offset(since: Duration) -> String {
     let seconds = since.as_secs();
     match seconds {
@@ -318,7 +318,7 @@ fn core_gist(said: &MessageView) -> Option<String> {
     words::gist(&said.name.local, said.payload.as_deref().filter(|_| is_core(said))?)
 }
 
-/// How a message ended, where that is not the ordinary.
+/// Disposition of a message, if it is not the usual one.
 fn unusual(said: &MessageView, unknown: bool) -> Option<&'static str> {
     match said.disposition {
         Some(Disposition::Handled | Disposition::Recorded) => None,

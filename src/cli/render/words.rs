@@ -1,5 +1,4 @@
-//! The core's own words, shorter than they are written: what they say in a line, and what is
-//! left to read beneath it.
+//! Short forms of the core's payloads: a summary line, and the lines beneath it.
 
 use super::payload::{self, leave_out, take_children};
 use crate::xml::element::Element;
@@ -21,7 +20,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
     }
 }
 
-/// Such as `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
+/// Summary of a turn, such as `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
 fn turn(root: &Element) -> String {
     let get = |name: &str| root.attribute(name).unwrap_or("?");
     let mut text = format!("{} turn {}", get("agent"), get("turn"));
@@ -40,12 +39,12 @@ fn turn(root: &Element) -> String {
     text
 }
 
-/// The last label of a thread id, with the dot that says that it is one.
+/// Last label of a thread id, with its leading dot.
 fn label(thread: &str) -> String {
     thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
 }
 
-/// The lines beneath; without what the head says already.
+/// Lines beneath the summary, without what the summary shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload::parse(payload) else { return payload::lines(payload) };
     match local {
@@ -68,7 +67,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// The reasons of a `huh` as sentences with their places, then what was expected.
+/// Reasons of a `huh` as sentences with their places, then the expected form.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -104,7 +103,7 @@ fn warnings(mut root: Element) -> Vec<String> {
     failover
 }
 
-/// Requests that failed before a model answered, and which one that was.
+/// Requests that failed before a model answered, and the route that answered.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {
@@ -141,7 +140,7 @@ fn checklist(mut root: Element) -> Vec<String> {
     lines
 }
 
-/// A digest is recognised by its first digits.
+/// A line with its digest shortened to the first digits.
 fn shortened(line: &str) -> String {
     match line.rsplit_once(": ") {
         Some((name, value)) if is_digest(value) => {

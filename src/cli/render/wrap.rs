@@ -1,16 +1,16 @@
-//! Fitting text into columns.
+//! Fits text into columns.
 
 use std::borrow::Cow;
 
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthStr as _;
 
-/// Columns that a text takes in a terminal: wide characters take two, marks none.
+/// Number of terminal columns that a text takes: two for wide characters, none for combining marks.
 pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Without what could steer a terminal or turn text around: control characters become `·`.
+/// Replaces control characters, and characters that change the text direction, by `·`.
 pub fn clean(text: &str) -> String {
     let harmless = |char| match char {
         '\n' => '\n',
@@ -23,8 +23,8 @@ pub fn clean(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Lines of at most `width` columns, broken at spaces where there are any; a broken line's rest
-/// keeps its indentation.
+/// Wraps text to lines of at most `width` columns, at spaces if possible. Continued lines keep the
+/// indentation.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     clean(text).lines().flat_map(|line| wrap_line(line.trim_end(), width)).collect()

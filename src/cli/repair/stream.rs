@@ -10,12 +10,12 @@ use crate::config::Config;
 use crate::journal::jetstream::RepairSource;
 use crate::organism::repair_stream::{PartitionRepair, repair_stream};
 
-/// The side that is kept.
+/// Side of a repair that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RepairSide {
-    /// Publish again what the projection of this host has and the stream does not.
+    /// Publish the records again that this host's projection has and the stream lacks.
     Projection,
-    /// Go on with the stream, and set the projection of this host aside.
+    /// Go on with the stream, and set this host's projection aside.
     Stream,
 }
 

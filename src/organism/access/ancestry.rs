@@ -1,8 +1,9 @@
-//! From which listener a process stems, by the parents that the system knows.
+//! Determines the listener from which a process stems, by the parents that the operating system
+//! reports.
 //!
-//! What detached itself from its parents has the pump as its parent (see [`crate::children`]); it
-//! is known to be hosted, and no more. Environment and process groups are no evidence of which
-//! listener it is: a process chooses them.
+//! A process that detached itself has the pump as its parent (see [`crate::children`]); then it is
+//! only known to be hosted. Environment and process groups are no evidence of the listener, because
+//! a process chooses them.
 
 use uuid::Uuid;
 
@@ -11,37 +12,37 @@ use crate::children::{self, ProcessStatus};
 use crate::ids::ListenerName;
 use crate::mutant::mutant;
 
-/// Parents followed before giving up.
+/// Maximum number of parents to follow.
 const GENERATIONS_MAX: usize = 64;
 
-/// How often a process is looked at whose parents change meanwhile.
+/// Maximum walks up the parents of a process whose parents change meanwhile.
 const LOOKS_MAX: usize = 8;
 
 /// Known origin of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessAncestry {
-    /// Something else started it.
+    /// Another program started the process.
     Foreign,
-    /// This program started it, however indirectly: for this listener, where that is certain.
+    /// This program started the process, directly or not. The listener is given if it is certain.
     Hosted(Option<ListenerName>),
-    /// Nothing tells: it is in another PID namespace, or processes cannot be looked at.
+    /// Unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
 }
 
-/// How a walk up the parents ended.
+/// End of a walk up the parents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// At this program; the last before it was this one.
+    /// The walk reached this program, from its child with this id.
     Here(u32),
-    /// At the first process, or outside of the namespace.
+    /// The walk reached the first process, or left the namespace.
     Elsewhere,
-    /// At a process that has exited, so that its parents are unknown.
+    /// The walk reached a process that has exited, so that its parents are unknown.
     Gone,
     Hidden,
 }
 
-/// `pid`: as the socket knows its peer; 0 is a process of a namespace that is not seen from here.
-/// `is_own`: whether this organism keeps the journal of that id.
+/// Ancestry of the process `pid`, the socket's peer; 0 is a process of an invisible namespace.
+/// `is_own` tests whether this organism keeps the journal with that id.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return ProcessAncestry::Unknown };
     if !processes_are_ours() || mutant("hide-the-caller") {
@@ -69,7 +70,7 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     ProcessAncestry::Hosted(None)
 }
 
-/// Whether what the system shows of processes is numbered as in the namespace of this one.
+/// Whether `/proc` shows the PID namespace of this process.
 fn processes_are_ours() -> bool {
     if !cfg!(target_os = "linux") {
         return true;
@@ -79,7 +80,7 @@ fn processes_are_ours() -> bool {
     shown == Some(std::process::id())
 }
 
-/// The parents of a process with the time each one started, and where they end.
+/// The parents of a process with their status, and how the walk ended.
 fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);
@@ -107,15 +108,16 @@ fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     (passed, WalkEnd::Gone)
 }
 
-/// Whether there is such a process, be it one that may not be looked at.
+/// Whether the process exists, even if its status cannot be read.
 fn exists(pid: i64) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let tried = pid.map(rustix::process::test_kill_process);
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether its environment has the mark of a pump of one of our journals: an earlier pump started
-/// it. The name of a listener would be no evidence, as a person may set it for a program on NATS.
+/// Whether the environment of a process has the mark of a pump of one of our journals, so that an
+/// earlier pump started it. The listener's name there is no evidence, because a person may set it
+/// for a program on NATS.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

@@ -2,8 +2,8 @@
 //! caller, never on the claims of a request.
 //!
 //! A process that this organism hosts is refused, with everything that it started. The one
-//! exception is a listener with a client of its own, which may send as this client. Where nothing
-//! tells where a caller comes from, a client's secret has to, or an operator's signature.
+//! exception is a listener with its own client, which may send as this client. A caller of unknown
+//! ancestry needs a client's secret or an operator's signature.
 
 mod ancestry;
 
@@ -27,17 +27,17 @@ use crate::service::{BearerSecret, ServiceRequest, SubmitRequest, journal_in};
 use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
 
-/// The variable that every hosted process is given, with its listener's name.
+/// Environment variable of every hosted process with its listener's name.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 
-/// The sender on record where it is not certain which listener a hosted process stems from.
+/// Sender on record for a hosted process whose listener is uncertain.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
 /// The connected process, as the operating system identifies it.
 #[derive(Debug, Clone)]
 pub struct SocketCaller {
     ancestry: ProcessAncestry,
-    /// Its user, on this host.
+    /// User id of the process on this host.
     uid: Option<u32>,
 }
 
@@ -48,14 +48,14 @@ pub struct DeniedCaller {
     pub refusal: Refusal,
 }
 
-/// The rules of one config.
+/// Access rules of one config.
 #[derive(Debug, Clone, Default)]
 pub struct AccessRules {
-    /// Every hosted listener, with the client of its own where it has one.
+    /// Hosted listeners, each with its own client if it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
     operators: OperatorKeys,
-    /// Where the journals are whose pumps mark their processes.
+    /// Parent directory of the journals whose pumps mark their processes.
     data: PathBuf,
 }
 
@@ -68,8 +68,8 @@ impl AccessRules {
         Self { listeners, secrets, operators, data: config.data.clone() }
     }
 
-    /// Looks at the process at the other end of a connection that was just accepted, while that
-    /// process is still there.
+    /// Identifies the process at the other end of a connection. Call it directly after the accept,
+    /// while that process still exists.
     pub fn caller(&self, stream: &UnixStream) -> SocketCaller {
         let peer = stream.peer_cred().ok();
         let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
@@ -78,7 +78,7 @@ impl AccessRules {
         SocketCaller { ancestry: ancestry::of(pid, is_own), uid }
     }
 
-    /// Whether this caller may ask for this.
+    /// Checks whether this caller may send this request.
     pub fn judge(
         &self,
         caller: &SocketCaller,
@@ -106,7 +106,7 @@ impl AccessRules {
 const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
-    /// Nothing tells which process asks.
+    /// Checks a request of a caller of unknown ancestry.
     fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let message = match ask {
             ServiceRequest::Submit(parcel) if self.is_proved(parcel) => return Ok(()),
@@ -166,8 +166,9 @@ impl AccessRules {
         Err(Box::new(nobody(message, ask)))
     }
 
-    /// Gives a request that was judged here what proves it elsewhere: a submission its client's
-    /// secret, a decision the user at the other end of the socket, whoever the request names.
+    /// Adds proof to a request that was accepted here, for a pump elsewhere: the client's secret to
+    /// a submission, and the socket's user to a decision, in place of the person whom the request
+    /// names.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let origin = match ask {
             ServiceRequest::Submit(parcel) => {
@@ -190,8 +191,8 @@ impl AccessRules {
         origin.get_or_insert_default().who = who;
     }
 
-    /// Whether the parcel's secret is its client's. Digests are compared: how far they agree tells
-    /// nothing about the secret.
+    /// Whether the request has its client's secret. Compares digests, so that the time of the
+    /// comparison reveals nothing about the secret.
     fn is_proved(&self, parcel: &SubmitRequest) -> bool {
         let known = self.secrets.iter().find(|known| known.client == parcel.client);
         let expected = known.and_then(ClientSecret::digest);
@@ -206,15 +207,15 @@ fn nobody(message: String, ask: &ServiceRequest) -> DeniedCaller {
     DeniedCaller { sender, refusal }
 }
 
-/// Whether a journal in `data`, or one of a partition there, has this id.
+/// Whether a journal in `data`, or of a partition there, has this id.
 fn has_journal(data: &Path, id: Uuid) -> bool {
     let mut journals = partitions_in(data).into_iter();
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// A process that a pump of this organism started does not start the pump that the control socket
-/// would have refused it. Its environment tells; what hides it could as well write to the
-/// journal's files.
+/// Refuses to start a pump in a process that a pump of this organism started, since the control
+/// socket would refuse that process. Relies on the environment: a process that hides it could as
+/// well write to the journal's files.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };
@@ -258,7 +259,7 @@ fn denied(
     }
 }
 
-/// The refused attempt, as it goes on record.
+/// The refused attempt as recorded text.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(parcel) => return parcel.payload.clone(),

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use nkeys::{KeyPair, KeyPairType};
 
-/// How a key changes.
+/// Kind of key rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRotation {
-    /// There is a new one; the old one is good until it is retired.
+    /// Makes a new key. The old key stays valid until it is retired.
     Renew,
-    /// The old one is good no more.
+    /// Invalidates the old key.
     Retire,
-    /// There is a new one, and the old one is good no more: it got into the wrong hands.
+    /// Makes a new key and invalidates the old one at once, because it was exposed.
     Revoke,
 }
 
@@ -33,7 +33,7 @@ pub enum KeyError {
     Another { path: PathBuf, organism: String },
 }
 
-/// A directory of seeds.
+/// A directory with seeds of NATS users.
 pub(super) struct SeedFolder {
     directory: PathBuf,
 }
@@ -56,7 +56,7 @@ impl SeedFolder {
         self.directory.join(format!("{user}.old.nk"))
     }
 
-    /// Public keys of a user, the current one first; made where there is none.
+    /// Public keys of a user, the current one first. Makes a key if there is none.
     pub fn of(&self, user: &str) -> Result<Vec<String>, KeyError> {
         let (path, old) = (self.path(user), self.old(user));
         if !path.exists() {
@@ -69,7 +69,7 @@ impl SeedFolder {
         Ok(keys)
     }
 
-    /// Refuses a directory that holds the keys of another organism.
+    /// Refuses a directory with the keys of another organism.
     pub fn is_of(&self, organism: &str) -> Result<(), KeyError> {
         let path = self.directory.join("accounts.conf");
         let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
@@ -87,7 +87,7 @@ impl SeedFolder {
         }
     }
 
-    /// Once it [can be rotated](Self::can_rotate).
+    /// Rotates the key of a user, after [`can_rotate`](Self::can_rotate) has allowed it.
     pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let (path, old) = (self.path(user), self.old(user));
         let gone = |path: &Path| match std::fs::remove_file(path) {
@@ -155,7 +155,7 @@ fn public(path: &Path) -> Result<String, KeyError> {
     }
 }
 
-/// For the owner alone, also where the file was there before.
+/// Writes a file that only its owner can read, even if it existed with other permissions.
 pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

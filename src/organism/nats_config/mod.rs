@@ -1,8 +1,8 @@
-//! The config of a NATS server on which every listener can say what is its own to say, and nothing
-//! else; with the keys by which the server knows them.
+//! Writes the config of a NATS server on which each listener can publish only its own subjects,
+//! with the keys that identify the users.
 //!
-//! A listener gets core NATS alone: a right to any of JetStream would let it have the server write
-//! under another's subject.
+//! A listener gets core NATS only: with any JetStream right, it could make the server publish on
+//! another listener's subject.
 
 mod keys;
 mod rights;
@@ -19,7 +19,7 @@ pub use server::{ServerNode, ServerTls};
 use keys::SeedFolder;
 use rights::SubjectRights;
 
-/// The file of a listener's or an agent's seed, in the directory of keys.
+/// Name of the file with a listener's or agent's seed, in the directory of keys.
 pub fn seed_of(listener: &ListenerName) -> String {
     format!("{}.nk", user_of(listener))
 }
@@ -28,31 +28,31 @@ fn user_of(listener: &ListenerName) -> String {
     format!("listener-{listener}")
 }
 
-/// The users that are no listeners.
+/// Users that are not listeners.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
 /// The only user of the servers' system account.
 const SYSTEM: &str = "system";
 
-/// Settings of the files to write.
+/// Settings of the written files.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Keys and configs; made if it is not there.
+    /// Directory of keys and configs. It is created if it is missing.
     pub directory: PathBuf,
-    /// At least one.
+    /// Servers of the cluster; at least one.
     pub nodes: Vec<ServerNode>,
     pub client_port: u16,
     pub cluster_port: u16,
-    /// Where a server keeps its streams.
+    /// Directory in which a server keeps its streams.
     pub store: PathBuf,
     pub tls: Option<ServerTls>,
-    /// Whether every message is on disk before it is acknowledged.
+    /// Whether servers sync every message to disk before they acknowledge it.
     pub synced: bool,
-    /// Users whose keys change.
+    /// Users whose keys are rotated, with the kind of rotation.
     pub rotate: Vec<(String, KeyRotation)>,
 }
 
-/// Why nothing, or not everything, was written.
+/// Why the files were not all written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -77,16 +77,17 @@ pub enum Error {
 /// Paths of the written files.
 #[derive(Debug, Clone)]
 pub struct WrittenFiles {
-    /// One for each node, to be given to `nats-server --config`.
+    /// Config files, one for each node, for `nats-server --config`.
     pub servers: Vec<PathBuf>,
-    /// The seed of each user.
+    /// Users with their seed files.
     pub seeds: Vec<(String, PathBuf)>,
 }
 
-/// Writes keys where there are none, and the configs anew.
+/// Creates missing keys and rewrites the configs.
 ///
 /// # Errors
-/// Before anything is written where a name or a host is wrong.
+///
+/// For an invalid name or host, before anything is written.
 pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> {
     let users = users(config)?;
     for (user, _) in &options.rotate {
@@ -164,7 +165,7 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     Ok(users)
 }
 
-/// Whole or not at all, and for the owner alone.
+/// Writes a file atomically, readable by its owner only.
 fn put(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let half = path.with_extension("new");

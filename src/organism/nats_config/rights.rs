@@ -5,7 +5,7 @@ use crate::ids::ListenerName;
 use crate::journal::jetstream;
 use crate::mutant::mutant;
 
-/// Subjects, as a server's config has them.
+/// Subjects that a user may publish and subscribe, as written in the server config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectRights {
     pub publish: Vec<String>,
@@ -36,8 +36,8 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// `hosted` are the listeners that remember calls, and the agents that ask it for what they
-    /// remember: it publishes to their inboxes.
+    /// Permissions of the pump. It publishes to the inboxes of `hosted`: listeners that remember
+    /// calls, and agents that request their threads.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,

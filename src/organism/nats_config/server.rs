@@ -1,4 +1,4 @@
-//! The text of server configs.
+//! Writes the text of server configs.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,21 +8,21 @@ use super::rights::SubjectRights;
 use super::{Options, SYSTEM};
 use crate::limits;
 
-/// A server.
+/// A server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNode {
     /// Name of the server, one token.
     pub name: String,
-    /// Where it listens and the others find it.
+    /// Address on which it listens and the other servers reach it.
     pub host: String,
 }
 
-/// Files of a server, as it finds them.
+/// Paths of a server's TLS files on its own host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// That signed the certificates of the other servers.
+    /// Certificate authority of the other servers' certificates.
     pub ca: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl ServerNode {
         self.host == "localhost" || address == Ok(true)
     }
 
-    /// Name of its config file in a cluster of `of` servers.
+    /// Name of the config file of this server in a cluster of `of` servers.
     pub fn file(&self, of: usize) -> String {
         match of {
             1 => "server.conf".to_owned(),
@@ -42,7 +42,7 @@ impl ServerNode {
     }
 }
 
-/// Accounts and users, the same for every server.
+/// Accounts and users. The same for every server.
 pub fn accounts(organism: &str, users: &[(String, Vec<String>, SubjectRights)]) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
@@ -127,7 +127,7 @@ fn files(tls: &ServerTls) -> String {
     out
 }
 
-/// With the brackets that the colons of a long address need.
+/// `host:port`, with brackets around an IPv6 address.
 fn at(host: &str, port: u16) -> String {
     match host.contains(':') {
         true => format!("[{host}]:{port}"),

@@ -1,7 +1,7 @@
-//! The processes that share an organism, as they hear of each other: each says twice a second what
-//! it has, over NATS, and one that says nothing for a while is not there any more.
+//! Membership of the processes that share an organism. Each announces its partitions twice a second
+//! over NATS; a member without a recent announcement counts as gone.
 //!
-//! Nothing rests on it but who hands over to whom: who may write is for leases and fences to say.
+//! Membership only decides handovers. Leases and fences alone decide who may write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,15 +22,16 @@ use crate::organism::health::PumpHealth;
 /// Membership of one process: announces its partitions, and starts handovers that are due.
 pub(super) struct GroupMembership {
     table: Arc<PartitionMap>,
-    /// For people.
+    /// Name of this process, for messages.
     holder: String,
     config: Digest,
-    /// The keepers of its partitions.
+    /// Channels to the workers of its partitions.
     keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The last handover and its receiver, until the receiver announces the partition.
+    /// The last handover with its receiver and its time, until the receiver announces the
+    /// partition.
     given: Option<(u32, Candidate, Instant)>,
-    /// Members that did not take a partition that was handed to them, and when.
+    /// Members that did not take over a partition in time, with the time of the attempt.
     spurned: BTreeMap<Candidate, Instant>,
     warned: BTreeSet<Candidate>,
 }
@@ -38,7 +39,7 @@ pub(super) struct GroupMembership {
 /// The next owner of a partition.
 pub(super) struct PartitionHeir {
     pub id: Candidate,
-    /// For people.
+    /// Name of the next owner's process, for messages.
     pub holder: String,
 }
 
@@ -53,7 +54,7 @@ impl GroupMembership {
         Self { table, holder, config, keepers, known, given: None, spurned, warned }
     }
 
-    /// Announces this member until it has to stop, and then announces its leave.
+    /// Announces this member until it is stopped, and then announces that it leaves.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
         let mut heard = rpc.subscribe_members().await?;
@@ -91,7 +92,8 @@ impl GroupMembership {
         }
     }
 
-    /// Where two run different configs, what becomes of a message depends on who has its thread.
+    /// Warns of a member with another config, because the processing of a message then depends on
+    /// the owner of its partition.
     fn warn_of(&mut self, entry: &MemberRecord) {
         let is_news = entry.config != self.config && self.warned.len() < limits::ROLL_MAX;
         if !is_news || !self.warned.insert(entry.id) {
@@ -132,7 +134,7 @@ impl GroupMembership {
         }
     }
 
-    /// Whether what was given last is on its way.
+    /// Whether the last handover is still in progress.
     fn is_under_way(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
@@ -150,11 +152,11 @@ impl GroupMembership {
     }
 }
 
-/// Members whose announcement is recent.
+/// Members with a recent announcement.
 #[derive(Default)]
 struct LiveMembers {
     entries: BTreeMap<Candidate, (MemberRecord, Instant)>,
-    /// When something changed last.
+    /// Time of the last change of ownership.
     changed: Option<Instant>,
 }
 
@@ -163,7 +165,7 @@ impl LiveMembers {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
-    /// Name of each member, and the time of its last announcement.
+    /// Name and last announcement of each member.
     fn holders(&self) -> BTreeMap<Candidate, (String, Instant)> {
         let entries = self.entries.values();
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
@@ -196,7 +198,7 @@ impl LiveMembers {
         }
     }
 
-    /// The handover that is due, after every member has had the time to learn of all others.
+    /// Returns the handover that is due, if every member had time to learn of all others.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::BALANCE_CALM;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?
@@ -210,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// More than fit are turned away; who is known stays known.
+    /// A full membership table refuses new members and keeps the known ones up to date.
     #[test]
     fn a_full_roll_still_hears_those_who_are_on_it() {
         let (mut known, begun) = (LiveMembers::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! The process that has each partition, as this process knows it, and the route of requests to it.
+//! Maps each partition to its owner, as far as this process knows, and routes requests there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,33 +14,33 @@ use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
 use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse};
 
-/// Where each partition is.
+/// Location of every partition.
 pub struct PartitionMap {
     places: Mutex<Vec<PartitionLocation>>,
     poise: Mutex<TakeoverPlan>,
-    /// Woken whenever one is somewhere else than before.
+    /// Notified when a partition has a new owner.
     arrivals: Notify,
-    /// Numbers of the pumps that run here, by partition.
+    /// Health of the pumps that run here, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
-    /// Names of the live processes of this organism.
+    /// Names of the live processes of this organism, with their last announcements.
     members: Mutex<BTreeMap<Candidate, (String, Instant)>>,
     begun: Instant,
     pub(super) rpc: PumpRpc,
-    /// The rules for requests over NATS.
+    /// Access rules for requests over NATS.
     pub(in crate::organism) rules: Arc<AccessRules>,
 }
 
-/// State of take-overs: which partitions this process could take over, and which are on their way.
+/// Takeover state: partitions that this process could take over, and those that it is taking over.
 #[derive(Default)]
 struct TakeoverPlan {
-    /// They could be taken over at any time.
+    /// Partitions whose takeover is possible at any time.
     ready: BTreeSet<u32>,
-    /// Their leases are ours, and they will be here soon.
+    /// Partitions whose leases this process holds, and whose pumps are starting.
     arriving: BTreeSet<u32>,
 }
 
-/// State that a process announces: its partitions, those that it could take over, and whether one
-/// is being moved.
+/// Announced state of a process: its partitions, those that it could take over, and whether one is
+/// being moved.
 pub(super) type MemberPosture = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]
@@ -98,13 +98,12 @@ impl PartitionMap {
         self.all().iter().map(PartitionLocation::standing).collect()
     }
 
-    /// Numbers of the pumps that run here, by partition.
+    /// Locks the table of pumps that run here.
     pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, PumpHealth>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Live processes, this one included. Empty until every process has had the time to announce
-    /// itself.
+    /// Live processes, including this one. Empty until every process had time to announce itself.
     pub(super) fn members(&self) -> BTreeMap<Candidate, String> {
         if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
             return BTreeMap::new();
@@ -139,7 +138,7 @@ impl PartitionMap {
         poise.arriving.insert(partition);
     }
 
-    /// State of this process, for announcements.
+    /// State of this process for its announcements.
     pub(super) fn posture(&self) -> MemberPosture {
         let (places, poise) = (self.all(), self.poise());
         let of = |fits: fn(&PartitionLocation) -> bool| {
@@ -165,7 +164,7 @@ impl PartitionMap {
         self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
-    /// Records a refusal by a pump that runs here, if any does.
+    /// Records a refusal through any pump that runs here.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
         let pump = self.all().iter().find_map(|place| match place {
             PartitionLocation::Here(pump) => Some(pump.clone()),
@@ -177,7 +176,7 @@ impl PartitionMap {
         }
     }
 
-    /// Responds here, or through the pump of the partition that the request is about.
+    /// Carries out a request here, or through the pump of its partition.
     pub(in crate::organism) async fn respond(
         &self,
         mut request: ServiceRequest,
@@ -231,7 +230,7 @@ impl PartitionMap {
         }
     }
 
-    /// Responds for a partition that is pumped here.
+    /// Carries out a request on a partition that is pumped here.
     pub(in crate::organism) async fn respond_here(
         &self,
         partition: u32,

@@ -1,9 +1,9 @@
 //! Rebalance: which process hands a partition to which. Every process computes it from the
 //! announcements of all.
 //!
-//! A process that has at least two more than another, which stands by for one of them, hands one
-//! over. Each such step makes the difference smaller, so they come to an end, and nothing is ever
-//! handed back.
+//! A process hands over one partition if it has at least two more than another process that stands
+//! by for it. Each handover reduces the difference, so rebalancing ends and no partition is handed
+//! back.
 
 use std::collections::BTreeSet;
 
@@ -17,27 +17,27 @@ use crate::journal::jetstream::Candidate;
 pub struct MemberRecord {
     #[serde(rename = "id")]
     pub id: Candidate,
-    /// For people.
+    /// Name of the process, for messages.
     #[serde(rename = "holder")]
     pub holder: String,
-    /// Digest of its config.
+    /// Digest of the process's config.
     #[serde(rename = "config")]
     pub config: Digest,
     /// Partitions that it pumps.
     #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
-    /// Those that it stands by for and has heard all of.
+    /// Partitions that it stands by for and has caught up with.
     #[serde(rename = "ready")]
     pub ready: BTreeSet<u32>,
-    /// One of them is coming or going.
+    /// Whether one of its partitions is being taken over or handed over.
     #[serde(rename = "is_moving")]
     pub is_moving: bool,
-    /// It ends.
+    /// Whether the process is stopping.
     #[serde(rename = "is_leaving")]
     pub is_leaving: bool,
 }
 
-/// One of these partitions is to change hands.
+/// A handover of one of these partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: Candidate,
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// A process that may pump `may`, and has none of them.
+    /// A member that may pump `may` and pumps none of them.
     fn entry(may: &[u32]) -> MemberRecord {
         MemberRecord {
             id: Candidate::new(),
@@ -108,7 +108,8 @@ mod tests {
         }
     }
 
-    /// Everybody hands over what is due, until nothing is: how often, and who has how many then.
+    /// Carries out handovers until none is due. Returns their number, and the number of partitions
+    /// of each member.
     fn settle(mut roll: Vec<MemberRecord>) -> (usize, Vec<usize>) {
         let mut moves = 0;
         while let Some(PartitionHandover { from, to, of }) = due(roll.iter()) {
@@ -126,7 +127,7 @@ mod tests {
         (moves, roll.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// The first one has all that it may, the others nothing.
+    /// Settles members where the first has all its partitions and the others have none.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut roll: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut roll[0];

@@ -1,5 +1,5 @@
-//! The keeper of one partition: stands by until its lease is free, pumps it, and stands by again
-//! when another pump took over.
+//! The worker of one partition: follows its stream as a standby, pumps it once it holds the lease,
+//! and returns to standby when another pump takes over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ pub(super) struct PartitionWorker {
     table: Arc<PartitionMap>,
     /// Receives the heir that takes over the partition.
     hand_over: mpsc::Receiver<PartitionHeir>,
-    /// Why everything stops.
+    /// Receives the reason for a stop of the whole process.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
 }
 
-/// Why a pump that runs is to run no longer.
+/// Why a running pump must stop.
 enum WorkerStop {
     Stop(String),
     HandOver(PartitionHeir),
 }
 
-/// A journal that is ours to write, and what decides, which has heard all of it.
+/// A caught-up core with the journal that it may now write.
 type AcquiredJournal = (Core, jetstream::Journal);
 
 impl PartitionWorker {
@@ -55,7 +55,7 @@ impl PartitionWorker {
         Self { config, partition, table, hand_over, stop, tracer }
     }
 
-    /// Runs until it has to stop or the partition must not be pumped any more.
+    /// Runs until the worker is stopped, or the partition is broken.
     pub async fn keep(mut self) -> Result<(), Error> {
         let kept = self.in_turns().await;
         if let Err(error) = &kept {
@@ -88,7 +88,7 @@ impl PartitionWorker {
         Ok(())
     }
 
-    /// Waits for the lease. Returns `None` if it has to stop.
+    /// Waits as standby for the lease. Returns `None` if the worker must stop.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (_let_go, released) = channel();
         let (tell, told) = oneshot::channel();
@@ -116,7 +116,8 @@ impl PartitionWorker {
         Ok(None)
     }
 
-    /// Runs the pump. Returns true if it has to stop, and false if another pump took over or will.
+    /// Runs the pump. Returns true if the worker must stop, and false if another pump has taken
+    /// over or will.
     async fn pump(&mut self, works: PumpRuntime, bequest: &Bequest) -> Result<bool, Error> {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
@@ -168,7 +169,7 @@ impl PartitionWorker {
         }
     }
 
-    /// How long what is out may take to end when it is not handed over in a hurry.
+    /// Time for deliveries in flight to end before a planned handover.
     async fn long_enough(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -185,7 +186,8 @@ impl PartitionWorker {
     }
 }
 
-/// The same of what starts once the lease is ours; the listeners' connection is made there.
+/// Whether a retry may fix an error of the start after the lease was acquired, which includes the
+/// listeners' connection.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),
@@ -208,7 +210,7 @@ fn is_passing(error: &journal::Error) -> bool {
     )
 }
 
-/// On a thread of its own, until the lease is there or `released` closes.
+/// Waits for the lease on its own thread, until it is acquired or `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
     released: &'a Receiver<()>,

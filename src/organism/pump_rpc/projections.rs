@@ -1,4 +1,4 @@
-//! Answering how far the projections of this process go, for a pump that is about to lead.
+//! Responds with the positions of this process's projections, for a pump that is about to lead.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use crate::journal::jetstream::{Candidate, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
-/// Every process that this one knows to run, itself included.
+/// Live processes of the organism that this one knows, including itself.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<Candidate, String> + Send + Sync>;
 
-/// Answers until it is dropped.
+/// Responds until it is dropped.
 pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);
 
 impl ProjectionResponder {
@@ -35,7 +35,7 @@ impl Drop for ProjectionResponder {
 }
 
 impl PumpRpc {
-    /// None where the journal is embedded.
+    /// Starts the responder. Returns `None` if the journal is embedded.
     pub async fn answer_for_projections(
         &self,
         config: &Config,
@@ -73,7 +73,7 @@ impl PumpRpc {
     }
 }
 
-/// The partition that a question is about.
+/// Partition that a request asks about.
 fn partition_of(question: &Message) -> Option<usize> {
     question.subject.rsplit('.').next()?.parse().ok()
 }

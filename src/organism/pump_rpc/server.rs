@@ -1,4 +1,4 @@
-//! Responses of the pump of a partition to requests over NATS.
+//! Server side of the RPC: responses of a partition's pump to requests over NATS.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk
 use crate::service::encoding;
 use crate::service::{ServiceRequest, ServiceResponse};
 
-/// Prefix of every inbox: a response never goes anywhere else.
+/// Prefix of inbox subjects. Responses are published only to these.
 const INBOX: &str = "_INBOX.";
 
-/// Whether a response may go there.
+/// Whether a subject is an inbox, so that a response may be published to it.
 pub(super) fn is_inbox(subject: &str) -> bool {
     let fits = subject.starts_with(INBOX) && !subject.contains(['*', '>', ' ']);
     fits || mutant("answer-anywhere")
 }
 
-/// The subscription to the subject of a partition.
+/// Subscription to the requests of a partition.
 pub(in crate::organism) struct PartitionSubscription {
     client: Client,
     receiving: JoinHandle<()>,
@@ -67,12 +67,12 @@ impl PumpRpc {
 }
 
 impl PartitionSubscription {
-    /// Takes no more requests. Those in progress get every response.
+    /// Stops accepting requests. Those in progress still get every response.
     pub fn stop(&mut self) {
         self.receiving.abort();
     }
 
-    /// Takes no more requests, and waits until those in progress have every response.
+    /// Stops accepting requests and waits until those in progress have every response.
     pub async fn drain(mut self) {
         self.receiving.abort();
         let all = async { while self.responded.recv().await.is_some() {} };
@@ -89,12 +89,12 @@ impl Drop for PartitionSubscription {
     }
 }
 
-/// Requests whose last chunk is missing, by the inbox for their responses.
+/// Requests with missing chunks, by the inbox for their responses.
 #[derive(Default)]
 struct PartialRequests(HashMap<String, (ChunkDecoder, Instant)>);
 
 impl PartialRequests {
-    /// Returns a complete request, and the inbox for its responses.
+    /// Adds a chunk. Returns the request if it is complete, with the inbox for its responses.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {

@@ -1,5 +1,5 @@
-//! `transport = "native"`: every word a native tool, the final among them. What stands as XML in
-//! the text is never acted on, and never passed over in silence.
+//! `transport = "native"`: every payload is a native tool, including the final. XML in the text is
+//! never carried out, and always gets feedback.
 
 pub mod teach;
 pub mod tools;
@@ -15,7 +15,7 @@ use crate::mutant::mutant;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, Place};
 
-/// Native calls in their order: notes, actions, and what is no call at all.
+/// Sorts native calls, in their order, into notes, actions and refusals.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     calls: &[ToolCall],
@@ -35,7 +35,7 @@ pub(super) fn take(
     }
 }
 
-/// Refuses a call on the record; gives the digest it is found by.
+/// Refuses a call on record. Returns the digest that finds the refusal.
 pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding) -> Digest {
     let attempt = format!("{}({})", call.name, call.arguments);
     let digest = Digest::of(attempt.as_bytes());
@@ -43,7 +43,7 @@ pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding
     digest
 }
 
-/// Actions in the text of an agent that calls natively.
+/// Rules for XML actions in the text of an agent with native calls: none is carried out.
 pub(super) struct NativePolicy<'a> {
     pub raw: &'a str,
     pub tools: &'a NativeTools,
@@ -59,7 +59,7 @@ impl ElementPolicy for NativePolicy<'_> {
     }
 }
 
-/// XML of a word that is to be called natively.
+/// Refusal of XML for a payload that must be called natively.
 pub(super) fn xml_call(
     raw: &str,
     action: &extract::ExtractedAction,

@@ -1,5 +1,4 @@
-//! Prompt sections for an agent that calls its tools natively. The definitions of the tools go
-//! beside the prompt.
+//! Prompt sections for an agent with native calls. The tool definitions are sent beside the prompt.
 
 use std::fmt::Write as _;
 
@@ -8,7 +7,7 @@ use super::NativeTools;
 use crate::agent::{ActionTransport, RendererVersion};
 use crate::schema::Schemas;
 
-/// The tools in short, each with an example call.
+/// A short list of the tools with an example call of each.
 pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if taught.version == RendererVersion::V3 {
         return tool_calling_3(taught, tools, schemas);
@@ -63,7 +62,7 @@ fn tool_calling_3(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) 
     if any { out } else { "There are no tools.\n".to_owned() }
 }
 
-/// Arguments that are valid, as JSON text.
+/// Example arguments that pass the schema, as JSON text.
 pub fn example(word: &super::super::VocabularyEntry, schemas: &Schemas) -> Option<String> {
     let xml = schemas.example(&word.name)?;
     schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
@@ -112,7 +111,7 @@ fn reaches_the_asker(taught: &PromptInput, tools: &NativeTools) -> String {
     }
 }
 
-/// How the paragraph about the end begins.
+/// Beginning of the paragraph on ending the call.
 fn when_done(taught: &PromptInput) -> &'static str {
     match taught.version {
         RendererVersion::V3 => "To end the task,",

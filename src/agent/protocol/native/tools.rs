@@ -1,4 +1,5 @@
-//! An agent's words as native tools: their definitions, and what a call of one means.
+//! An agent's vocabulary as native tools: their definitions, and the payloads that calls of them
+//! become.
 
 use serde_json::{Value as Json, json};
 
@@ -14,7 +15,7 @@ use crate::schema::{Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, Place};
 
-/// Where a core word holds a payload of the agent: the property, and how the payload is given.
+/// Properties of core payloads that hold a payload of the agent, and the form in which it is given.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
@@ -29,19 +30,19 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// The property that holds another payload, by the name of that payload's tool.
+    /// Property that holds another payload, by the name of that payload's tool.
     place: Option<&'static str>,
-    /// It calls a peer, or the agent itself.
+    /// Whether the payload goes to a peer, or to the agent itself.
     addressable: bool,
-    /// It calls a peer.
+    /// Whether the payload goes to a peer.
     is_call: bool,
-    /// It ends the call.
+    /// Whether the payload ends the call.
     is_final: bool,
 }
 
 impl NativeTools {
-    /// Every word but reasoning, which needs no tool. `finals`: also what ends the call;
-    /// `progress`: also reports on progress.
+    /// Makes tools of every payload name except reasoning, which needs no tool. `finals` and
+    /// `progress` include the finals and the progress report.
     pub fn new(
         lexicon: &AgentVocabulary,
         schemas: &Schemas,
@@ -85,7 +86,7 @@ impl NativeTools {
         toolbox
     }
 
-    /// A name that providers take, and no other tool has.
+    /// A tool name that providers accept and no other tool has.
     fn free(&self, local: &str) -> String {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
         let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
@@ -102,7 +103,8 @@ impl NativeTools {
         name
     }
 
-    /// Payloads inside the core's words are given as JSON too: one property, the payload's name.
+    /// Lets payloads inside core payloads be given as JSON: an object with one property, the
+    /// payload's tool name.
     fn fill_places(&mut self) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let inner: serde_json::Map<String, Json> =
@@ -136,7 +138,7 @@ impl NativeTools {
         finals.map(|entry| entry.tool.clone()).collect()
     }
 
-    /// The names of what calls peers.
+    /// Names of the tools that call peers.
     pub fn names(&self) -> Vec<String> {
         let called = self.entries.iter().filter(|entry| entry.is_call);
         called.map(|entry| entry.tool.name.clone()).collect()
@@ -153,7 +155,7 @@ impl NativeTools {
         Some(&entry.tool.name)
     }
 
-    /// A call of the tool that is taken, such as `search({"query":"x"})`.
+    /// An example call of the tool, such as `search({"query":"x"})`.
     pub fn example(&self, word: &PayloadName) -> Option<String> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         let arguments = match entry.place {
@@ -181,7 +183,7 @@ impl NativeTools {
         Some(format!("{}({arguments})", entry.tool.name))
     }
 
-    /// A tool a line, with what it is for.
+    /// One line for each tool with its description.
     pub fn described(&self) -> Vec<String> {
         let lines = self.entries.iter().map(|entry| {
             let ModelTool { description, .. } = &entry.tool;
@@ -191,15 +193,16 @@ impl NativeTools {
         lines.collect()
     }
 
-    /// A tool a line, such as `search(query: string, path?: string)`.
+    /// One line for each tool, such as `search(query: string, path?: string)`.
     pub fn concise(&self) -> Vec<String> {
         self.entries.iter().map(|entry| signature(&entry.tool)).collect()
     }
 
-    /// The payload a call means.
+    /// Builds the payload of a native call.
     ///
     /// # Errors
-    /// What is wrong with it, and what it is of: everything in one finding.
+    ///
+    /// One finding that lists every mistake in the arguments.
     pub fn read(&self, call: &ToolCall, finals: &AgentFinals) -> Result<TurnAction, Finding> {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));
@@ -240,8 +243,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, Place::default(), message)
     }
 
-    /// Makes the payload in `place`, an object with one property, the XML that the core's word
-    /// holds. XML as it is may stand there too.
+    /// Replaces the payload in `place`, an object with one property, by the XML that the core
+    /// payload holds. XML text may stand there, too.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -289,7 +292,7 @@ impl NativeTools {
     }
 }
 
-/// Several findings told as one, the first one's place.
+/// Joins several findings to one at the place of the first.
 fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     match found.first() {

@@ -1,5 +1,5 @@
-//! The conversation as the model is shown it: its own turns verbatim, everything else in blocks
-//! of which none can pass for another.
+//! The conversation as the model sees it: its own turns verbatim, and everything else in blocks
+//! that cannot imitate each other.
 
 mod rendered_message;
 
@@ -20,11 +20,11 @@ const GO_ON: &str = "Noted. Go on with one action.";
 /// Opens a conversation whose beginning is outside the window.
 const CLEARED: &str = "What came before is no longer shown.";
 
-/// Stands for a turn in which the model said nothing.
+/// Stands for a turn whose text was empty.
 const SILENT: &str = "(nothing)";
 
-/// The messages of a model call, roles alternating, the user's first and last. Native calls and
-/// results are blocks where `provider` is who made the calls, and XML otherwise.
+/// Messages of a model call: roles alternate, and the first and the last message are the user's.
+/// Native calls and results are blocks if `provider` made the calls, and XML otherwise.
 pub fn conversation(
     items: &[MemoryItem],
     provider: Option<&str>,
@@ -42,11 +42,11 @@ pub fn conversation(
     talk.finish()
 }
 
-/// A conversation in the making.
+/// Builds a conversation.
 struct ConversationBuilder<'a> {
     version: RendererVersion,
     messages: Vec<ChatMessage>,
-    /// The last turn, and its native calls, each with what it came to.
+    /// The last turn, and its native calls with their results.
     turn: u64,
     owed: Vec<PendingToolResult<'a>>,
     /// Results of the turn's actions, by the index of the action, for results that are not blocks.
@@ -120,7 +120,7 @@ impl<'a> ConversationBuilder<'a> {
         }
     }
 
-    /// The user's side has its say: results first, in the order of their calls.
+    /// Writes the next user message: results first, in the order of their calls.
     fn answer(&mut self, otherwise: &str) {
         let version = self.version;
         let mut blocks: Vec<ChatBlock> =
@@ -170,7 +170,7 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Text for a call that got no result.
+/// Text for a native call without a result.
 fn silence(call: &ModelTextCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",
@@ -178,7 +178,7 @@ fn silence(call: &ModelTextCall) -> &'static str {
     }
 }
 
-/// A turn as it would have been written without native calls.
+/// The text of a turn as if it had been written without native calls.
 fn as_xml(model_text: &ModelText) -> String {
     let mut parts = Vec::new();
     if !model_text.raw.is_empty() || model_text.calls.is_empty() {

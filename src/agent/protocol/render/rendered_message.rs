@@ -1,4 +1,4 @@
-//! One message as an agent is shown it: a result of something it did, or a block of its own.
+//! One message as the prompt shows it: the result of an action, or a block of its own.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,14 +13,14 @@ use crate::xml::escape::{escape_attribute, escape_text};
 
 /// A message in the form that the agent's prompt shows.
 pub(super) enum RenderedMessage<'a> {
-    /// Result of one of the agent's actions. `payload`: the text is XML, not characters.
+    /// Result of one of the agent's actions. `payload` marks the text as XML, not plain characters.
     Result {
         name: Option<Cow<'a, str>>,
         from: Option<Cow<'a, str>>,
         text: Cow<'a, str>,
         payload: bool,
     },
-    /// Anything else, complete.
+    /// A complete block of its own.
     Plain(String),
 }
 
@@ -35,7 +35,7 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Where names were read out of something that is gone by then.
+    /// Builds a result from names that were borrowed from a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let (name, from) = (name.map(owned), from.map(owned));
@@ -94,7 +94,7 @@ impl<'a> RenderedMessage<'a> {
     }
 }
 
-/// Several payloads of one listener to one call are one result.
+/// Merges the payloads of one listener's answer to one call into one result.
 pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>> {
     let mut out: Vec<RenderedMessage<'_>> = Vec::with_capacity(shown.len());
     for next in shown {
@@ -141,7 +141,7 @@ pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> R
     }
 }
 
-/// The thread whose result a message is, and how it ended.
+/// The thread whose result this message is, and how that thread ended.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;
@@ -163,7 +163,7 @@ fn shown(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> 
     }
 }
 
-/// Somebody's message, the request included.
+/// Block for a message of another sender, including the request.
 fn others(message: &Message) -> String {
     let payload = inert(message.payload.as_str());
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
@@ -197,7 +197,7 @@ fn reply<'a>(
     ))
 }
 
-/// A reply whose name says that the listener could not do it.
+/// Whether the local name of a reply states a failure.
 fn is_failure(local: &str) -> bool {
     local.ends_with("-error") || local.ends_with("-failed") || local == "error"
 }
@@ -227,7 +227,7 @@ fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
 
-/// The feedback to a payload that was not accepted, or to a turn without one.
+/// Feedback for a refused payload, or for a turn without a payload.
 fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(huh) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
@@ -274,7 +274,7 @@ fn root_name(attempt: &str) -> Option<&str> {
     (!local.is_empty()).then_some(local)
 }
 
-/// Something the agent asked for that the world did not allow.
+/// Result for an action that failed on the system's side.
 fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(error) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
@@ -315,7 +315,7 @@ fn failure_text(payload: &str) -> String {
     }
 }
 
-/// Begins with exactly one `Error:`, however many the text itself begins with.
+/// Text that begins with exactly one `Error:`, even if the input begins with several.
 fn failure(text: &str) -> String {
     let mut text = text.trim_start();
     while let Some(rest) = text.strip_prefix("Error:") {
@@ -337,9 +337,9 @@ fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
     out
 }
 
-/// A payload inside `<tool_result>`: its characters are escaped already, as in any XML, and are
-/// not escaped again. An element of the payload that has the name of a result loses its markup,
-/// so that nothing but the end of the result looks like one.
+/// A payload for the inside of `<tool_result>`. Its characters are already escaped, as in any XML,
+/// and are not escaped again. An element with the name of a result loses its markup, so that only
+/// the end of the result looks like one.
 fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -348,8 +348,8 @@ fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// A payload as it is, but for the two places where well-formed XML may hold bare tags: what a
-/// CDATA section or a comment says is escaped, so that it cannot close what stands around it.
+/// A payload with escaped contents of CDATA sections and comments, the two places where well-formed
+/// XML may hold bare tags. So it cannot close the elements around it.
 fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

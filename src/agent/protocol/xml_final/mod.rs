@@ -1,6 +1,6 @@
-//! `transport = "xml-final"`: native calls for everything but the final report, which stands as
-//! text in a slot of the turn. A slot is named by the turn's nonce, so that nothing that was only
-//! quoted, or written in another turn, can pass for the end of a task.
+//! `transport = "xml-final"`: native calls for everything except the final report, which stands as
+//! text in a slot of the turn. The turn's nonce is in the slot's name, so that quoted text, or text
+//! from another turn, cannot end a task.
 
 mod slot;
 
@@ -22,7 +22,7 @@ use crate::xml::findings::{Finding, Place};
 /// Last line of a report that was cut at the provider's maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
-/// Elements in the text of an agent that writes its final report as XML.
+/// Rules for elements in the text of an agent that writes its final report in a slot.
 pub(super) struct XmlFinalPolicy<'a> {
     pub raw: &'a str,
     pub slots: &'a TurnSlots,
@@ -30,7 +30,7 @@ pub(super) struct XmlFinalPolicy<'a> {
     pub tools: &'a NativeTools,
     pub finals: &'a AgentFinals,
     pub stop: StopReason,
-    /// For the record alone: what was accepted although something was wrong with it.
+    /// Findings for the record only, about accepted payloads.
     pub warnings: Vec<Finding>,
 }
 
@@ -101,7 +101,7 @@ impl XmlFinalPolicy<'_> {
         self.finals.write(&format!("{text}{mark}"), place)
     }
 
-    /// A report whose close never came: by why the model stopped.
+    /// Decides on a report without its end tag, by the model's stop reason.
     fn cut_short(&mut self, attempt: &str, place: &Place) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_json = self.finals.format.schema().is_some();
@@ -129,7 +129,7 @@ impl XmlFinalPolicy<'_> {
         Ok(action)
     }
 
-    /// The slot as if its close had come.
+    /// Parses the slot as if its end tag were there.
     fn closed(&self, attempt: &str) -> Option<Element> {
         let close = self.slots.final_close();
         let whole = format!("{}{close}", without_start_of(attempt, &close));
@@ -147,14 +147,14 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// `text` without the beginning of `close` that it may end with.
+/// `text` without a beginning of `close` at its end.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();
     found.unwrap_or(text)
 }
 
-/// Slots of other turns, and slots that there are not, by name.
+/// Findings about slots in the text that belong to other turns or do not exist.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],

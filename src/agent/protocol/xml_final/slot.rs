@@ -6,25 +6,25 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Digits of a nonce after its first letter.
+/// Number of digits of a nonce, after its first letter.
 const NONCE_DIGITS: usize = 8;
 
-/// The slots of a turn.
+/// Slots of one turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
 }
 
-/// How a slot is none of this turn's.
+/// Why a slot is not one of this turn.
 pub(super) enum SlotMismatch {
-    /// Another turn's, or one that was made up.
+    /// The nonce is another turn's, or made up.
     Nonce,
-    /// This turn's nonce on a slot that there is not.
+    /// The nonce is this turn's, but there is no such slot.
     Slot,
 }
 
 impl TurnSlots {
-    /// The nonce of a turn: the same whenever the turn is rendered again, another in every turn.
+    /// Nonce of a turn: the same for each rendering of the turn, and different for each turn.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let (thread, call, turn) = (thread.as_str(), call.to_string(), turn.to_string());
         let turn = if mutant("one-nonce-for-all") { String::new() } else { turn };
@@ -41,7 +41,7 @@ impl TurnSlots {
         format!("{}-{slot}", self.nonce)
     }
 
-    /// The names of its roots.
+    /// Names of the turn's slots.
     pub fn names(&self) -> Vec<String> {
         vec![self.named(FINAL), self.named(PROGRESS)]
     }
@@ -63,26 +63,26 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the slot's name in a text that the next turn reads by the general form of a slot.
-    /// The next turn refuses the slot's name.
+    /// Replaces the slot's name by its general form in a text for the next turn, which would refuse
+    /// this turn's name.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// Form of the final report without a nonce, valid in any turn.
+    /// General form of the final report without a nonce, valid in any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
 
-    /// How the final report is written in this turn.
+    /// Example of the final report with this turn's slot.
     pub fn example(&self, format: &FinalFormat) -> String {
         let name = self.named(FINAL);
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether an unknown root is meant as a slot.
+    /// Why an unknown root that resembles a slot is not one; `None` if it does not resemble one.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);
