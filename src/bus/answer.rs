@@ -1,5 +1,5 @@
-//! An answer as a listener wrote it: its payloads, and the call that it names, where it names one
-//! (docs/PROTOCOL.md, section 4).
+//! Parses an answer of a listener: its payloads, and the call that it may name (docs/PROTOCOL.md,
+//! section 4).
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::xml::element::Element;
 use crate::xml::findings::Place;
 use crate::xml::scan::split;
 
-/// Where `answer` stands in the first tag of an answer, at the latest.
+/// Number of bytes within which the first tag of an answer must be found.
 const HEAD_BYTES: usize = 1024;
 
-/// The attempt that an answer names, as it stands there.
+/// The attempt that an answer names, unparsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedAttempt {
     call: String,
@@ -33,29 +33,30 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// A listener's claim, with its answer, to remember the messages of the call.
+/// Statement of a listener, in its answer, on whether it remembers the messages of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ClaimedMemory {
-    /// It makes no claim.
+    /// The answer makes no statement.
     #[default]
     Nothing,
-    /// It has every message of the call so far.
+    /// The listener remembers every message of the call so far.
     Kept,
-    /// It lacks the messages that the delivery builds on, and asks for all. This is no outcome.
+    /// The listener lacks the messages that the delivery builds on, and requests all. This is no
+    /// outcome.
     Missing,
 }
 
-/// One answer.
+/// One answer of a listener.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Absent where it does not say which call it is for.
+    /// The named attempt; `None` if the answer names none.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,
     /// The payloads, or why the frame cannot be split into them.
     pub payloads: Result<Vec<Vec<u8>>, String>,
 }
 
-/// Reads a frame or a message, which need not be UTF-8, or XML.
+/// Parses a frame or a message. It need not be UTF-8 or XML.
 pub(super) fn read(frame: &[u8]) -> Answer {
     match root(frame) {
         None => {
@@ -79,16 +80,16 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
-/// An `<answer>` or `<missing-memory>` of the bus as the root of a frame.
+/// An `<answer>` or `<missing-memory>` element as the root of a frame.
 struct Root {
     named: NamedAttempt,
     memory: ClaimedMemory,
-    /// The bytes between its tags, or why they cannot be found.
+    /// Range of the bytes between its tags, or why it cannot be found.
     content: Result<Range<usize>, String>,
 }
 
-/// The root, where it is an element of the bus that names a call and an attempt; any other root is
-/// a payload.
+/// Finds the root, if it is an element of the bus that names a call and an attempt. Any other root
+/// is a payload.
 fn root(frame: &[u8]) -> Option<Root> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
@@ -119,7 +120,7 @@ fn root(frame: &[u8]) -> Option<Root> {
     Some(Root { named, memory, content })
 }
 
-/// Where the end tag of this name begins that ends the text.
+/// Start of the end tag of this name, if it ends the text.
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())

@@ -1,15 +1,15 @@
-//! A delivery as a frame: as processes get it, and listeners on NATS where it has more than its
-//! request (docs/PROTOCOL.md, section 3).
+//! Encodes a delivery as a frame: for processes, and for listeners on NATS if it has more messages
+//! than its request (docs/PROTOCOL.md, section 3).
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
 
 use super::Delivery;
 
-/// Bytes of a frame beside each payload, roughly; for reserving room.
+/// Estimated bytes of a frame besides each payload, for reserving space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame. Of the messages, the first `remembered` are left out: the listener has them.
+/// Appends the frame. Omits the first `remembered` messages, which the listener has.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

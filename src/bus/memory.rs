@@ -1,5 +1,5 @@
-//! Memory of calls between their deliveries, within bounds: a kit keeps the messages, a host keeps
-//! which program has them (docs/PROTOCOL.md, section 3).
+//! Bounded memory of calls between their deliveries: a kit keeps the messages, a host keeps which
+//! program has them (docs/PROTOCOL.md, section 3).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,11 +8,11 @@ use crate::limits;
 
 use super::Delivery;
 
-/// Values by their call. Beyond a bound, the call whose value was put in first is forgotten.
+/// Values by call. Beyond a bound, the oldest value is forgotten.
 #[derive(Debug)]
 pub(crate) struct CallMemory<V> {
     calls: HashMap<CallId, RememberedCall<V>, foldhash::fast::RandomState>,
-    /// The oldest first.
+    /// Calls in the order of their insertion.
     order: BTreeMap<u64, CallId>,
     bytes: usize,
     next_place: u64,
@@ -32,7 +32,7 @@ impl<V> Default for CallMemory<V> {
 }
 
 impl<V> CallMemory<V> {
-    /// False where the value is larger than everything that may be remembered.
+    /// Stores a value. Returns false if it is larger than the whole bound.
     pub fn put(&mut self, call: CallId, value: V, bytes: usize) -> bool {
         self.take(call);
         if bytes > limits::REMEMBERED_BYTES_MAX {
@@ -66,7 +66,7 @@ impl<V> CallMemory<V> {
         Some(value)
     }
 
-    /// Forgets the calls whose value is not to be kept.
+    /// Forgets the calls whose values `is_kept` rejects.
     pub fn retain(&mut self, is_kept: impl Fn(&V) -> bool) {
         let left = self.calls.iter().filter(|(_, remembered)| !is_kept(&remembered.value));
         let left: Vec<_> = left.map(|(call, _)| *call).collect();
@@ -76,7 +76,7 @@ impl<V> CallMemory<V> {
     }
 }
 
-/// The position up to which a listener remembers the messages of a call.
+/// Position in a call up to which a listener remembers its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -84,14 +84,14 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// After all messages of this delivery.
+    /// The position after all messages of this delivery.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// How many messages of this delivery lie before the position, where all others are new. A
-    /// retry has other new ones, and is given all.
+    /// Number of this delivery's messages before the position, if all others are new to the
+    /// listener. A retry repeats messages, so it returns `None` and gets all.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

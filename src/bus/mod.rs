@@ -1,7 +1,7 @@
-//! How listeners are hosted: native handlers, child processes, and programs on NATS.
+//! Hosts of listeners: native handlers, child processes, and programs on NATS.
 //!
-//! **Invariant:** a host moves frames and watches over its listener; it never parses a payload,
-//! never decides where one goes, and does not know the pump: it meets it as a [`Sink`].
+//! **Invariant:** a host moves frames and supervises its listener. It never parses a payload, never
+//! decides where one goes, and does not know the pump, which it meets as a [`Sink`].
 
 mod answer;
 mod delivery_frame;
@@ -21,22 +21,21 @@ use crate::envelope::{Failure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
 
-/// One attempt to have a listener handle a call: the call's request and every message of that
-/// call since, in order.
+/// One attempt to have a listener handle a call: the call's request and every message of that call
+/// since, in order.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub listener: ListenerName,
     pub call: CallId,
     pub thread: ThreadId,
     pub attempt: Attempt,
-    /// Oldest first; the first is the request.
+    /// Messages of the call, oldest first. The first is the request.
     pub messages: Vec<Arc<Message>>,
-    /// How many of `messages`, from the end, the listener has not been given before.
+    /// Number of `messages`, from the end, that are new to the listener.
     pub fresh: usize,
-    /// The journal position this delivery follows from: the thread up to here is what an agent
-    /// may remember.
+    /// Journal position of this delivery. An agent may remember its thread up to here.
     pub position: Position,
-    /// Per attempt, from hand-over.
+    /// Time-out of the attempt, from the hand-over.
     pub timeout: Duration,
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
@@ -54,25 +53,25 @@ impl Delivery {
     }
 }
 
-/// What a handler returned.
+/// Result of a handler.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
-    /// Zero or more payloads, unchecked, in order. None: the caller gets `<ack/>`.
+    /// Unchecked payloads in order. Without any, the caller gets `<ack/>`.
     pub payloads: Vec<Vec<u8>>,
-    /// The model call behind it; agents only.
+    /// Model call of the turn; only from agents.
     pub turn: Option<Turn>,
 }
 
 /// State of an agent's model call. It contains no text of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelState {
-    /// A request has left for this route, and nothing of the answer has come.
+    /// A request was sent to this route, and no part of the answer has arrived.
     #[serde(rename = "requested")]
     Requested(String),
-    /// The answer of this route streams.
+    /// The answer of this route arrives.
     #[serde(rename = "streaming")]
     Streaming(String),
-    /// This route asked for a pause that ends then.
+    /// The provider of this route asked for a pause until this time.
     #[serde(rename = "delayed")]
     Delayed(String, Time),
     /// The model call has ended.
@@ -80,14 +79,14 @@ pub enum ModelState {
     Ended,
 }
 
-/// The answer to [`Sink::reserve`].
+/// Receiver of the answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
-/// Where hosts report to: each delivery ends exactly once, cancelled ones too. Calls return at
-/// once or block shortly while the pump is behind.
+/// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. Calls
+/// return at once or block briefly under back-pressure.
 ///
-/// An answer that comes although its attempt was reported as failed is reported all the same:
-/// the pump refuses it on record.
+/// An answer that arrives after its attempt was reported as failed is still reported: the pump
+/// refuses it on record.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -96,56 +95,57 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, Failure>,
     );
-    /// No listener took the delivery: this is its end, and it was no attempt. A delivery that may
-    /// have been taken ends by [`Sink::ended`].
+    /// Reports that no listener took the delivery. This ends the delivery, and it was no attempt. A
+    /// delivery that may have been taken ends by [`Sink::ended`].
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(Failure::Unreachable { detail }));
     }
-    /// An instance answered, and named another attempt than the one it was given: recorded, and
-    /// nothing else. `named` is what it named, shortened.
+    /// Reports an answer that names another attempt than the one in progress. It is recorded and
+    /// has no other effect. `named` is the shortened name.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }
-    /// The handler is alive: its deadline moves.
+    /// Reports that the handler is alive, which extends its deadline.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// A request of a model call is about to leave, and may take so much: whether it may, or why
-    /// not. The answer comes when the reservation is durable. A sink that keeps no budgets, or whose
-    /// pump has stopped, answers nothing, and the request is not made.
+    /// Asks whether the next request of a model call may be sent, and reserves its cost. The answer
+    /// arrives when the reservation is durable. A sink without budgets, or whose pump has stopped,
+    /// never answers, and the request is not sent.
     fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
         let _ = (call, attempt, asked);
         oneshot::channel().1
     }
-    /// The model call of an attempt waits for something else than before. Nothing depends on it: it
-    /// is for people who watch.
+    /// Reports a new state of an attempt's model call, for people who watch. Nothing depends on it.
     fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
         let _ = (listener, call, state);
     }
-    /// The listener can be reached again after it had left.
+    /// Reports that the listener is reachable again.
     fn joined(&self, listener: &ListenerName, detail: &str);
-    /// Nothing can take a delivery for now; each ends by [`Sink::not_taken`].
+    /// Reports that the listener is unreachable. Deliveries end by [`Sink::not_taken`] until it
+    /// joins again.
     fn left(&self, listener: &ListenerName, detail: &str);
-    /// A process of it, or whatever else runs it, ended unasked and is started again.
+    /// Reports that a process of the listener ended by itself and is restarted.
     fn restarted(&self, listener: &ListenerName) {
         let _ = listener;
     }
 }
 
-/// A hosted listener, as the pump sees it. The pump never hands over more at once than the
-/// listener's contract allows.
+/// A hosted listener, as the pump sees it. The pump never delivers more at once than the listener's
+/// contract allows.
 pub trait Host: Send + Sync + 'static {
-    /// Takes the delivery and returns at once; the answer goes to the [`Sink`]. It may be kept
-    /// until [`Host::flush`].
+    /// Takes the delivery and returns at once; the answer goes to the [`Sink`]. The host may keep
+    /// it until [`Host::flush`].
     fn deliver(&self, delivery: Delivery);
-    /// Whether what a delivery follows from must be readable in the journal when it comes, and
+    /// Whether the records before a delivery must be readable in the journal when it arrives, and
     /// not only durable.
     fn reads_journal(&self) -> bool {
         true
     }
-    /// The caller is gone: the handler may stop, and is stopped if it goes on for longer than
-    /// [`crate::limits::CANCEL_GRACE`]. How it ended is reported all the same.
+    /// Cancels an attempt whose caller no longer waits. The handler may stop, and is stopped after
+    /// [`crate::limits::CANCEL_GRACE`]. Its end is still reported.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// That is all for now: what was taken is on its way when this returns, or soon after.
+    /// Sends the deliveries that were kept. They are on their way when this returns, or soon after.
     fn flush(&self) {}
-    /// Takes nothing more, lets what runs end within [`crate::limits::DRAIN_TIMEOUT`], stops.
+    /// Takes no new deliveries, lets running ones end within [`crate::limits::DRAIN_TIMEOUT`], then
+    /// stops.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

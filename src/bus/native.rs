@@ -1,8 +1,8 @@
 //! Listeners that are Rust code in this process.
 //!
-//! Three ways, by what they cost: [`InlineHost`] runs a plain function on the thread that
-//! delivers, [`from_fn`] makes a [`NativeHandler`] of one, and [`NativeHost`] gives every delivery a
-//! task of its own. A panic is a crashed attempt, never the end of the organism.
+//! There are three ways, by cost: [`InlineHost`] runs a plain function on the thread that delivers,
+//! [`from_fn`] makes a [`NativeHandler`] of one, and [`NativeHost`] gives every delivery a task of
+//! its own. A panic is a crashed attempt, never the end of the organism.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use super::{Delivery, Host, ModelState, Outcome, Sink};
 type HandlerResult = Result<Outcome, Failure>;
 type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 
-/// Handles deliveries; several may run at once.
+/// Handles deliveries. Several may run concurrently.
 pub trait NativeHandler: Send + Sync + 'static {
     fn handle(
         &self,
@@ -37,7 +37,8 @@ pub trait NativeHandler: Send + Sync + 'static {
     ) -> impl Future<Output = HandlerResult> + Send;
 }
 
-/// A plain function as a [`NativeHandler`]. It must be quick: it holds a worker thread while it runs.
+/// Makes a [`NativeHandler`] of a plain function. It must be quick, because it occupies a worker
+/// thread.
 pub fn from_fn<F>(handle: F) -> FromFn<F>
 where
     F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
@@ -45,7 +46,7 @@ where
     FromFn(handle)
 }
 
-/// See [`from_fn`].
+/// Handler made by [`from_fn`].
 #[derive(Debug, Clone)]
 pub struct FromFn<F>(F);
 
@@ -58,7 +59,7 @@ where
     }
 }
 
-/// [`NativeHandler`] without its type, so that a host holds any of them.
+/// A [`NativeHandler`] with its type erased, so that a host can hold any of them.
 trait AnyHandler: Send + Sync {
     fn start(self: Arc<Self>, delivery: Delivery, context: HandlerContext) -> HandlerFuture;
 }
@@ -69,20 +70,20 @@ impl<H: NativeHandler> AnyHandler for H {
     }
 }
 
-/// How far an attempt has to stop.
+/// How urgently an attempt has to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum StopLevel {
-    /// The caller is gone.
+    /// Its caller no longer waits.
     Cancelled = 1,
-    /// The host ends now.
+    /// The host stops now.
     Now,
 }
 
-/// Tells one attempt to stop. It is made for each delivery and hardly ever used, so it is cheap.
+/// Stop signal of one attempt. Made for each delivery and rarely used, so it is cheap.
 #[derive(Default)]
 struct StopSignal {
-    /// The highest [`StopLevel`] raised; 0 for none.
+    /// The highest [`StopLevel`] that was raised; 0 for none.
     reached: AtomicU8,
     raised: Notify,
 }
@@ -111,7 +112,7 @@ impl StopSignal {
     }
 }
 
-/// Services of the host for a handler at work: heartbeats, reservations, model states,
+/// Services of the host for a running handler: heartbeats, reservations, model states,
 /// cancellation.
 #[derive(Clone)]
 pub struct HandlerContext {
@@ -129,14 +130,14 @@ impl std::fmt::Debug for HandlerContext {
 }
 
 impl HandlerContext {
-    /// The handler is alive: its deadline moves.
+    /// Reports that the handler is alive, which extends its deadline.
     pub fn heartbeat(&self) {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
     }
 
-    /// Reserves what a model call may take with its next request, and returns when that is durable.
-    /// What a turn really took replaces it when the turn is recorded; another reservation of the
-    /// same attempt does, too. `None` where the pump has stopped.
+    /// Reserves the maximum cost of a model call's next request. Returns when the reservation is
+    /// durable. The actual cost replaces it when the turn is recorded, and so does the next
+    /// reservation of the same attempt. Returns `None` if the pump has stopped.
     pub async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, asked).await.ok()
     }
@@ -150,8 +151,8 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Returns when the caller is gone. A handler that does not end within
-    /// [`limits::CANCEL_GRACE`] of it is dropped where it waits.
+    /// Returns when the caller no longer waits. A handler that continues for longer than
+    /// [`limits::CANCEL_GRACE`] after that is dropped.
     pub async fn cancelled(&self) {
         self.stop.wait_for(StopLevel::Cancelled).await;
     }
@@ -183,7 +184,7 @@ struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
     line: VecDeque<(Delivery, HandlerContext)>,
-    /// Tasks that take from the line.
+    /// Number of tasks that take deliveries from the queue.
     hands: usize,
 }
 
@@ -211,7 +212,7 @@ impl NativeHost {
         Self { runtime, drain_timeout: limits::DRAIN_TIMEOUT, shared: Arc::new(shared) }
     }
 
-    /// How long a handler may go on after its caller is gone, and when the host is drained.
+    /// Sets how long a handler may continue after its cancellation, and during a drain.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
         shared.cancel_grace = cancel_grace;
@@ -252,13 +253,13 @@ impl Host for NativeHost {
     }
 }
 
-/// Result of a hand-over to the queue.
+/// Result of adding a delivery to the queue.
 enum AdmissionResult {
-    /// The host is draining.
+    /// Refused, because the host drains.
     No,
-    /// A running task will take the delivery.
+    /// Queued for a running task.
     Waits,
-    /// The caller has to start a task for the delivery.
+    /// Queued; the caller must start a task for it.
     NeedsHand,
 }
 
@@ -285,7 +286,7 @@ impl NativeShared {
         AdmissionResult::NeedsHand
     }
 
-    /// Takes deliveries until the line is empty.
+    /// Takes deliveries until the queue is empty.
     async fn work(self: Arc<Self>) {
         while let Some((delivery, context)) = self.next() {
             let (call, attempt) = (delivery.call, delivery.attempt);
@@ -336,7 +337,7 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt to its end: an answer, a panic, or the patience for it.
+/// Runs one attempt to its end: an answer, a panic, or its time-out after a stop signal.
 async fn attend(
     handler: Arc<dyn AnyHandler>,
     delivery: Delivery,
@@ -357,7 +358,7 @@ async fn attend(
     }
 }
 
-/// Catches a panic of the handler's future while it is dropped.
+/// Drops a handler's future and catches a panic of that drop.
 struct PanicGuard(Option<HandlerFuture>);
 
 impl Drop for PanicGuard {
@@ -369,7 +370,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// The handler's future with its panics turned into failures.
+/// Runs the handler's future and turns a panic into a failure.
 async fn unwinding(
     handler: Arc<dyn AnyHandler>,
     delivery: Delivery,
@@ -398,9 +399,9 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// Hosts a plain function on the thread that delivers: no task, no wake, no cancel. The answer
-/// is with the [`Sink`] before `deliver` returns, so the function must be quick and the sink
-/// must not hold what `deliver` is called under.
+/// Hosts a plain function on the delivering thread: no task, no wake-up, no cancellation. The
+/// [`Sink`] has the answer before `deliver` returns, so the function must be quick, and the sink
+/// must not hold a lock that the caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

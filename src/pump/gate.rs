@@ -1,8 +1,8 @@
-//! The gate: every rule a payload must pass, in order, before it is a message.
+//! The gate: every rule that a payload must pass, in order, before it becomes a message.
 //!
-//! There is one gate and no way around it: what clients, listeners, models and the core itself
-//! write is checked here, at a cost that is bounded before it is spent. The first rule that
-//! fails decides. What was checked is what is recorded and delivered, byte for byte.
+//! There is one gate and no way around it: payloads of clients, listeners, models and the core
+//! itself are checked here, with bounded cost. The first broken rule decides. The checked bytes are
+//! recorded and delivered unchanged.
 //!
 //! Must not know the state of threads: rules that depend on it are the pump's.
 
@@ -23,12 +23,13 @@ use crate::xml::findings::Place;
 use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 use submission::Submission;
 
-/// What a sender is told of a name outside its vocabulary. The same for names that nobody has,
-/// for names it may not use, and for senders nobody knows: more would reveal who is there.
+/// Text for a name outside the sender's vocabulary. It is the same for unknown names, for names
+/// that the sender may not use, and for unknown senders, because more would reveal which names
+/// exist.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
-/// The gate of one config: contracts and schemas. Cheap to clone; used from many threads.
+/// The gate of one config: contracts and schemas. Cheap to clone; usable from many threads.
 #[derive(Clone)]
 pub struct Gate {
     pub contracts: Arc<Contracts>,
@@ -37,20 +38,20 @@ pub struct Gate {
     payload_bytes: usize,
 }
 
-/// What a refused payload should have looked like, made up once for each name.
+/// Examples for refusals, made once for each name.
 type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
-/// A payload that passed every rule that does not depend on the state of threads: only
-/// [`Gate::check`] makes one. The pump turns it into an admitted message or refuses it by
-/// thread, budget or order.
+/// A payload that passed every rule that does not depend on the state of threads. Only
+/// [`Gate::check`] makes one. The pump turns it into an admitted message, or refuses it by thread,
+/// budget or order.
 #[derive(Debug, Clone)]
 pub struct Checked {
     name: PayloadName,
     meaning: Meaning,
     payload: Payload,
-    /// Set when the meaning is a primitive.
+    /// Set if the payload is a primitive.
     primitive: Option<Primitive>,
-    /// The payload inside a `spawn-thread` or `send-to-thread`, gated under the same sender.
+    /// The payload inside a `spawn-thread` or `send-to-thread`, gated with the same sender.
     inner: Option<Box<Checked>>,
 }
 
@@ -76,7 +77,7 @@ impl Checked {
     }
 }
 
-/// One element that passed the rules on its text alone.
+/// An element that passed the rules on its text.
 struct ScannedPayload<'a> {
     name: PayloadName,
     text: &'a str,
@@ -88,16 +89,17 @@ impl Gate {
         Self { contracts, schemas, examples, payload_bytes }
     }
 
-    /// Takes payloads of at most so many bytes, where the config wants less than the usual.
+    /// Sets a smaller maximum payload size than the default.
     pub fn with_payload_bytes(mut self, most: usize) -> Self {
         self.payload_bytes = most.min(limits::PAYLOAD_BYTES_MAX);
         self
     }
 
-    /// Checks one payload of `sender`: `text` is the element and whatever stands around it.
+    /// Checks one payload of `sender`. `text` is the element with the text around it.
     ///
     /// # Errors
-    /// The first rule it breaks, with its place in `text`, ready to be recorded.
+    ///
+    /// The first broken rule with its place in `text`, ready to be recorded.
     pub fn check(&self, sender: &ListenerName, text: &[u8]) -> Result<Checked, Refusal> {
         let (element, submission) = read(text, self.payload_bytes)?;
         not_reserved(&element, &submission)?;
@@ -113,9 +115,10 @@ impl Gate {
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
     }
 
-    /// Checks what the core itself is about to write: a core word, valid by its schema.
+    /// Checks a payload of the core itself against its schema.
     ///
     /// # Errors
+    ///
     /// A refusal here is a bug of the core, not of a sender.
     pub fn check_core(&self, text: &[u8]) -> Result<(PayloadName, Payload), Refusal> {
         let (element, submission) = read(text, limits::CORE_WORD_BYTES_MAX)?;
@@ -127,7 +130,7 @@ impl Gate {
         Ok((element.name, Payload::new(element.text)))
     }
 
-    /// One lookup, one branch: unknown names, forbidden names and unknown senders alike.
+    /// Looks up a name. Unknown names, forbidden names and unknown senders take the same branch.
     fn meaning(
         &self,
         sender: &ListenerName,
@@ -158,7 +161,7 @@ impl Gate {
         }
     }
 
-    /// What `sender` might have written instead, and would have been taken.
+    /// An example that `sender` may write instead.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -173,7 +176,7 @@ impl Gate {
         system::example(&name.local, inner)
     }
 
-    /// Making one up costs far more than a refusal may.
+    /// An example for a name, from the cache, because making one costs far more than a refusal may.
     fn example(&self, name: &PayloadName) -> Option<String> {
         let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(example) = known().get(name) {
@@ -185,7 +188,7 @@ impl Gate {
         example
     }
 
-    /// Reads a primitive, and checks the payload inside it as the sender's own.
+    /// Parses a primitive, and checks the payload inside it as the sender's own.
     fn asked(
         &self,
         sender: &ListenerName,
@@ -209,8 +212,9 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// A bare name inside a bare primitive is in the core's namespace, where nobody means it to
-    /// be: like any bare name of an agent, it is looked up among what the sender may call.
+    /// Resolves a bare name inside a bare primitive. It would be in the core's namespace, which is
+    /// never meant: like any bare name of an agent, it is searched among the names that the sender
+    /// may call.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -227,7 +231,7 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// The same rules for a payload inside a primitive, which must open a call.
+    /// Checks a payload inside a primitive, which must open a call, by the same rules.
     fn check_inner(
         &self,
         sender: &ListenerName,
@@ -251,7 +255,7 @@ impl Gate {
     }
 }
 
-/// The rules on the text alone: from its size to its one root.
+/// Applies the rules on the text alone, from its size to its single root.
 fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission<'_>), Refusal> {
     let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);
@@ -274,7 +278,7 @@ fn rule_of(breach: BrokenRule) -> Rule {
     }
 }
 
-/// Envelopes are never payloads, and of the core's words a sender has primitives and notes.
+/// Refuses envelopes, and the core's payload names other than primitives and notes.
 fn not_reserved(element: &ScannedPayload<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
     let PayloadName { namespace, local } = &element.name;
     let asked = Primitive::WORDS.iter().chain(&system::NOTES);

@@ -1,4 +1,4 @@
-//! The heart: the gate, the pure step, and the driver that performs what the step decides.
+//! The heart: the gate, the pure step, and the driver that performs the step's effects.
 //!
 //! **Invariant:** nothing here knows NATS, HTTP, JSON or terminals.
 

@@ -1,4 +1,4 @@
-//! Requests from the host of an agent to the pump during a delivery, one message each, and their
+//! Requests from an agent host to the pump during a delivery, one message each, and their
 //! responses. Both ends use this codec.
 
 use serde::{Deserialize, Serialize};
@@ -10,14 +10,14 @@ use crate::nats::{HeaderMap, Message};
 
 use super::header_names;
 
-/// One question.
+/// One request of an agent host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
-    /// The thread that its delivery is in, from this byte on.
+    /// Requests the thread of the delivery, from this byte on.
     Thread { offset: usize },
-    /// Whether a model call may take so much.
+    /// Requests a reservation for a model call.
     Reserve(Reservation),
-    /// That its answer is taken: of `size` bytes these, from `offset` on.
+    /// Sends a part of the answer: the bytes from `offset` on, of `size` in all.
     Answer { offset: usize, size: usize },
 }
 
@@ -25,7 +25,7 @@ const THREAD: &str = "thread";
 const RESERVE: &str = "reserve";
 const ANSWER: &str = "answer";
 
-/// A reservation as JSON.
+/// A reservation in JSON.
 #[derive(Serialize, Deserialize)]
 struct WireReservation {
     #[serde(rename = "tokens")]
@@ -40,7 +40,7 @@ struct WireReservation {
     limit: Option<RouteLimit>,
 }
 
-/// Reason for refusing a request, with a status code as in HTTP.
+/// Refusal of a request, with a status code as in HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRefusal {
     pub code: u16,
@@ -49,16 +49,16 @@ pub(super) struct RequestRefusal {
 
 impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
-    /// A budget has no room for it.
+    /// A budget has no room for the reservation.
     pub const SPENT: u16 = 402;
-    /// The model call has made all requests that it may make on this route.
+    /// The model call has used up its attempts on this route.
     pub const EXHAUSTED: u16 = 429;
-    /// The part that comes next is another one.
+    /// The part does not follow the previous one.
     pub const OUT_OF_ORDER: u16 = 409;
-    /// The attempt is not out, or not any more.
+    /// The attempt is not in flight, or no longer.
     pub const GONE: u16 = 410;
     pub const TOO_LARGE: u16 = 413;
-    /// The request may be repeated.
+    /// The request may be repeated later.
     pub const LATER: u16 = 503;
 
     pub fn new(code: u16, detail: impl Into<String>) -> Self {
@@ -78,7 +78,7 @@ impl RequestRefusal {
         headers
     }
 
-    /// Reads a refusal from a message, or `None` if the message is none.
+    /// Parses a refusal; `None` if the message is none.
     pub fn of(message: &Message) -> Option<Self> {
         let headers = message.headers.as_ref()?;
         let code = headers.get(header_names::ERROR_CODE)?.as_str().parse().unwrap_or(Self::LATER);
@@ -87,7 +87,7 @@ impl RequestRefusal {
     }
 }
 
-/// Reads a request from a message, or `None` if the message is none.
+/// Parses a request; `None` if the message is none.
 pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefusal>> {
     let headers = message.headers.as_ref()?;
     let what = headers.get(header_names::ASK)?.as_str();
@@ -144,7 +144,7 @@ impl AgentRequest {
     }
 }
 
-/// An agent's answer as JSON.
+/// An agent's answer in JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum WireOutcome {
@@ -176,7 +176,7 @@ pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
     serde_json::to_vec(&written).expect("plain data is JSON")
 }
 
-/// Whatever else it is, is an answer that cannot be used.
+/// Decodes an answer. Invalid JSON becomes a failure of the attempt.
 pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
     let unusable = |why: &str| {
         Err(Failure::Garbage { detail: format!("this is no answer of an agent: {why}") })
@@ -198,7 +198,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
     }
 }
 
-/// Whether a model's text could have been like that: the pump tells all of it.
+/// Whether a model's text has a valid size. The pump records all of it, so it must be bounded.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));
@@ -216,7 +216,7 @@ fn is_bounded(turn: &Turn) -> bool {
         && broken.is_sorted_by_key(|broken| broken.index)
 }
 
-/// Shortens a failure to the length that is kept on record.
+/// Shortens a failure to its maximum length on record.
 fn shortened(mut failure: Failure) -> Failure {
     let (Failure::Crashed { detail }
     | Failure::Unreachable { detail }
@@ -233,7 +233,7 @@ fn shortened(mut failure: Failure) -> Failure {
     failure
 }
 
-/// The part of `all` from `offset` on that one message takes.
+/// The part of `all` from `offset` on that fits into one message.
 pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
     let end = offset.saturating_add(most.max(1)).min(all.len());
     all.get(offset..end)

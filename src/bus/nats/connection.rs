@@ -20,17 +20,17 @@ pub struct NatsConnection {
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// A task is sending, and also takes messages that arrive meanwhile.
+    /// Whether a task is sending. It also takes messages that are added meanwhile.
     is_sending: bool,
 }
 
-/// A message that waits to be sent.
+/// A message that waits for the next flush.
 pub(super) struct OutboundPublish {
     pub subject: String,
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    /// Told why it was not sent, on the connection's thread.
+    /// Called with the reason on the connection's thread if the message was not sent.
     pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 
@@ -48,10 +48,11 @@ impl std::fmt::Debug for OutboundPublish {
 }
 
 impl NatsConnection {
-    /// Connects, under a name that the server shows to those who look after it.
+    /// Connects under a name that the server shows to its operators.
     ///
     /// # Errors
-    /// Those of [`Link::open`].
+    ///
+    /// The errors of [`Link::open`].
     pub async fn open(options: &nats::Options, name: &str) -> Result<Arc<Self>, nats::Error> {
         let (options, name) = (options.clone(), name.to_owned());
         let opened = tokio::task::spawn_blocking(move || Link::open(&options, &name)).await;
@@ -77,7 +78,7 @@ impl NatsConnection {
         self.outbox().messages.push(message);
     }
 
-    /// Has everything sent that was put here, in that order.
+    /// Sends all queued messages, in their order.
     pub(super) fn send(self: &Arc<Self>) {
         let mut outbox = self.outbox();
         if outbox.messages.is_empty() || outbox.is_sending {

@@ -1,4 +1,5 @@
-//! Deliveries out and answers in, over one connection that the listeners of an organism share.
+//! Publishes deliveries and receives answers over the connection that an organism's listeners
+//! share.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +32,7 @@ use super::{Error, Options, header_names, request};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// Part of the reply subject that distinguishes this pump's attempts from those of other pumps.
+    /// Token in reply subjects that distinguishes this pump's attempts from those of other pumps.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
@@ -39,21 +40,23 @@ pub(super) struct NatsShared {
     runtime: runtime::Handle,
     tokens: TokenPool,
     in_flight: Mutex<InFlight>,
-    /// Notified when nothing is out any more.
+    /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// The listener is back. A probe is due, which makes its replicas announce their lease again.
+    /// Whether a probe is due because the listener is back. Replicas respond to it with their
+    /// lease.
     is_probe_due: AtomicBool,
     /// Attempts that left the in-flight table and have not reached the sink yet.
     ending: AtomicUsize,
-    /// Messages that answered nothing.
+    /// Number of messages that matched no attempt.
     strays: AtomicU64,
-    /// Where the listener is an agent.
+    /// State of remote attempts, if the listener is an agent.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
     /// Calls that replicas remember.
     pub memory: ReplicaMemory,
 }
 
-/// An attempt, or several, between desk and sink: nothing is idle meanwhile.
+/// Counts attempts between the in-flight table and the sink, so that the host does not count as
+/// idle meanwhile.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -119,12 +122,12 @@ impl NatsShared {
         &self.runtime
     }
 
-    /// Whether it is out, or was and an answer may still come.
+    /// Whether the attempt is in flight, or was given up and may still be answered.
     pub(super) fn knows(&self, token: AttemptToken) -> bool {
         self.in_flight().knows(token)
     }
 
-    /// Call and attempt that this token stands for.
+    /// Call and attempt of this token.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
@@ -139,7 +142,8 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before anything is taken off the desk.
+    /// Registers attempts that are about to end. Call before removing any entry from the in-flight
+    /// table.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))
@@ -160,13 +164,14 @@ impl NatsShared {
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Generation of the connection that a message goes out on: without one, the next.
+    /// Generation of the connection on which a message will be sent: the current one, or else the
+    /// next.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
     }
 
-    /// Writes on the calling thread what the connection's sends.
+    /// Encodes a delivery on the calling thread and queues it for the connection.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
@@ -179,8 +184,8 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is on the desk: to the replica that remembers its call, or else
-    /// to all.
+    /// Publishes a delivery whose token is in the in-flight table: to the replica that remembers
+    /// its call, or else to the queue group.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -232,7 +237,7 @@ impl NatsShared {
         self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
-    /// Nothing is taken any more; returns when nothing is out.
+    /// Takes no new deliveries. Returns when none is in flight.
     pub async fn drain(self: &Arc<Self>) {
         self.in_flight().drain();
         if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
@@ -257,7 +262,7 @@ impl NatsShared {
         }
     }
 
-    /// Hears the listener, until it is dropped.
+    /// Processes the listener's messages until it is dropped.
     pub async fn listen(self: Arc<Self>, mut answers: impl Stream<Item = Message> + Unpin) {
         let mut look = interval(limits::NATS_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -292,7 +297,7 @@ impl NatsShared {
         }
     }
 
-    /// Warns of handlers that hold up what comes after them.
+    /// Warns of cancelled handlers that still run and hold up later deliveries.
     fn report_lingering(&self) {
         if !self.options.waits_for_end {
             return;
@@ -324,7 +329,7 @@ impl NatsShared {
         }
     }
 
-    /// Replicas that were there before us say what they announce.
+    /// Asks running replicas to announce themselves again.
     async fn ask_who_is_there(&self) {
         let (ping, here) = (self.subjects.ping(), self.subjects.here());
         if let Err(error) = self.client().publish_with_reply(ping, here, "".into()).await {
@@ -381,8 +386,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// An answer that names the attempt of its subject; one that names another is recorded, and
-    /// changes nothing else.
+    /// Handles an answer that names an attempt. If that is not the attempt of its subject, the
+    /// answer is only recorded.
     fn named(
         &self,
         token: AttemptToken,
@@ -452,7 +457,8 @@ impl NatsShared {
         }
     }
 
-    /// Checks a long answer on another task, so that the messages of other listeners do not wait.
+    /// Handles an answer. A long one is checked on another task, so that messages of other
+    /// listeners do not wait.
     fn answered(
         self: &Arc<Self>,
         key: AttemptKey,
@@ -496,7 +502,7 @@ impl NatsShared {
         }
     }
 
-    /// An answer that was not asked for, or twice: refused, and told without filling the log.
+    /// Refuses an answer that matches no attempt, or repeats one. Limits the log lines about them.
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

@@ -23,7 +23,7 @@ pub(super) type AttemptKey = (CallId, Attempt);
 #[derive(Debug)]
 pub(super) struct InFlight {
     out: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
-    /// Attempts that ended without an answer, the oldest first: one may still come.
+    /// Attempts that ended without an answer, oldest first. An answer may still arrive.
     given_up: VecDeque<(AttemptToken, AttemptKey)>,
     /// Lease that the listener's replicas announce.
     lease: Option<Duration>,
@@ -31,7 +31,7 @@ pub(super) struct InFlight {
     is_draining: bool,
     looked: Instant,
     cancel_grace: Duration,
-    /// Whether a cancelled attempt is waited for as long as its replica renews its lease.
+    /// Whether a cancelled attempt stays in flight as long as its replica renews the lease.
     waits_for_end: bool,
 }
 
@@ -43,32 +43,32 @@ struct InFlightAttempt {
     lives_until: Option<Instant>,
     /// When it was published.
     since: Instant,
-    /// A replica has acknowledged the delivery.
+    /// Whether a replica has acknowledged the delivery.
     is_acknowledged: bool,
-    /// Length of the lease granted last.
+    /// Length of the last granted lease.
     lease: Duration,
-    /// Its caller is gone: when it has to have ended.
+    /// Deadline after its caller was cancelled.
     patience: Option<Instant>,
-    /// It was reported as still at work after that.
+    /// Whether it was reported as still running after that deadline.
     is_reported: bool,
     sent: SentDelivery,
 }
 
-/// The part of a delivery that was published.
+/// The published form of a delivery.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// The position that its replica has once it has answered.
+    /// Position up to which its replica will remember the call once it has answered.
     pub mark: Option<MemoryMark>,
-    /// The delivery, where only its new messages were published.
+    /// The whole delivery, if only its new messages were published.
     pub partial: Option<Box<Delivery>>,
 }
 
-/// A delivery of which only the new messages were published, and which no handler has begun.
+/// A delivery with only its new messages published, which no handler has begun.
 #[derive(Debug)]
 pub(super) enum PartialDelivery {
-    /// All messages are to be published.
+    /// All its messages must be published.
     Open(Box<Delivery>),
-    /// Its caller is gone: it has ended.
+    /// Its caller was cancelled, so it has ended.
     Cancelled(AttemptKey),
 }
 
@@ -76,17 +76,17 @@ pub(super) enum PartialDelivery {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EndedAttempt {
     InTime(AttemptKey),
-    /// It has been reported as failed.
+    /// The attempt was reported as failed before.
     Late(AttemptKey),
-    /// No attempt of this listener.
+    /// The answer belongs to no attempt of this listener.
     Nothing,
 }
 
-/// Whether an attempt is still waited for.
+/// Status of an attempt in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptStatus {
     Out,
-    /// An answer may still come.
+    /// The attempt was given up. An answer may still arrive.
     GivenUp,
     Unknown,
 }
@@ -105,14 +105,14 @@ impl InFlight {
         }
     }
 
-    /// Keeps a cancelled attempt for as long as its replica renews its lease: the handler is known
-    /// to be at work.
+    /// Sets whether a cancelled attempt stays in flight while its replica renews its lease, which
+    /// shows that the handler still runs.
     pub fn waiting_for_end(mut self, waits_for_end: bool) -> Self {
         self.waits_for_end = waits_for_end;
         self
     }
 
-    /// Before it is published. False while draining.
+    /// Adds a delivery before it is published. Returns false while draining.
     pub fn take(
         &mut self,
         token: AttemptToken,
@@ -175,7 +175,7 @@ impl InFlight {
         }
     }
 
-    /// A replica says what it announces; from now on all are held to it.
+    /// Sets the lease that a replica announced, for all attempts from now on.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
@@ -205,12 +205,12 @@ impl InFlight {
         }
     }
 
-    /// Whether it is out, or was and an answer may still come.
+    /// Whether the attempt is in flight, or was given up and may still be answered.
     pub fn knows(&self, token: AttemptToken) -> bool {
         self.standing(token) != AttemptStatus::Unknown
     }
 
-    /// True where it is news.
+    /// Records that a replica is there. Returns true if this is a change.
     pub fn is_back(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)
     }
@@ -243,13 +243,13 @@ impl InFlight {
         }
     }
 
-    /// The position that its replica will remember.
+    /// Position up to which its replica will remember the call.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.out.get(&token)?.sent.mark
     }
 
-    /// Attempts of which only new messages were published, in the time of a denial, and of which no
-    /// replica has said anything. Older ones may have been taken.
+    /// Attempts with only new messages published, published during a permission error, and without
+    /// any response of a replica. Older ones may have been taken.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self
             .out
@@ -258,8 +258,8 @@ impl InFlight {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes a delivery that no handler has begun, to be published anew on this connection. None
-    /// where all its messages were published.
+    /// Takes a delivery that no handler has begun, to publish it again on this connection. Returns
+    /// `None` if all its messages were published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -279,7 +279,7 @@ impl InFlight {
         Some(PartialDelivery::Cancelled(key))
     }
 
-    /// Everything that is still out, which is given up.
+    /// Gives up all attempts in flight and returns them.
     pub fn give_up(&mut self) -> Vec<AttemptKey> {
         self.out.drain().map(|(_, out)| out.key).collect()
     }
@@ -324,7 +324,7 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Attempts that are still at work although their time after a cancel is over; each once.
+    /// Returns each attempt that still runs after its deadline for a cancellation, once.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self.out.values_mut().filter(|out| out.is_kept(now) && !out.is_reported);
         kept.map(|out| {
@@ -336,7 +336,7 @@ impl InFlight {
 }
 
 impl InFlightAttempt {
-    /// Cancelled, given its time to end, and known to be at work still.
+    /// Whether a cancelled attempt is past its deadline and still known to be running.
     fn is_kept(&self, now: Instant) -> bool {
         let is_cancelled = self.patience.is_some_and(|until| until <= now);
         is_cancelled && self.lives_until.is_some_and(|until| until > now)
@@ -391,7 +391,7 @@ mod tests {
         (InFlight::new(now, GRACE), now)
     }
 
-    /// Looks as often as a host does, until then.
+    /// Checks for overdue attempts at the host's intervals, up to a time.
     fn overdue(
         in_flight: &mut InFlight,
         connection: u64,
@@ -549,7 +549,7 @@ mod tests {
         })
     }
 
-    /// Puts a delivery out of which only the new messages are published.
+    /// Adds a delivery with only its new messages published.
     fn take_as_partial(in_flight: &mut InFlight, number: u32, now: Instant) {
         let token = number.into();
         in_flight.take(token, key(number), 1, now);

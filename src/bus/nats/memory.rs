@@ -1,8 +1,8 @@
-//! Calls that a replica remembers: their next delivery goes to that replica, and has only the new
+//! Calls that a replica remembers. Their next delivery goes to that replica, with only the new
 //! messages (docs/PROTOCOL.md, section 12).
 //!
-//! It goes to a subject of the replica's own, and not to the queue group, where a replica of another
-//! version could take the new messages for all.
+//! It goes to the replica's own subject instead of the queue group's, where a replica that lacks
+//! the earlier messages could take it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,38 +20,38 @@ use super::in_flight::{PartialDelivery, SentDelivery};
 use super::subjects::ListenerSubjects;
 use super::tokens::AttemptToken;
 
-/// The calls of one listener that its replicas remember.
+/// Calls of one listener that its replicas remember.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
     denial: Mutex<ReplicaDenial>,
 }
 
-/// The servers let nothing be published to the subjects of replicas.
+/// Permission error for publishing to the subjects of replicas.
 #[derive(Debug, Clone, Copy)]
 struct ReplicaDenial {
-    /// Denials until then are known.
+    /// Time up to which permission errors were read.
     known_until: Instant,
-    /// The connection that the last one was on.
+    /// Connection of the last permission error.
     connection: Option<u64>,
 }
 
 impl ReplicaDenial {
-    /// Whether a right that was lacking then is assumed to be lacking still.
+    /// Whether the permission is assumed to be still missing.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
     }
 }
 
-/// Where a delivery goes that builds on messages of its call, and how many.
+/// Subject of a delivery that builds on remembered messages, and the number of these.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
 }
 
 impl ReplicaMemory {
-    /// Denials before `now` concern others.
+    /// Makes the memory. Permission errors before `now` are ignored.
     pub fn new(now: Instant) -> Self {
         let denial = ReplicaDenial { known_until: now, connection: None };
         Self { calls: Mutex::default(), denial: Mutex::new(denial) }
@@ -65,7 +65,7 @@ impl ReplicaMemory {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is remembered of the call, so that a retry finds nothing and is complete.
+    /// Removes and returns the memory of a call, so that a retry finds none and is complete.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -79,8 +79,8 @@ impl ReplicaMemory {
     }
 }
 
-/// The subject that an answer names, where it is an inbox of the listener: nothing is published for
-/// a listener to any other.
+/// Subject that an answer names, if it is an inbox of the listener. Deliveries go to no other
+/// subject.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -93,14 +93,14 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// The record of a delivery that the desk keeps until it has ended.
+    /// The record of a delivery for the in-flight table.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         SentDelivery { mark: MemoryMark::after(delivery), partial }
     }
 
-    /// Takes note that the replica that answers an attempt remembers its call. The host of an agent
-    /// reads the thread, and remembers nothing.
+    /// Notes that the replica that answered an attempt remembers its call. An agent host reads the
+    /// whole thread instead, so nothing is noted for it.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.far.is_some() {
             return;
@@ -116,8 +116,9 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery whose new ones reached no replica that remembers the
-    /// others. It is the same attempt: no handler has begun it. False where all were published.
+    /// Publishes all messages of a delivery whose new ones reached no replica with the earlier
+    /// ones. It stays the same attempt, because no handler has begun it. Returns false if all were
+    /// published already.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -137,14 +138,15 @@ impl NatsShared {
         }
     }
 
-    /// A replica lacks what its delivery builds on. The failure of the attempt where it had all.
+    /// Handles a replica that lacks the earlier messages. Returns a failure if it was sent all of
+    /// them.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<Failure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| Failure::Garbage { detail: detail() })
     }
 
-    /// Publishes all messages of each delivery that the servers did not let us publish to a replica:
-    /// no reply shows that it went nowhere.
+    /// Publishes all messages of each delivery to a replica that the servers denied, because no
+    /// reply shows that it was lost.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

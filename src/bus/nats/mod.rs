@@ -1,14 +1,14 @@
-//! Listeners on NATS: programs on any host, in a queue group of their name, that answer what is
-//! published to their subject (docs/PROTOCOL.md, section 12).
+//! Listeners on NATS: programs on any host that share a queue group with their name and answer
+//! deliveries on their subject (docs/PROTOCOL.md, section 12).
 //!
 //! Listeners use core NATS only. The subject of an answer names its listener, and the server's
-//! permissions enforce it; an unguessable token names the attempt. The table of attempts under way
-//! is `in_flight`; the host drives it.
+//! permissions enforce it; an unguessable token names the attempt. `in_flight` is the table of
+//! attempts; the host drives it.
 //!
-//! An agent may be such a program, too: `agent_host` is its end, `remote_agents` the pump's
+//! An agent may run on another host, too: `agent_host` is its side, `remote_agents` the pump's
 //! (section 13).
 //!
-//! Must not know what a payload says: it counts elements and moves bytes.
+//! Must not know the contents of payloads: it counts elements and moves bytes.
 
 mod agent_host;
 mod agent_requests;
@@ -42,25 +42,25 @@ use host::NatsShared;
 pub use remote_agents::{RemoteAgentOptions, ThreadSource};
 pub use subjects::ListenerSubjects;
 
-/// How a listener on NATS is reached.
+/// Settings of a host for a listener on NATS.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name of the organism: a token of every subject.
+    /// Name of the organism, a token of every subject.
     pub organism: String,
     pub listener: ListenerName,
-    /// How long an attempt whose caller is gone is waited for.
+    /// Time for a cancelled attempt to end.
     pub cancel_grace: Duration,
-    /// Whether it is waited for longer, as long as its replica renews its lease: nothing may be
-    /// handed over beside a handler that is at work.
+    /// Whether a cancelled attempt is waited for as long as its replica renews its lease, because
+    /// the listener must get one delivery at a time.
     pub waits_for_end: bool,
-    /// How long outstanding deliveries may run on when the host is drained.
+    /// Time for deliveries in flight to end during a drain.
     pub drain_timeout: Duration,
-    /// Where the listener is an agent.
+    /// Settings for an agent; `None` for other listeners.
     pub far: Option<RemoteAgentOptions>,
 }
 
 impl Options {
-    /// With every default.
+    /// Settings with every default.
     pub fn new(organism: impl Into<String>, listener: ListenerName) -> Self {
         Self {
             organism: organism.into(),
@@ -73,7 +73,7 @@ impl Options {
     }
 }
 
-/// Why there is no such host.
+/// Why the host cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -85,16 +85,17 @@ pub enum Error {
     Subscribe { subject: String, detail: String },
 }
 
-/// Whether payloads of so many bytes get through.
+/// Checks that the servers accept payloads of this size.
 ///
 /// # Errors
-/// [`Error::TooSmall`] where they do not.
+///
+/// [`Error::TooSmall`] if they do not.
 pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
     let (server, needed) = (client.max_payload(), payload + limits::ENVELOPE_BYTES_MAX);
     if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }
 }
 
-/// Publishes deliveries and takes answers. Dropping it leaves the listener's programs alone.
+/// Publishes deliveries and receives answers. Dropping it does not stop the listener's programs.
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
@@ -107,11 +108,12 @@ impl std::fmt::Debug for NatsHost {
 }
 
 impl NatsHost {
-    /// Subscribes to the listener's answers; long ones are judged on `runtime`. Whether there is a listener shows in
-    /// [`Sink::left`] and in every delivery, not here: it may come later.
+    /// Subscribes to the listener's answers. Long ones are checked on `runtime`. A missing listener
+    /// is reported by [`Sink::left`] and by every delivery, not here, because it may come later.
     ///
     /// # Errors
-    /// [`Error::Subscribe`] where the connection is closed.
+    ///
+    /// [`Error::Subscribe`] if the connection is closed.
     pub async fn start(
         wire: Arc<NatsConnection>,
         options: Options,
@@ -132,7 +134,7 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// The thread of an agent's turn is read here, for its host.
+    /// True for agents, because their threads are read here for the agent host.
     fn reads_journal(&self) -> bool {
         self.shared.options.far.is_some()
     }

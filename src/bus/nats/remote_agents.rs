@@ -2,7 +2,7 @@
 //! during a delivery. Responses go to that host's own inbox.
 //!
 //! A request names no thread. The token of an open attempt gives access to that attempt's thread,
-//! up to the position of its hand-over, and to nothing else.
+//! up to the position of its delivery, and to nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,10 +28,12 @@ use super::tokens::AttemptToken;
 
 /// Source of one agent's thread, for a host that runs the agent elsewhere.
 pub trait ThreadSource: Send + Sync + 'static {
-    /// The thread up to there, in the agent's own words for it. May wait for a disk.
+    /// Encodes the part of a thread, up to a position, that the agent may read. May wait for a
+    /// disk.
     ///
     /// # Errors
-    /// What is wrong with the journal.
+    ///
+    /// A description of the journal's error.
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String>;
 }
 
@@ -49,14 +51,14 @@ impl std::fmt::Debug for RemoteAgentOptions {
     }
 }
 
-/// The agent's attempts, with the state of the transfers of each.
+/// The agent's attempts, each with the state of its transfers.
 pub(super) struct RemoteAgentAttempts {
     far: RemoteAgentOptions,
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
     places: Arc<Semaphore>,
 }
 
-/// One attempt.
+/// State of one attempt.
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
@@ -85,8 +87,8 @@ impl RemoteAgentAttempts {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of an attempt before it is published; how it is written. What is in its call its
-    /// host reads in the thread.
+    /// Adds an attempt before it is published, and encodes its delivery. The messages are omitted,
+    /// because the agent host reads them in the thread.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> Written {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
@@ -97,8 +99,8 @@ impl RemoteAgentAttempts {
         Written { headers, body: Vec::new() }
     }
 
-    /// Removes attempts that are unknown by now. For attempts that were given up, drops the encoded
-    /// thread, and drops parts of an answer whose rest is overdue.
+    /// Removes unknown attempts. For attempts that were given up, drops the encoded thread, and
+    /// drops parts of an answer whose rest is overdue.
     pub fn keep(&self, standing: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let standing = standing(*token);
@@ -114,7 +116,7 @@ impl RemoteAgentAttempts {
 }
 
 impl RemoteAgentAttempts {
-    /// Takes a part of an answer; all of it, where that was the last.
+    /// Adds a part of an answer. Returns the whole answer after its last part.
     fn part(
         &self,
         token: AttemptToken,
@@ -144,7 +146,7 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Answers what came with the token of an attempt, or with none that anybody has.
+    /// Handles a request with the token of an attempt, which may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,
@@ -191,7 +193,7 @@ impl NatsShared {
         }
     }
 
-    /// Runs a slow request on a task of its own; a semaphore limits their number.
+    /// Runs a slow request on its own task. A semaphore limits their number.
     fn aside(
         self: &Arc<Self>,
         remote_agents: &RemoteAgentAttempts,
@@ -224,7 +226,7 @@ impl NatsShared {
         self.wire.send();
     }
 
-    /// A part of the thread that an open attempt is in.
+    /// Reads a part of an open attempt's thread.
     async fn page(
         &self,
         remote_agents: &RemoteAgentAttempts,
@@ -294,8 +296,8 @@ impl NatsShared {
         }
     }
 
-    /// Ends an attempt with the last part of its answer. A long answer is read on another task, so
-    /// that messages of other listeners do not wait.
+    /// Ends an attempt after the last part of its answer. A long answer is parsed on another task,
+    /// so that messages of other listeners do not wait.
     fn has_answered(
         self: &Arc<Self>,
         token: AttemptToken,

@@ -1,4 +1,4 @@
-//! A delivery as a message: headers, and the payload itself where there is only one.
+//! Encodes a delivery as a message: headers, and the payload itself if there is only one.
 
 use crate::bus::{Delivery, delivery_frame};
 use crate::envelope::{Kind, Message};
@@ -11,7 +11,7 @@ pub(super) struct Written {
     pub body: Vec<u8>,
 }
 
-/// Which attempt at which call it is: what every listener is told.
+/// Headers with the attempt and the call, for every listener.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {
@@ -27,7 +27,7 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-/// `remembered`: so many messages, which its receiver has, are left out.
+/// Encodes a delivery. Omits the first `remembered` messages, which the receiver has.
 pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {

@@ -12,7 +12,7 @@ use super::header_names;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum ListenerResponse {
-    /// From the server: the subject has no subscriber.
+    /// The server reports that the subject has no subscriber.
     Nobody,
     Heartbeat,
     /// New state of an agent's model call.
@@ -20,11 +20,11 @@ pub(super) enum ListenerResponse {
     /// The replica with the attempt is alive, for this long.
     Lease(Duration),
     Answer(Result<Outcome, Failure>),
-    /// An answer in an `<answer>`: which attempt it names, and what is in it.
+    /// An `<answer>` with the attempt that it names and its content.
     Named(NamedAttempt, Result<Outcome, Failure>),
-    /// Its replica lacks the messages that the delivery builds on.
+    /// The replica lacks the messages that the delivery builds on.
     MissingMemory(NamedAttempt),
-    /// A sign of life that says nothing of how long.
+    /// A keep-alive without a valid duration.
     Unreadable,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     answered(&message.payload)
 }
 
-/// How long a listener wants to be taken for alive.
+/// Time for which a listener asks to count as alive.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = header(Some(headers), header_names::LEASE)?.parse().ok()?;
     if seconds.is_nan() {

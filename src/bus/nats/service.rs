@@ -25,7 +25,7 @@ impl ServiceVerb {
 pub struct Service {
     name: String,
     id: String,
-    /// The subject of deliveries, and whose they are.
+    /// Subject of deliveries, with the listener's name.
     subject: String,
     metadata: Value,
     started: Time,
@@ -41,7 +41,7 @@ struct EndpointCounts {
 }
 
 impl Service {
-    /// `kit` is what runs it.
+    /// `kit` is the name of the program that runs the listener.
     pub fn new(organism: &str, listener: &ListenerName, lease: Duration, kit: &str) -> Self {
         let lease = lease.as_secs_f64().to_string();
         Self {

@@ -2,8 +2,8 @@
 
 use crate::ids::ListenerName;
 
-/// Each begins with the organism's name and has the listener's, so that a server can grant a
-/// listener exactly its own.
+/// Subjects of one listener. Each begins with the organism's name and contains the listener's, so
+/// that a server can grant a listener exactly its own.
 #[derive(Debug, Clone)]
 pub struct ListenerSubjects {
     organism: String,
@@ -12,7 +12,7 @@ pub struct ListenerSubjects {
     answers: String,
 }
 
-/// In place of a token: what a listener says unasked, that it is there.
+/// Token of announcements, in place of an attempt's token.
 const HERE: &str = "here";
 
 impl ListenerSubjects {
@@ -27,12 +27,12 @@ impl ListenerSubjects {
         format!("organism.{}.to.{}", self.organism, self.listener)
     }
 
-    /// Where every replica hears that a caller is gone.
+    /// Subject on which every replica receives cancellations.
     pub fn cancels(&self) -> String {
         format!("organism.{}.cancel.{}", self.organism, self.listener)
     }
 
-    /// Everything a listener may publish.
+    /// Subjects that the listener may publish to.
     pub fn answers(&self) -> String {
         format!("{}>", self.answers)
     }
@@ -55,7 +55,7 @@ impl ListenerSubjects {
         format!("_INBOX_{}", self.listener)
     }
 
-    /// Where a replica takes deliveries that build on what it remembers; `replica` is its own.
+    /// Subject on which one replica receives deliveries that build on remembered messages.
     pub fn replica(&self, replica: &str) -> String {
         format!("{}.{replica}", self.inbox())
     }
@@ -65,8 +65,8 @@ impl ListenerSubjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
-    /// Whether a service may answer there: another organism that has a listener of this name asks
-    /// the same subject, and would take us for that.
+    /// Whether a discovery request with this reply subject may be answered. Another organism with a
+    /// listener of this name uses the same subject, and would mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }

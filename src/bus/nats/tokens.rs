@@ -7,7 +7,7 @@ use rand_core::{OsRng, RngCore as _};
 /// Random number in the reply subject of an attempt.
 pub(super) type AttemptToken = u128;
 
-/// Asked for at once.
+/// Number of tokens to fetch at once.
 const STOCK: usize = 64;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! One child process: started in a group of its own, heard on standard error, ended with
-//! everything it started.
+//! One child process: starts it in its own process group, logs its standard error, and ends it with
+//! everything that it started.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -21,16 +21,16 @@ use crate::trace::TraceParent;
 use super::leftovers::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
-/// How long the last words of an ended child are waited for; something it started may hold its
-/// standard error open.
+/// Time to wait for the last lines of an ended child, because a process that it started may hold
+/// its standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Behind the process, so that it is dropped after it.
+    /// Stands after the process, so that it is dropped after it.
     _owned: OwnedChild,
-    /// Its process group; nothing once that has been killed.
+    /// Process group of the child; `None` once it was killed.
     group: Option<Pid>,
     listener: ListenerName,
     instance: usize,
@@ -38,12 +38,12 @@ pub(super) struct Child {
     words: Arc<Mutex<Words>>,
 }
 
-/// What a child says on standard error.
+/// Lines of a child's standard error.
 #[derive(Debug, Default)]
 struct Words {
     /// Its last line.
     last: String,
-    /// What it is at, where that belongs to a trace.
+    /// Trace context of its current delivery, if it has one.
     about: Option<TraceParent>,
 }
 
@@ -122,19 +122,19 @@ impl Child {
         Ok((child, (stdin, stdout)))
     }
 
-    /// What it says from here on is about this delivery.
+    /// Sets the trace context for later log lines.
     pub fn works_on(&self, trace: Option<TraceParent>) {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }
 
-    /// Returns when the process has ended, whatever still holds its pipes.
+    /// Returns when the process has ended, even if another process holds its pipes.
     pub async fn exited(&mut self) {
         // An exit that cannot be waited for is described by `gone`.
         let _ = self.process.wait().await;
     }
 
-    /// Lets a child whose input is closed end by itself, then asks, then kills. What had to be
-    /// asked, and what it left running, is told.
+    /// Ends a child whose input is closed: waits for it, then sends a signal, then kills it.
+    /// Returns a description of the signals used and of surviving processes.
     pub async fn end(&mut self) -> String {
         let (listener, instance) = (&self.listener, self.instance);
         let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
@@ -152,14 +152,14 @@ impl Child {
         self.gone(Duration::ZERO).await
     }
 
-    /// Kills the child and everything it started.
+    /// Kills the child and every process that it started.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.gone(limits::EXIT_GRACE).await;
     }
 
-    /// The child has closed its pipes: waits for its exit, no longer than `patience`, sweeps up
-    /// what it left behind, and says how it ended.
+    /// Waits, for at most `patience`, for the exit of a child that closed its pipes. Kills the
+    /// processes that it left behind, and returns a description of its end.
     pub async fn gone(&mut self, patience: Duration) -> String {
         let how = match timeout(patience, self.process.wait()).await {
             Ok(Ok(status)) => describe(status),
@@ -186,8 +186,8 @@ impl Child {
         }
     }
 
-    /// A number stays a group's as long as the group has members; without any, this is sent
-    /// right after the leader's end, before the number comes round again.
+    /// Kills the process group. Its id stays valid as long as it has members; without any, this
+    /// runs directly after the leader's exit, before the system can reuse the id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;
@@ -209,8 +209,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Brings what a child says on standard error to the log, line by line, each cut to
-/// [`limits::STDERR_LINE_BYTES_MAX`], however much there is.
+/// Logs the lines of a child's standard error, each cut to [`limits::STDERR_LINE_BYTES_MAX`].
 async fn listen(
     stderr: ChildStderr,
     listener: ListenerName,

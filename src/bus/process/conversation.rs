@@ -1,4 +1,4 @@
-//! What a host and one running child say to each other, until one of them ends it
+//! Exchanges frames between a host and one running child, until either side ends it
 //! (docs/PROTOCOL.md, sections 2 to 7).
 
 use std::time::Duration;
@@ -20,11 +20,11 @@ use super::child::{Child, Pipes};
 use super::dispatch::{Desk, Order};
 use super::frame::{self, Frames, Said, Stopped};
 
-/// Why a conversation is over. The child is gone in every case.
+/// Why the exchange ended. The child has exited in every case.
 #[derive(Debug)]
 pub(super) enum Ended {
     Drained,
-    /// By the host, for holding on to a call that nobody waits for.
+    /// The host killed it, because it continued a call that was cancelled.
     Killed,
     Fault(String),
 }
@@ -34,31 +34,30 @@ pub(super) struct Conversation<'a> {
     desk: &'a mut Desk,
     child: Child,
     frames: Frames<ChildStdout>,
-    /// Nothing once it is closed, by either side.
+    /// `None` once either side has closed it.
     stdin: Option<ChildStdin>,
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// The position that the child remembers once it has answered.
+    /// Position up to which the child remembers the call once it has answered.
     mark: Option<MemoryMark>,
-    /// The delivery at hand, where the child was given only its new messages.
+    /// The current delivery, if the child was sent only its new messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
-    /// Of the delivery served last.
+    /// Log span of the last delivery.
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Answers that named another attempt.
+    /// Number of answers that named another attempt.
     strays: u32,
-    /// When the call being served has to be answered at the latest, once it was cancelled or
-    /// the host drains.
+    /// Deadline of the current call's answer, after a cancellation or during a drain.
     patience: Option<Instant>,
 }
 
 enum Event {
     Said(Said),
     Stopped(Stopped),
-    /// The process ended; another process may still hold its standard output.
+    /// The process has exited. Another process may still hold its standard output.
     Exited,
     Wrote(std::io::Result<usize>),
     Ordered(Option<Order>),
@@ -116,8 +115,8 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The child is heard before anything is said to it, so that what it says unasked is not
-    /// taken for the answer to the next delivery.
+    /// Waits for the next event. Output of the child comes before commands to it, so that
+    /// unsolicited output is not taken for the answer to the next delivery.
     async fn event(&mut self) -> Event {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
@@ -158,8 +157,8 @@ impl<'a> Conversation<'a> {
         self.is_cancelled = false;
     }
 
-    /// The child lacks what the delivery builds on: it gets all messages, in the same attempt, since
-    /// its handler has not begun.
+    /// Sends all messages of a delivery to a child that lacks the earlier ones. It stays the same
+    /// attempt, because the handler has not begun.
     fn hand_over_all(&mut self) -> Result<(), Failure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();
@@ -173,7 +172,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// The result of the delivery at hand, by its answer. None: the delivery goes on.
+    /// Result of the current delivery by its answer. `None` if the delivery continues.
     fn outcome(&mut self, answer: Answer) -> Option<Result<Outcome, Failure>> {
         if answer.memory == ClaimedMemory::Missing {
             return self.hand_over_all().err().map(Err);
@@ -190,7 +189,7 @@ impl<'a> Conversation<'a> {
         Some(Ok(Outcome { payloads, turn: None }))
     }
 
-    /// A frame: a heartbeat, the answer, or something nobody asked for.
+    /// Handles one frame: a heartbeat, the answer, or unsolicited output.
     async fn said(&mut self, said: Said) -> Option<Ended> {
         let answer = match (said, self.serving) {
             (Said::Heartbeat, Some((call, attempt))) => {
@@ -231,7 +230,7 @@ impl<'a> Conversation<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// What has come behind an answer, before anything else is handed over.
+    /// Handles output behind an answer, before the next delivery.
     async fn surplus(&mut self, is_named: bool) -> Option<Ended> {
         while self.frames.has_more() {
             let said = self.frames.next_buffered().map(|frame| frame.map(frame::read));
@@ -249,7 +248,7 @@ impl<'a> Conversation<'a> {
         None
     }
 
-    /// An answer that names another attempt than the one at hand. The third replaces the process.
+    /// Handles an answer that names another attempt. The third one replaces the process.
     async fn stray(&mut self, answer: Answer) -> Option<Ended> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let (listener, instance) = (&self.options.listener, self.desk.seat);
@@ -271,7 +270,7 @@ impl<'a> Conversation<'a> {
         Ended::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// The process has ended. All that it wrote is in the pipe by now, and counts.
+    /// Handles the exit of the process. All of its output is in the pipe by now, and counts.
     async fn exited(&mut self) -> Ended {
         self.has_exited = true;
         self.frames.read_available();
@@ -290,7 +289,7 @@ impl<'a> Conversation<'a> {
         self.stopped(Stopped::Closed { unfinished }).await
     }
 
-    /// The child's output is at its end, or beyond reading.
+    /// Handles the end of the child's output, or output that cannot be parsed.
     async fn stopped(&mut self, stopped: Stopped) -> Ended {
         let max = limits::FRAME_BYTES_MAX;
         let (detail, failure): (String, fn(String) -> Failure) = match stopped {

@@ -1,7 +1,7 @@
-//! What the instances of one listener share: who is idle, what waits, who is down.
+//! State that the instances of one listener share: idle instances, and instances that are down.
 //!
-//! Every delivery taken here is reported to the [`Sink`] exactly once, whatever happens to the
-//! instance that has it. The sink is never called under the lock.
+//! Every delivery taken here is reported to the [`Sink`] exactly once, whatever happens to its
+//! instance. The sink is never called under the lock, because it may block.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::mutant::mutant;
 
-/// To an instance.
+/// Command to an instance.
 #[derive(Debug)]
 pub(super) enum Order {
     Deliver(Delivery),
@@ -34,20 +34,21 @@ pub(super) struct Dispatch {
 struct State {
     draining: bool,
     seats: Vec<Seat>,
-    /// Seats that wait for a delivery, the one used last on top: its process is warm.
+    /// Instances that wait for a delivery. The one used last is on top, because its process is
+    /// warm.
     idle: Vec<usize>,
     waiting: VecDeque<Delivery>,
-    /// The seat whose process remembers a call that was answered. The next delivery of the call takes
-    /// it out, so that a retry of that delivery finds nothing and is complete.
+    /// The instance whose process remembers an answered call. The next delivery of the call removes
+    /// the entry, so that a retry of that delivery finds none and is complete.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
 #[derive(Debug)]
 struct Seat {
-    /// Closed when the host is dropped.
+    /// Commands to the instance. Closed when the host is dropped.
     orders: Option<mpsc::UnboundedSender<Order>>,
     serving: Option<(CallId, Attempt)>,
-    /// Why it cannot be used, once its restarts are used up.
+    /// Why the instance is down, once its restarts are used up.
     down: Option<String>,
 }
 
@@ -102,7 +103,7 @@ impl Dispatch {
         self.ended(call, attempt, Err(Failure::Refused { detail }));
     }
 
-    /// Takes nothing more; instances end when they are done.
+    /// Takes no new deliveries. Instances end when they are idle.
     pub fn drain(&self) {
         let waiting = {
             let mut state = self.state();
@@ -124,7 +125,7 @@ impl Dispatch {
         self.give_back(waiting, "the listener was stopped");
     }
 
-    /// No instance began with these.
+    /// Returns deliveries that no instance has begun.
     fn give_back(&self, deliveries: VecDeque<Delivery>, why: &str) {
         for Delivery { call, attempt, .. } in deliveries {
             self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
@@ -137,7 +138,7 @@ impl Dispatch {
 }
 
 impl State {
-    /// Hands the delivery to an idle instance or keeps it; refuses with the reason.
+    /// Hands the delivery to an idle instance, or refuses it with the reason.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -155,7 +156,7 @@ impl State {
         Ok(())
     }
 
-    /// The idle seat that remembers the call, or else the one used last.
+    /// The idle instance that remembers the call, or else the one used last.
     fn idle_seat(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(call).map(|(seat, _)| *seat);
         let index = self.idle.iter().position(|seat| Some(*seat) == holder);
@@ -165,7 +166,7 @@ impl State {
         }
     }
 
-    /// Why nobody can take a delivery: every instance is down.
+    /// Why no instance can take a delivery, if all are down.
     fn down(&self) -> Option<String> {
         let mut reasons = self.seats.iter().map(|seat| seat.down.as_ref());
         let first = reasons.next().flatten()?;
@@ -189,7 +190,7 @@ impl State {
         }
     }
 
-    /// Whether the attempt was still waiting and is now nobody's.
+    /// Whether the attempt was waiting and has been removed.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &Delivery| (d.call, d.attempt) == (call, attempt);
         if let Some(index) = self.waiting.iter().position(is_it) {
@@ -204,7 +205,7 @@ impl State {
 }
 
 impl Seat {
-    /// An instance that has ended takes no orders, and has no delivery left either.
+    /// Sends a command. An instance that has ended takes none, and has no delivery either.
     fn send(&self, order: Order) {
         if let Some(orders) = &self.orders {
             let _ = orders.send(order);
@@ -212,17 +213,18 @@ impl Seat {
     }
 }
 
-/// One instance's place at the dispatch.
+/// One instance's handle to the shared state.
 #[derive(Debug)]
 pub(super) struct Desk {
     dispatch: Arc<Dispatch>,
     pub seat: usize,
-    /// Ends when the host is dropped.
+    /// Receives commands. Ends when the host is dropped.
     pub orders: mpsc::UnboundedReceiver<Order>,
 }
 
 impl Desk {
-    /// The child is ready: the next delivery, if one waits; otherwise one comes as an order.
+    /// Marks the child as idle. Returns the next delivery if one waits; otherwise a command will
+    /// bring one.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.waiting.pop_front();
@@ -236,20 +238,20 @@ impl Desk {
         next
     }
 
-    /// How many messages of this delivery the child remembers, which is about to get it. None: it
-    /// is to get all.
+    /// Number of this delivery's messages that the child remembers. `None` if it must be sent all.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (seat, mark) = self.dispatch.state().memory.take(delivery.call)?;
         let is_holder = seat == self.seat || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// The child says that it remembers the call up to this position.
+    /// Notes that the child remembers the call up to this position.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.seat, mark), 0);
     }
 
-    /// The child is gone: what was ordered and not begun goes to others. Says whether to end.
+    /// Marks the child as gone. Deliveries that it has not begun go to other instances. Returns
+    /// whether the instance must end.
     pub fn leave(&mut self) -> bool {
         let mut ending = false;
         let mut unserved = VecDeque::new();
@@ -288,7 +290,7 @@ impl Desk {
         ending
     }
 
-    /// Waits; false when it is time to end instead.
+    /// Waits for `length`. Returns false if the instance must end instead.
     pub async fn rest(&mut self, length: Duration) -> bool {
         let wait = tokio::time::sleep(length);
         let mut wait = std::pin::pin!(wait);
@@ -317,7 +319,7 @@ impl Desk {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// The child runs. Says `joined` if the listener had been down.
+    /// Marks the child as running. Reports `joined` if the listener had been down.
     pub fn up(&self) {
         let was_down = {
             let mut state = self.dispatch.state();
@@ -332,13 +334,13 @@ impl Desk {
         }
     }
 
-    /// Its process ended, and another one is about to be started.
+    /// Reports that the process ended and is about to be restarted.
     pub fn starts_again(&self) {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// This instance cannot be had for now. With the last one down the listener has left: what
-    /// waits for it is unreachable.
+    /// Marks this instance as down. If it is the last one, the listener has left, and its waiting
+    /// deliveries end as unreachable.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

@@ -1,4 +1,4 @@
-//! The frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
+//! Frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::limits;
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Appends a delivery frame (section 3); messages that the process remembers are left out.
+/// Appends a delivery frame (section 3), without the messages that the process remembers.
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));
@@ -30,7 +30,7 @@ pub(super) fn write_cancel(out: &mut String, call: CallId) {
     out.push(char::from(END));
 }
 
-/// What a child said in one frame.
+/// Content of one frame of a child.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Heartbeat,
@@ -55,14 +55,14 @@ pub(super) enum Stopped {
     Failed(io::Error),
 }
 
-/// Frames out of a stream of bytes, into one buffer that is used again and again.
+/// Reads frames from a stream of bytes into one reused buffer.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Bytes before this belong to frames already given out.
+    /// Start of the bytes that belong to no returned frame.
     start: usize,
-    /// No end mark before this.
+    /// Offset up to which no end mark was found.
     scanned: usize,
 }
 
@@ -71,7 +71,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Self { from, buffer: Vec::new(), start: 0, scanned: 0 }
     }
 
-    /// The next frame, without its end mark. Dropping the future loses nothing.
+    /// Returns the next frame without its end mark. Dropping the future loses no bytes.
     pub async fn next(&mut self) -> Result<&[u8], Stopped> {
         let range = loop {
             match self.buffered_range() {
@@ -82,7 +82,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         self.checked(range)
     }
 
-    /// The next frame, if it has been read as a whole.
+    /// Returns the next frame if it is completely buffered.
     pub fn next_buffered(&mut self) -> Option<Result<&[u8], Stopped>> {
         let range = self.buffered_range()?;
         Some(self.checked(range))
@@ -128,12 +128,12 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// Whether bytes have come behind the last frame given out.
+    /// Whether there are bytes behind the last returned frame.
     pub fn has_more(&self) -> bool {
         self.unfinished() > 0
     }
 
-    /// Bytes that have come behind the last frame given out.
+    /// Number of bytes behind the last returned frame.
     pub fn unfinished(&self) -> usize {
         self.buffer.len() - self.start
     }

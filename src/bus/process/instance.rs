@@ -1,4 +1,5 @@
-//! The life of one instance: start, serve, and start again within the restart limits.
+//! The life of one instance: starts its process, serves deliveries, and restarts it within the
+//! limits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use super::conversation::{Conversation, Ended};
 use super::dispatch::Desk;
 use super::restarts::{Next, Restarts};
 
-/// Runs until the host is drained or dropped.
+/// Runs the instance until the host is drained or dropped.
 pub(super) async fn run(options: Arc<Options>, mut desk: Desk) {
     let mut restarts = Restarts::new(options.restarts);
     loop {

@@ -1,9 +1,9 @@
-//! How child processes are started: by one thread that lives as long as this process, through a
-//! launcher that ties the child's life to this process.
+//! Starts child processes on one permanent thread, through a launcher that ties the child's life to
+//! this process.
 //!
-//! The launcher is the `organism` program under its hidden verb [`VERB`]. It has the kernel kill
+//! The launcher is the `organism` program with its hidden verb [`VERB`]. It asks the kernel to kill
 //! it when the thread that started it ends, checks that its parent is still the expected one, and
-//! executes the listener's program, which keeps both its pid and the signal.
+//! executes the listener's program, which keeps both its process id and the death signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,10 +23,10 @@ use crate::children;
 /// The hidden verb of the `organism` program: `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
-/// How long a program that may be a launcher has to answer.
+/// Time for a program to show that it is a launcher.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The launcher of a program that has the verb itself.
+/// Path of this program, if it has the hidden verb itself.
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Declares that this program has the hidden verb, and so launches its own listeners.
@@ -39,9 +39,9 @@ pub fn use_this_program() {
     }
 }
 
-/// The launcher and its first arguments; none where children cannot be tied to this process.
+/// The launcher with its first arguments; `None` if children cannot be tied to this process.
 ///
-/// May block: a program that is found for the first time is tried.
+/// May block: a program that was not used before is tested.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -67,7 +67,7 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether a program launches: it is asked to launch itself, to print its version.
+/// Whether a program has the hidden verb: tests whether it can launch itself to print its version.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -101,8 +101,8 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs `start` on the thread that starts all children, within the caller's runtime.
 ///
-/// The death signal is sent when the *thread* that started a child ends, not when the process
-/// does. Threads of a runtime come and go; this one stays.
+/// The kernel sends the death signal when the *thread* that started a child ends, not when the
+/// process does. Threads of a runtime come and go; this one stays.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -132,10 +132,11 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// The verb: ties this process to `parent` and becomes `program`. Returns only on failure; nothing
-/// where the parent has ended already.
+/// Carries out the verb: ties this process to `parent` and executes `program`. Returns only on
+/// failure, or `Ok` if the parent has ended already.
 ///
 /// # Errors
+///
 /// The program cannot be executed.
 pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
     use std::os::unix::process::CommandExt as _;

@@ -1,7 +1,7 @@
-//! Processes that an earlier pump of the same journal left behind: found by a variable that every
-//! process inherits from the listener that started it, and ended before a new pump delivers.
+//! Processes that an earlier pump of the same journal left behind. They are found by an environment
+//! variable that every process inherits from its listener, and killed before a new pump delivers.
 //!
-//! The parent-death signal reaches a listener's own process and no process that it started.
+//! The parent-death signal reaches a listener's own process, but no process that it started.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,23 +11,23 @@ use uuid::Uuid;
 use crate::children;
 use crate::mutant::mutant;
 
-/// Names the pump that started a listener, in the environment of everything the listener starts.
+/// Environment variable that names the pump, in every process that a listener starts.
 pub const PUMP_VARIABLE: &str = "ORGANISM_PUMP";
 
-/// One run of a pump: its journal and epoch, and the process that it runs in.
+/// One run of a pump: its journal and epoch, and its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PumpMark {
     journal: Uuid,
     epoch: u32,
-    /// Inode of the PID namespace; 0 where there is none.
+    /// Inode of the PID namespace; 0 if there is none.
     namespace: u64,
     pid: u32,
-    /// Start time of the process, in clock ticks since boot; 0 where it is not known.
+    /// Start time of the process, in clock ticks since boot; 0 if unknown.
     started: u64,
 }
 
 impl PumpMark {
-    /// A pump of this process.
+    /// Mark of a pump in this process.
     pub fn of_this_process(journal: Uuid, epoch: u32) -> Self {
         let pid = std::process::id();
         let namespace = linux::namespace().unwrap_or_default();
@@ -40,8 +40,8 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether a process that `mark` names may be ended by this pump: an earlier pump of this
-    /// journal started it, and that pump's process has ended, or is this one.
+    /// Whether this pump may kill a process with `mark`: an earlier pump of this journal started
+    /// it, and that pump's process has ended or is this one.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal
@@ -58,7 +58,7 @@ impl fmt::Display for PumpMark {
     }
 }
 
-/// No mark of a pump.
+/// Error for a text that is not a pump's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no mark of a pump")]
 pub struct NoMark;
@@ -66,7 +66,7 @@ pub struct NoMark;
 impl FromStr for PumpMark {
     type Err = NoMark;
 
-    /// Reads exactly what [`fmt::Display`] writes.
+    /// Parses exactly the output of [`fmt::Display`].
     fn from_str(text: &str) -> Result<Self, NoMark> {
         let mut parts = text.split('/');
         let mut next = || parts.next().ok_or(NoMark);
@@ -81,8 +81,8 @@ impl FromStr for PumpMark {
     }
 }
 
-/// Ends what earlier pumps of this journal left running, and waits until it has ended. Returns a
-/// line for each process. Does nothing where there is no `/proc`.
+/// Kills the processes that earlier pumps of this journal left behind, and waits for their exit.
+/// Returns a line for each. Does nothing without `/proc`.
 pub fn end_leftovers(own: &PumpMark) -> Vec<String> {
     if mutant("keep-leftovers") {
         return Vec::new();
@@ -148,8 +148,8 @@ mod linux {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// A process that may be ended. Its handle was opened before anything was read of it, and so
-    /// names no other process that later has its pid.
+    /// Finds a process that may be killed. Its handle is opened before its environment is read, so
+    /// it never refers to a later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;
@@ -164,7 +164,7 @@ mod linux {
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
-    /// The mark of an environment that names exactly one.
+    /// The mark in an environment, if there is exactly one.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
         let variable = |entry: &[u8]| {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;

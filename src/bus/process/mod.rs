@@ -1,8 +1,8 @@
 //! Listeners that are child processes: NUL-delimited frames on their standard input and output
 //! (docs/PROTOCOL.md), one outstanding delivery for each instance.
 //!
-//! Each instance is one task that owns its child, from start to end; `dispatch` is all they
-//! share. Must not know what a payload says: it counts elements and moves bytes.
+//! Each instance is one task that owns its child, from start to end; the instances share only
+//! `dispatch`. Must not know the contents of payloads: it counts elements and moves bytes.
 
 mod child;
 mod conversation;
@@ -32,33 +32,33 @@ pub use leftovers::{NoMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{NotFound, find};
 pub use restarts::Policy;
 
-/// How a process listener is run.
+/// Settings of a process listener.
 #[derive(Clone)]
 pub struct Options {
     pub listener: ListenerName,
-    /// The program and its arguments; [`find`] says where the program is looked for.
+    /// The program and its arguments. [`find`] locates the program.
     pub command: Vec<String>,
-    /// Processes to keep; each takes one delivery at a time.
+    /// Number of processes to keep. Each takes one delivery at a time.
     pub instances: u32,
-    /// Where the processes run; the organism's own working directory where not given.
+    /// Working directory of the processes. Default: the organism's own.
     pub working_dir: Option<PathBuf>,
-    /// Added to the environment that is passed through; may hold secrets.
+    /// Variables that are added to the inherited environment. Their values may be secret.
     pub env: Vec<(String, String)>,
-    /// Variables that are not passed through: what is secret to others.
+    /// Variables of the environment that are not inherited, because they hold secrets.
     pub withheld: Vec<String>,
     pub restarts: Policy,
-    /// The `organism` program, which ties the processes to this one. Where not given it is this
-    /// program, if it is the command, or one beside it or on `PATH`.
+    /// The `organism` program, which ties the processes to this one. Default: this program, if it
+    /// is the command, or one beside it or on `PATH`.
     pub launcher: Option<PathBuf>,
-    /// Marks everything that a process starts as this pump's.
+    /// Mark of this pump, for the environment of the processes.
     pub pump: Option<PumpMark>,
-    /// How long an instance may stay busy after its caller is gone.
+    /// How long an instance may stay busy after its call was cancelled.
     pub cancel_grace: Duration,
-    /// How long outstanding deliveries may run on when the host is drained.
+    /// Time for deliveries in flight to end during a drain.
     pub drain_timeout: Duration,
 }
 
-/// Without the environment: nobody's log should have its secrets.
+/// Omits the environment, because logs must not hold its secrets.
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { listener, command, instances, .. } = self;
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// One instance, and every default.
+    /// Settings with one instance and every default.
     pub fn new(listener: ListenerName, command: Vec<String>) -> Self {
         Self {
             listener,
@@ -85,7 +85,7 @@ impl Options {
     }
 }
 
-/// A supervised set of like processes. Dropping it kills them; [`Host::drain`] lets them end.
+/// Supervises the processes of one listener. Dropping it kills them; [`Host::drain`] lets them end.
 #[derive(Debug)]
 pub struct ProcessHost {
     dispatch: Arc<Dispatch>,
@@ -93,8 +93,8 @@ pub struct ProcessHost {
 }
 
 impl ProcessHost {
-    /// Starts every instance on `runtime`. A program that is missing shows in
-    /// [`Sink::left`] and in every delivery, not here: it may be there later.
+    /// Starts every instance on `runtime`. A missing program is reported by [`Sink::left`] and by
+    /// every delivery, not here, because it may appear later.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

@@ -1,9 +1,9 @@
-//! Where a listener's program is.
+//! Locates the program of a listener.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// No such program in any of the places where one is looked for.
+/// The program was not found in any searched directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no program `{program}`: {looked}; check the first word of `command`")]
 pub struct NotFound {
@@ -11,9 +11,9 @@ pub struct NotFound {
     pub looked: String,
 }
 
-/// Finds a program. One written with a slash is taken as it is; a bare name is looked for beside
-/// the running executable, then along `PATH`. A config finds its programs itself, since there
-/// are more places to look in then.
+/// Locates a program. A name with a slash is used as it is; a bare name is searched beside the
+/// running executable, then along `PATH`. A config locates its programs itself, because it searches
+/// more directories.
 pub fn find(program: &str) -> Result<PathBuf, NotFound> {
     let mut denied = None;
     for candidate in candidates(program) {

@@ -1,17 +1,19 @@
-//! When a process that ended is started again. Pure: told the time and the chance.
+//! Decides when an ended process is restarted. Pure: the caller passes the time and the random
+//! number.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// How often, and how fast, an instance may be started again.
+/// Restart limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Restarts within `window`; one more and the instance rests until the window is over.
+    /// Maximum restarts within `window`. After one more, the instance rests until the window is
+    /// over.
     pub max: u32,
     pub window: Duration,
-    /// The first wait; it doubles with each restart in the window, up to `backoff_max`.
+    /// First delay. It doubles with each restart in the window, up to `backoff_max`.
     pub backoff_first: Duration,
     pub backoff_max: Duration,
 }
@@ -27,15 +29,15 @@ impl Default for Policy {
     }
 }
 
-/// What to do about an instance that ended.
+/// Decision on an ended instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     After(Duration),
-    /// Restarts are used up; it may be tried once more after this.
+    /// The restarts are used up. One more attempt is allowed after this delay.
     RestFor(Duration),
 }
 
-/// The restarts of one instance.
+/// Recent restarts of one instance.
 #[derive(Debug)]
 pub(super) struct Restarts {
     policy: Policy,
@@ -47,7 +49,8 @@ impl Restarts {
         Self { policy, recent: VecDeque::new() }
     }
 
-    /// `chance` in 0..=255 spreads the waits of many instances by a factor of 0.5 to 1.5.
+    /// Decides on an ended process. `chance` in 0..=255 varies the delay by a factor of 0.5 to 1.5,
+    /// so that instances do not restart together.
     pub fn next(&mut self, now: Instant, chance: u8) -> Next {
         let policy = self.policy;
         while self.recent.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {

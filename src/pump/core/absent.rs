@@ -1,7 +1,7 @@
-//! Listeners that nobody runs for now: what no listener took was no attempt.
+//! Listeners that are absent for now. A delivery that no listener took was no attempt.
 //!
-//! While a listener is absent, one of its calls at a time is handed over as a probe, with backoff.
-//! The others wait. A call that finds no listener for as long as its time-out is undeliverable.
+//! While a listener is absent, one of its calls at a time is delivered as a probe, with backoff.
+//! The others wait. A call that finds no listener within its time-out is undeliverable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// The listeners that took nothing when they were last given something. Ordered, so that the same
-/// events lead to the same probes.
+/// Listeners that did not take their last delivery. Ordered, so that the same events cause the same
+/// probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Absences(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// Probes that came back.
+    /// Number of probes that were not taken.
     rounds: u32,
-    /// When the next call may be handed over as a probe.
+    /// Earliest time of the next probe.
     probe_at: Time,
-    /// The probe that is out, and since when.
+    /// The probe in flight, and its start.
     probe: Option<(CallId, Time)>,
-    /// When each call that waits is undeliverable.
+    /// Deadline after which each waiting call is undeliverable.
     due: BTreeMap<CallId, Time>,
 }
 
-/// What a listener may be given.
+/// Deliveries that a listener may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Any,
@@ -43,7 +43,7 @@ pub(super) enum Admission {
 }
 
 impl Absence {
-    /// A hand-over that nobody gave back for so long has been taken.
+    /// Whether the probe in flight counts as taken, because it was not returned for so long.
     fn is_over(&self, now: Time) -> bool {
         self.probe.is_some_and(|(_, since)| since.plus(limits::PROBE_PATIENCE) <= now)
     }
@@ -63,7 +63,8 @@ impl Absences {
         }
     }
 
-    /// A delivery came back: when the next one may go, and whether the absence is news.
+    /// Records a returned delivery. Returns the time of the next one, and whether the absence is
+    /// new.
     fn came_back(&mut self, listener: &ListenerName, call: CallId, now: Time) -> (Time, bool) {
         let is_news = self.0.get(listener).is_none_or(|absence| absence.is_over(now));
         if is_news {
@@ -85,7 +86,7 @@ impl Absences {
         (absence.probe_at, is_news)
     }
 
-    /// A call is handed over as a probe: when it counts as taken.
+    /// Records a call as the probe. Returns the time at which it counts as taken.
     pub fn probes(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -93,7 +94,7 @@ impl Absences {
         now.plus(limits::PROBE_PATIENCE)
     }
 
-    /// A call waits until then, or until when it was to wait before it was a probe.
+    /// Sets the deadline of a waiting call, unless it has an earlier one. Returns its deadline.
     fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
         let Some(absence) = self.0.get_mut(listener) else { return due };
         let known = absence.due.entry(call).or_insert(due);
@@ -101,13 +102,13 @@ impl Absences {
         *known
     }
 
-    /// When a call that waits for an absent listener is undeliverable.
+    /// Deadline of a call that waits for an absent listener.
     fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
         let absence = self.0.get(listener).filter(|absence| !absence.is_over(now))?;
         absence.due.get(&call).copied()
     }
 
-    /// A call is closed.
+    /// Forgets a closed call.
     pub fn close(&mut self, listener: &ListenerName, call: CallId) {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.due.remove(&call);
@@ -115,18 +116,18 @@ impl Absences {
         }
     }
 
-    /// It was heard of.
+    /// Ends the absence of a listener that has reported anything.
     pub fn end(&mut self, listener: &ListenerName) -> bool {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// When each probe that is out counts as taken.
+    /// Times at which the probes in flight count as taken.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
     }
 
-    /// None of this was their time.
+    /// Extends all times by a standstill, which counts for no deadline.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -136,14 +137,15 @@ impl Absences {
         }
     }
 
-    /// Those to be looked at by now.
+    /// Absent listeners whose probe is due or counts as taken.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
 }
 
 impl Core {
-    /// Queues a call for its listener. An absent one is waited for no longer than the time-out.
+    /// Queues a call for its listener. The wait for an absent listener is bounded by the call's
+    /// time-out.
     pub(super) fn enqueue(
         &mut self,
         step: &mut Step,
@@ -158,7 +160,7 @@ impl Core {
         }
     }
 
-    /// From the time when the call was first handed over in vain, or from now.
+    /// Starts the deadline of the wait at the call's first failed delivery, or now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contracts.get(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -167,7 +169,7 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// No listener took a delivery: the hand-over is taken back, and with it the attempt.
+    /// Handles a delivery that no listener took: reverts the delivery and its attempt.
     pub(super) fn not_taken(&mut self, step: &mut Step, source: &Source, detail: String) {
         let Source { listener, call, attempt } = source;
         let (listener, call, attempt) = (listener.clone(), *call, *attempt);
@@ -206,7 +208,7 @@ impl Core {
         }
     }
 
-    /// It is time for a probe, or one has been out for so long that it was taken.
+    /// Handles a due probe, or one that counts as taken because it was in flight for so long.
     pub(super) fn probe(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -223,7 +225,7 @@ impl Core {
         }
     }
 
-    /// A call has waited for an absent listener as long as it may.
+    /// Fails a call that has waited for an absent listener until its deadline.
     pub(super) fn untaken(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|_| self.scheduler.is_waiting(call)) else {
             return;
@@ -239,7 +241,7 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
 
-    /// A listener was heard of: whatever waits for it may go.
+    /// Handles a report from a listener: its waiting calls may be delivered.
     pub(super) fn is_present(&mut self, listener: &ListenerName) {
         if self.scheduler.absences.end(listener) {
             self.scheduler.mark_runnable(listener);

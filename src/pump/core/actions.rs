@@ -1,4 +1,4 @@
-//! Actions: calls to peers, and an agent's word to itself.
+//! Actions: calls to peers, and an agent's messages to itself.
 
 use super::cycle;
 use super::message::NewMessage;
@@ -13,14 +13,15 @@ use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::thread::{Opener, Opening};
 
-/// Why no call can be opened now.
+/// Why a call cannot be opened.
 type Denial = (Rule, String);
 
 impl Core {
     /// Carries out one action of an outcome.
     ///
     /// # Errors
-    /// The refusal, where nothing of it was accepted.
+    ///
+    /// The refusal, if nothing of the action was accepted.
     pub(super) fn act(
         &mut self,
         step: &mut Step,
@@ -51,10 +52,11 @@ impl Core {
         self.accept(step, message.in_call(scene.call));
     }
 
-    /// Opens a call in `thread` to every peer the payload is for, or to the sender itself.
+    /// Opens a call in `thread` to every peer that the payload goes to, or to the sender itself.
     ///
     /// # Errors
-    /// By which rule it cannot be opened, and why.
+    ///
+    /// The broken rule with its explanation.
     pub(super) fn call(
         &mut self,
         step: &mut Step,
@@ -128,7 +130,7 @@ impl Core {
         }
     }
 
-    /// What a tree has used up, for whoever wants to add to it.
+    /// Which budget of a tree is used up, if one is.
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.budgets.limits.messages;

@@ -1,8 +1,7 @@
-//! What people decide about held calls: an operator approves or refuses one, a person answers one
-//! that is a question.
+//! Decisions on held calls: an operator approves or refuses a call, a person answers a question.
 //!
-//! A decision is taken by the id of the request, whatever happened to the pump meanwhile, and
-//! once. Whoever comes second hears so, and that they tried is on record.
+//! A decision names the id of the request, is valid whatever happened to the pump meanwhile, and
+//! counts once. A second decision is refused, on record.
 
 use super::event::{CallDecision, Effect, GatedAnswer};
 use super::outcome::{Gated, Scene};
@@ -20,7 +19,7 @@ use crate::thread::{
     Decision, DecisionOrigin, DecisionStatement, Fact, Hold, Input, Opener, RecordedAnswer, Verdict,
 };
 
-/// What became of a decision.
+/// Result of a decision.
 type Ruling = Result<(), Refusal>;
 
 const NOT_WAITING: &str =
@@ -80,8 +79,8 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
-    /// The operator who took a decision. Where nothing waits for it, it changes nothing, signed or
-    /// not, and no operator is proved.
+    /// Returns the operator who made a decision. A decision on a call that is not held changes
+    /// nothing, so its signature is not checked.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -131,7 +130,7 @@ impl Core {
         Ok(())
     }
 
-    /// What its caller has run out of while a call was held: nobody could use its result.
+    /// Which budget the caller used up while the call was held. The result would then be useless.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let (thread, opener) = (open.thread.clone(), open.opening.opener.clone());
@@ -177,7 +176,7 @@ impl Core {
         Ok(())
     }
 
-    /// An answer that does not pass leaves the question open.
+    /// Handles an answer to a question. An answer that the gate refuses leaves the question open.
     fn answer_held(
         &mut self,
         step: &mut Step,
@@ -207,7 +206,7 @@ impl Core {
     }
 }
 
-/// The operator as the text of a payload names them.
+/// The operator as a payload's text names them.
 pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     match *operator == ListenerName::operator() {
         true => "the operator".to_owned(),
@@ -215,7 +214,7 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// A refusal of the signature, which stands on record with the answer that was signed.
+/// Adds the signed answer to the refusal of its signature, for the record.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refused(refusal.rule, refusal.message, checked),
@@ -223,7 +222,7 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// The recorded form of an answer: payloads stand among the messages or the refusals.
+/// The recorded form of an answer, without payloads, which are among the messages or the refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),
@@ -233,7 +232,7 @@ fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
-/// Whether `hash` says enough of `digest`, and nothing else.
+/// Whether `hash` is `digest` or a sufficiently long beginning of it.
 fn names(hash: &str, digest: Digest) -> bool {
     hash.len() >= limits::HASH_CHARS_MIN && digest.to_string().starts_with(hash)
 }

@@ -1,5 +1,5 @@
-//! Budgets: what a tree, and each agent in it, may still spend. A model call sets aside what it
-//! may take before it is made, so that calls made side by side cannot spend the same twice.
+//! Budgets of trees and of the agents in them. A model call reserves its maximum cost before it is
+//! made, so that concurrent calls cannot spend the same amount twice.
 
 use std::collections::HashSet;
 
@@ -13,12 +13,12 @@ use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Reserved};
 
-/// Limits of every tree, and the turns that each tree will take for certain. What was spent and
-/// reserved is recorded, and stands in the state.
+/// Limits of every tree, and the turns that each tree is certain to take. Spent and reserved
+/// amounts are recorded and part of the state.
 ///
-/// **Invariant:** `turns` holds a call exactly while its callee is an agent and it is handed over,
-/// queued or held: each of these will make a model call. A wake reads their number and counts
-/// nothing.
+/// **Invariant:** `turns` holds a call exactly while its callee is an agent and it is in flight,
+/// queued or held: each of these will make a model call. A wake reads their number without counting
+/// them.
 ///
 /// **Invariant:** a tree without such calls has no entry.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl Budgets {
         Self { limits, turns: Map::default() }
     }
 
-    /// `root`: of the tree of the call.
+    /// Reserves the turn of a call; `root` is the call's tree.
     pub fn reserve_turn(&mut self, root: ThreadId, call: CallId) {
         self.turns.entry(root).or_default().insert(call);
     }
@@ -55,8 +55,8 @@ impl Budgets {
 }
 
 impl Core {
-    /// Reserves the turn of a call that is handed over, queued or held, if an agent takes it, and
-    /// releases that of any other call.
+    /// Reserves the turn of a call to an agent that is in flight, queued or held. Releases the turn
+    /// of any other call.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(root) = self.state.calls.get(&call) else { return };
         match self.state.call(call).is_some_and(|open| self.will_take_turn(open)) {
@@ -71,7 +71,7 @@ impl Core {
         is_under_way && contract.is_some_and(Contract::spends)
     }
 
-    /// Why `listener` may take no turn: a model call is refused before it is made.
+    /// Why `listener` may take no turn, so that its model call is refused before it is made.
     pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
@@ -166,14 +166,14 @@ impl Core {
     }
 }
 
-/// How much of a budget is spent.
+/// Use of one budget.
 struct Gauge {
     budget: &'static str,
-    /// Whose it is, where it is not the tree's.
+    /// Owner of the budget: an agent, or `None` for the tree.
     of: Option<ListenerName>,
     used: u64,
     limit: u64,
-    /// Money is counted in billionths and shown in units.
+    /// Whether the values are billionths of a currency's unit.
     is_money: bool,
 }
 
@@ -211,7 +211,7 @@ impl Gauge {
         self.limit > 0 && self.used.saturating_mul(100) >= mark
     }
 
-    /// As it stands among the tree's warnings.
+    /// Key of the budget among the warnings of its tree.
     fn key(&self) -> String {
         match &self.of {
             Some(of) => format!("{} of {of}", self.budget),
@@ -230,7 +230,7 @@ impl Gauge {
     }
 }
 
-/// What is used up of a budget, if anything.
+/// Which budget is used up, if one is.
 fn used_up(budget: Budget, used: Spending) -> Option<String> {
     match budget {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
@@ -244,9 +244,9 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
     }
 }
 
-/// Whether `asked` still fits. `spent` holds what was used and what is set aside already. What was
-/// not counted is several times too much: it may take no more than half, so that it is nobody else
-/// who is turned away.
+/// Whether the reservation `asked` fits. `spent` includes earlier reservations. An uncounted upper
+/// bound is several times too high, so it may fill a budget only to half: it must not crowd out
+/// other calls.
 fn within(budget: Budget, spent: Spending, asked: &Reservation, whose: &str) -> Result<(), String> {
     let (asked, counted) = (asked.spending, asked.counted);
     let after = spent.plus(asked);

@@ -1,5 +1,5 @@
-//! Attempts: the delivery of each open call that is with a listener, and deliveries that have
-//! outlived their call.
+//! Attempts: the delivery of each open call that is in flight, and deliveries that have outlived
+//! their call.
 
 use super::Core;
 use super::outcome::Source;
@@ -8,23 +8,23 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Attempts under way, and deliveries that have outlived their call. Rebuilt after every boot; the
-/// hand-over itself is recorded.
+/// Attempts in flight, and deliveries that have outlived their call. Rebuilt after every boot; the
+/// start of a delivery is recorded.
 ///
-/// **Invariant:** a call has at most one attempt under way.
+/// **Invariant:** a call has at most one attempt in flight.
 ///
-/// **Invariant:** a delivery is under way or orphaned, never both, and ends once.
+/// **Invariant:** a delivery is in flight or orphaned, never both, and ends once.
 ///
 /// **Invariant:** the attempts of an open call are numbered upwards.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallTable {
     running: Map<CallId, RunningAttempt>,
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
-    /// How often each open call was handed over in this epoch.
+    /// Number of attempts of each open call in this epoch.
     attempts: Map<CallId, u32>,
 }
 
-/// A delivery that a listener works on.
+/// A delivery that a listener works on, for an open call.
 #[derive(Debug, Clone)]
 pub(super) struct RunningAttempt {
     pub attempt: Attempt,
@@ -33,8 +33,8 @@ pub(super) struct RunningAttempt {
     pub delivered: Vec<MessageId>,
 }
 
-/// A delivery that a listener works on although its call is closed: what a late answer needs to be
-/// recorded.
+/// A delivery that a listener works on although its call is closed. Holds the data that the record
+/// of a late answer needs.
 #[derive(Debug, Clone)]
 pub(super) struct OrphanedDelivery {
     pub listener: ListenerName,
@@ -44,12 +44,12 @@ pub(super) struct OrphanedDelivery {
 }
 
 impl CallTable {
-    /// Deliveries that are with listeners.
+    /// Number of deliveries in flight.
     pub fn handed_over(&self) -> usize {
         self.running.len() + self.orphans.len()
     }
 
-    /// Deliveries whose calls are open.
+    /// Number of deliveries in flight whose calls are open.
     pub fn running_count(&self) -> usize {
         self.running.len()
     }
@@ -70,7 +70,8 @@ impl CallTable {
         self.running.insert(call, running);
     }
 
-    /// Ends the current attempt of a call. `None` for any other attempt, and for another listener.
+    /// Ends the current attempt of a call. Returns `None` for any other attempt, and for another
+    /// listener.
     fn finish(&mut self, source: &Source) -> Option<RunningAttempt> {
         let running = self.running.get(&source.call)?;
         let is_current = running.attempt == source.attempt || mutant("trust-any-attempt");
@@ -99,12 +100,12 @@ impl CallTable {
 
 /// Changes that concern several parts, each made in one place.
 impl Core {
-    /// Whether a call is with its listener, or queued.
+    /// Whether a call is in flight or queued.
     pub(super) fn is_busy_with(&self, call: CallId) -> bool {
         self.calls.running(call).is_some() || self.scheduler.is_waiting(call)
     }
 
-    /// Ends the current attempt of a call, and with it its deadline. `None` for any other attempt.
+    /// Ends the current attempt of a call, and its deadline. Returns `None` for any other attempt.
     pub(super) fn end_attempt(
         &mut self,
         source: &Source,
@@ -162,7 +163,7 @@ mod tests {
         Source { listener: name(listener), call: call(), attempt }
     }
 
-    /// A call whose first attempt is with its listener.
+    /// A call whose first attempt is in flight.
     fn started() -> (CallTable, Attempt) {
         let mut calls = CallTable::default();
         let attempt = calls.next_attempt(1, call());

@@ -1,4 +1,4 @@
-//! How a call ends: exactly once, with everything beneath it, and its opener told.
+//! Closing a call: exactly once, with all calls beneath it, and with a result for its opener.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::system::{Answer, ErrorCode, ThreadStatus};
 use crate::thread::{Closing, Fact, KeptFault, Opener, Opening, TimerEnd};
 use crate::xml::scan::scan;
 
-/// The result of a call, before it is anybody's message.
+/// Result of a call, before it becomes a message.
 pub(super) struct CallResult {
     how: Closing,
-    /// What becomes of messages that the callee had not heard; its request counts as failed
-    /// unless this says more.
+    /// Disposition of messages that were not delivered to the callee. The request counts as failed
+    /// unless this states more.
     unheard: Disposition,
     payloads: Vec<(Kind, PayloadName, Payload)>,
 }
@@ -51,7 +51,7 @@ impl CallResult {
     }
 }
 
-/// What closing needs to know of a call that is about to go.
+/// Data about a call that is being closed.
 #[derive(Clone)]
 struct Closed {
     id: CallId,
@@ -61,7 +61,7 @@ struct Closed {
 }
 
 impl Closed {
-    /// Its result goes back within its own thread.
+    /// Whether the result stays within the call's own thread.
     fn is_nested(&self) -> bool {
         matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
     }
@@ -79,12 +79,12 @@ impl Core {
         self.close(step, call, CallResult::system(Closing::Completed, Disposition::Late, &answer));
     }
 
-    /// Ends a call with a system payload that says why.
+    /// Closes a call with a system payload that states the reason.
     pub(super) fn fail(&mut self, step: &mut Step, call: CallId, code: ErrorCode, text: &str) {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
 
-    /// `unheard`: what becomes of messages the callee was given in vain.
+    /// Like [`Core::fail`]; `unheard` is the disposition of messages that were delivered in vain.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
@@ -96,7 +96,7 @@ impl Core {
         self.close_failed(step, call, (code, text), unheard, false);
     }
 
-    /// As [`Core::fail_with`], where no retry can help.
+    /// Like [`Core::fail_with`], for a failure that no retry can fix.
     pub(super) fn fail_for_good(
         &mut self,
         step: &mut Step,
@@ -134,7 +134,7 @@ impl Core {
         );
     }
 
-    /// In a group, whose part of the result this call's is.
+    /// Name of the listener in the result of a group, if the call is a leg of one.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -147,7 +147,7 @@ impl Core {
         }
     }
 
-    /// Returns the call that is to be closed next, with its result: that of a forwarder.
+    /// Closes one call. Returns the call to close next, with its result, if that is a forwarder's.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -170,7 +170,7 @@ impl Core {
         None
     }
 
-    /// The result of a forwarder, once every leg of its call has given its part.
+    /// Result of a forwarder, once every leg of its call has a result.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -203,8 +203,8 @@ impl Core {
         Some(Closed { id: call, callee, thread, opening: open.opening.clone() })
     }
 
-    /// Cancels what is still open beneath a call in its own thread, the deepest first. Spawned
-    /// threads run on.
+    /// Cancels the open calls beneath a call in its own thread, deepest first. Spawned threads
+    /// continue.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
         let (mut next, mut falling) = (vec![call], Vec::new());
         while let Some(call) = next.pop() {
@@ -221,14 +221,14 @@ impl Core {
         }
     }
 
-    /// Closes a call whose opener no longer wants a result.
+    /// Closes a call whose result its opener no longer wants.
     fn drop_call(&mut self, step: &mut Step, call: CallId) {
         let Some(closed) = self.about(call) else { return };
         self.drop_beneath(step, call);
         self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
     }
 
-    /// Takes a call off the books: its timers, what it had not heard, whoever works on it.
+    /// Removes a call: its timers, its undelivered messages, and the delivery in flight.
     fn shut(&mut self, step: &mut Step, closed: &Closed, how: Closing, unheard: Disposition) {
         self.stop_timers(step, closed);
         let pending = self.state.call(closed.id).map(|open| {
@@ -283,7 +283,7 @@ impl Core {
         }
     }
 
-    /// A system payload for the record alone.
+    /// Records a system payload that is not delivered.
     pub(super) fn system_note(
         &mut self,
         step: &mut Step,
@@ -294,7 +294,7 @@ impl Core {
         self.note(step, NewMessage::system(to, thread, answer))
     }
 
-    /// Gives the result to whoever waits for it.
+    /// Delivers the result to the opener of the call.
     fn hand_back(&mut self, step: &mut Step, closed: &Closed, result: &CallResult) {
         match &closed.opening.opener {
             Opener::Client { name } => {
@@ -335,7 +335,7 @@ impl Core {
         messages
     }
 
-    /// A result that nobody has to handle in the thread it came about in.
+    /// Records a result that nothing in its thread handles.
     fn record_result(
         &mut self,
         step: &mut Step,
@@ -372,7 +372,8 @@ impl Core {
         self.dispose(step, message.id, Disposition::Late);
     }
 
-    /// `first`: a reply makes the other legs, and the faults kept so far, superfluous.
+    /// Adds a leg's result to its group. In a `first` group, a reply drops the other legs and the
+    /// faults kept so far.
     fn settle_group(
         &mut self,
         step: &mut Step,
@@ -395,9 +396,9 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// `first` in another thread: a reply cancels the other legs. While one of them may still reply, a
-    /// fault is kept from the opener; the last fault brings the kept ones along. Returns whether
-    /// this result is kept.
+    /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
+    /// is kept while another leg may still reply; the last fault delivers the kept ones, too.
+    /// Returns whether this result is kept.
     fn settle_away(
         &mut self,
         step: &mut Step,
@@ -425,7 +426,7 @@ impl Core {
         false
     }
 
-    /// Gives the opener the faults of the legs that ended before this one.
+    /// Delivers the faults of legs that ended before this one.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &Closed, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         let Some(tree) = self.state.tree(&closed.thread) else { return };
@@ -441,7 +442,7 @@ impl Core {
         }
     }
 
-    /// Faults of other legs of the group stand at the same action as the reply that won.
+    /// Drops faults of other legs at the action that has got its reply.
     fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &Closed) {
         let Some(open) = self.state.call(opener) else { return };
         let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));
@@ -458,7 +459,7 @@ impl Core {
     }
 }
 
-/// What goes back to another thread: the result's payloads, or a word on where they are.
+/// The payload for another thread: the result's payloads, or a statement of where they are.
 fn thread_result(closed: &Closed, result: &CallResult) -> Answer {
     let (thread, status) = (closed.thread.clone(), result.status());
     let parts = result.payloads.iter().map(|(.., payload)| payload);

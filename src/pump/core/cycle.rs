@@ -1,12 +1,13 @@
-//! Cycles: a call that would wait for itself, because an agent takes one call a thread at a time.
+//! Cycles: calls that would wait for themselves, because an agent handles one call of a thread at a
+//! time.
 
 use std::collections::HashSet;
 
 use super::Core;
 use crate::ids::{CallId, ListenerName, ThreadId};
 
-/// Whether a call to `agent` in `thread`, opened from `caller`, could never be answered: the call
-/// that has the agent waits, however indirectly, for `caller`.
+/// Whether a call to `agent` in `thread` from `caller` could never be answered, because the agent's
+/// current call there waits, directly or not, for `caller`.
 pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: &ThreadId) -> bool {
     let mut seen = HashSet::new();
     let mut next: Vec<_> = core.scheduler.holder(agent, thread).into_iter().collect();

@@ -1,4 +1,4 @@
-//! When a call's listener is given something, and what.
+//! Decides when a call's listener gets a delivery, and with which messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
+    /// Queues `call` if its listener can continue: no delivery is in flight, and no result is
+    /// awaited.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.hearing == Some(id) {
@@ -36,8 +37,8 @@ impl Core {
         self.enqueue(step, &listener, &thread, id);
     }
 
-    /// Hands over what can be handed over, which the record of the step says. While draining, what waits is left for the next
-    /// start: it is on record.
+    /// Starts all deliveries that may start, as facts of the step's record. During a drain, queued
+    /// calls stay for the next start, because they are on record.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -82,7 +83,7 @@ impl Core {
         }
     }
 
-    /// Time that is not counted. Where nothing is open there is nothing to count it for.
+    /// Handles time that counts for no deadline. Without open calls, nothing is recorded.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         if self.state.calls.is_empty() {
             return;
@@ -103,7 +104,7 @@ impl Core {
         }
     }
 
-    /// A message to a waiting agent ends its wait.
+    /// Ends the wait of an agent that has got a message.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
         // Whoever waits has taken a turn, and so has the thread.
         let holder = self.scheduler.holder(listener, thread);

@@ -1,4 +1,4 @@
-//! What can happen to the pump, and what it can do: two closed lists.
+//! Events and effects of the pump: two closed lists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::pump::gate::Checked;
 use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
-/// Where a client wants its payload to go.
+/// Thread that a client's payload goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A new root thread, under this id if it can be had.
+    /// A new root thread, with this id if it is free.
     New {
         suggested: Option<String>,
     },
@@ -25,45 +25,45 @@ pub enum Target {
     },
 }
 
-/// A payload from outside, past the gate or refused by it.
+/// A payload from outside, after the gate accepted or refused it.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// UUIDv7, made where the payload came in.
+    /// Id (UUIDv7), made at the entry point.
     pub id: MessageId,
     pub client: ListenerName,
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
-    /// What the client says its work belongs to.
+    /// Trace context that the client sent.
     pub trace: Option<TraceParent>,
-    /// The trace that begins with it, where what it goes on with belongs to none.
+    /// Trace to begin, if the thread belongs to none.
     pub begun: Option<TraceParent>,
 }
 
-/// What a person decides about a held call.
+/// A person's decision on a held call.
 #[derive(Debug, Clone)]
 pub struct CallDecision {
-    /// By which whoever waits for the ruling knows it; not recorded.
+    /// Identifies the waiting caller of the decision; not recorded.
     pub ticket: Uuid,
-    /// The request of the call.
+    /// Request of the held call.
     pub message: MessageId,
     pub decision: Decision<GatedAnswer>,
-    /// Who took it, where the entry point knows.
+    /// Person who decided, if the entry point knows.
     pub origin: Option<DecisionOrigin>,
 }
 
-/// What a person cancels: everything open in a thread and beneath it.
+/// A person's cancellation of all open calls in a thread and its subthreads.
 #[derive(Debug, Clone)]
 pub struct Cancellation {
-    /// As of a [`CallDecision`].
+    /// Identifies the waiting caller of the cancellation; not recorded.
     pub ticket: Uuid,
     pub thread: ThreadId,
     pub reason: String,
-    /// Who cancels, where the entry point knows.
+    /// Person who cancels, if the entry point knows.
     pub origin: Option<DecisionOrigin>,
 }
 
-/// An answer in the name of a human listener, past the gate or refused by it.
+/// An answer for a human listener, after the gate accepted or refused it.
 #[derive(Debug, Clone)]
 pub struct GatedAnswer {
     pub listener: ListenerName,
@@ -72,12 +72,12 @@ pub struct GatedAnswer {
 
 #[derive(Debug)]
 pub enum Event {
-    /// The first event of every run.
+    /// The first event of every start.
     Boot {
         journal: Uuid,
         epoch: u32,
         detail: String,
-        /// What the organism runs on, which the journal holds already.
+        /// Digests of texts that the organism uses, which the journal holds already.
         blobs: Vec<Digest>,
     },
     Submit(Submission),
@@ -87,7 +87,7 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Turn>,
-        /// When its host read it, where the host is this pump's.
+        /// Time at which this pump's host read the answer, if one did.
         arrived: Option<Time>,
     },
     Failed {
@@ -103,10 +103,10 @@ pub enum Event {
         attempt: Attempt,
         detail: String,
     },
-    /// An answer that names another attempt than the one its instance was given.
+    /// An answer that names another attempt than its instance had.
     Stray {
         listener: ListenerName,
-        /// As it named it, shortened.
+        /// The named attempt, shortened.
         named: String,
         payloads: Vec<Result<Checked, Refusal>>,
     },
@@ -114,7 +114,7 @@ pub enum Event {
         call: CallId,
         attempt: Attempt,
     },
-    /// A request of a model call is about to leave in this attempt, and may take so much.
+    /// A model call asks to send its next request, with this maximum cost.
     Reserve {
         call: CallId,
         attempt: Attempt,
@@ -131,27 +131,27 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
-    /// Time has passed that is not counted.
+    /// Time has passed that counts for no deadline.
     Standstill(Standstill),
-    /// An interval of `busy` refusals to one client is over.
+    /// An interval of counting `busy` refusals to one client is over.
     Busy(BusyCount),
     Shutdown {
         reason: String,
     },
-    /// An operator acts on the organism itself.
+    /// An action of an operator on the organism itself.
     Operator {
-        /// Names the caller that waits until the action is durable; not recorded.
+        /// Identifies the caller that waits until the action is durable; not recorded.
         ticket: Uuid,
         action: OperatorAction,
     },
 }
 
-/// Time that was nobody's.
+/// Time that counts for no deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
-    /// The pump was frozen, was kept waiting, or the machine was suspended.
+    /// Time in which the pump was frozen or blocked, or the machine was suspended.
     pub stood: Duration,
-    /// By so much the system's clock was set forward.
+    /// Time by which the system's clock was set forward.
     pub stepped: Duration,
 }
 
@@ -161,16 +161,16 @@ impl Standstill {
     }
 }
 
-/// `busy` refusals to one client, which are counted instead of being recorded one by one.
+/// `busy` refusals to one client, counted instead of recorded one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusyCount {
     pub client: ListenerName,
-    /// The first of them.
+    /// Time of the first of them.
     pub since: Time,
     pub count: u64,
 }
 
-/// Something to be reminded of. An alarm that is out of date does nothing.
+/// An alarm that the core has requested. An outdated alarm has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -180,13 +180,13 @@ pub enum Alarm {
     Retry {
         call: CallId,
     },
-    /// It is time to look after listeners that are absent.
+    /// An absent listener may be due for a probe.
     Probe,
-    /// A call has waited for an absent listener long enough.
+    /// A call has waited for an absent listener until its deadline.
     Untaken {
         call: CallId,
     },
-    /// An earlier pump handed this attempt over.
+    /// An earlier pump started this attempt and did not record its end.
     Lost {
         call: CallId,
         attempt: Attempt,
@@ -198,43 +198,43 @@ pub enum Alarm {
     Gone {
         call: CallId,
     },
-    /// A call has waited for a person long enough.
+    /// A held call has waited for a person until its deadline.
     Held {
         call: CallId,
     },
-    /// A reservation of an earlier run has no result, and gets none.
+    /// A reservation of an earlier start has no result, and will get none.
     Unsettled {
         call: CallId,
         attempt: Attempt,
     },
 }
 
-/// What a client hears of its submission.
+/// Response to a client's submission.
 #[derive(Debug, Clone)]
 pub enum Receipt {
-    /// On record. Where several peers accept the payload, there is a call for each.
+    /// The payload is on record. If several peers accept it, there is a call for each.
     Accepted {
         thread: ThreadId,
         calls: Vec<CallId>,
         again: bool,
-        /// One of them waits for an approval.
+        /// Whether one of the calls waits for an approval.
         held: bool,
     },
     Refused {
         refusal: Refusal,
         retry_after: Option<Duration>,
     },
-    /// The thread is none the client may write to; the payload says so.
+    /// The client may not write to the thread. The payload states the reason.
     NoThread {
         answer: String,
     },
 }
 
-/// What the driver does once the step's record is durable.
+/// Actions of the driver after the step's record is durable.
 #[derive(Debug)]
 pub enum Effect {
     Deliver(Delivery),
-    /// The caller of this delivery is gone.
+    /// Cancels a delivery whose caller no longer waits.
     Withdraw {
         listener: ListenerName,
         call: CallId,
@@ -244,29 +244,29 @@ pub enum Effect {
         submission: MessageId,
         receipt: Receipt,
     },
-    /// A client was refused as `busy`, which is to be counted.
+    /// Counts a `busy` refusal to a client.
     CountBusy {
         client: ListenerName,
     },
-    /// What became of a decision: done, or why not. Also confirms a recorded operator action.
+    /// Reports the result of a decision or a cancellation, or confirms a recorded operator action.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
     },
-    /// Whether a request of a model call may leave; why not, otherwise.
+    /// Reports whether a model call may send its request.
     Reserved {
         call: CallId,
         attempt: Attempt,
         answer: Result<(), NotReserved>,
     },
-    /// A call waits for a person.
+    /// Reports that a call is held for a person.
     Held {
         call: CallId,
         thread: ThreadId,
         listener: ListenerName,
         hold: Hold,
     },
-    /// A call that a client opened has its result.
+    /// Reports the result of a client's call.
     Result {
         call: CallId,
         how: Closing,

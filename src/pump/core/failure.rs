@@ -1,4 +1,4 @@
-//! Attempts that came to nothing: retried, or the end of their call.
+//! Failed attempts: a retry, or the failure of their call.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Core {
         self.attempts_spent(step, call, &listener, &failure);
     }
 
-    /// The last attempt that a call has failed.
+    /// Fails a call after its last attempt.
     fn attempts_spent(
         &mut self,
         step: &mut Step,
@@ -87,8 +87,8 @@ impl Core {
         }
     }
 
-    /// An earlier pump handed a call over and ended before it recorded what came of it. That was
-    /// an attempt: a delivery that ends its pump is not handed over at every start for ever.
+    /// Handles an attempt of an earlier pump that ended before it recorded the result. It counts as
+    /// an attempt, so that a delivery that crashes its pump is not repeated forever.
     fn attempt_lost(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };
@@ -121,8 +121,8 @@ impl Core {
         }
     }
 
-    /// Ends a call whose listener has spent its failed rounds in a row, or hands it over after a
-    /// pause. Returns whether it did: an agent's rounds are paced by its model.
+    /// Fails a call whose listener has used up its consecutive failed rounds, or delays the next
+    /// one. Returns whether it did. Rounds of agents are paced by their model calls.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let (listener, failed) = (open.callee.clone(), open.rounds_failed());
@@ -171,7 +171,7 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// A call whose listener the config no longer has.
+    /// Fails a call whose listener the config no longer has.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let (listener, thread) = (open.callee.clone(), open.thread.clone());
@@ -181,10 +181,10 @@ impl Core {
     }
 }
 
-/// Of a delivery whose end will never be known.
+/// Text for a delivery whose result will never be known.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
-/// What a caller may know of a failure: the form, not the inside of the listener.
+/// Description of a failure for callers: its kind, without details of the listener.
 fn outward(failure: &Failure) -> &'static str {
     match failure {
         Failure::Crashed { .. } => "it ended without an answer",
@@ -198,7 +198,7 @@ fn outward(failure: &Failure) -> &'static str {
     }
 }
 
-/// Doubling, with jitter from the call's own id so that a step stays a pure function.
+/// Doubling delay. Its jitter comes from the call's id, so that the step stays pure.
 fn backoff(call: CallId, failures: u32) -> Duration {
     let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let base = doubled.min(limits::BACKOFF_MAX);

@@ -1,5 +1,5 @@
-//! Calls that wait for a person: opened and on record, but not handed over, and no time of
-//! theirs runs.
+//! Held calls: opened and recorded, but not delivered until a person decides. Their time-outs do
+//! not run.
 
 use std::collections::hash_map::Entry;
 
@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 use crate::system::{Answer, ErrorCode, Ruling};
 use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
 
-/// The held calls of each client at each listener. Rebuilt after every boot; that a call is held is
+/// The held calls of each client at each listener. Rebuilt after every boot; the hold of a call is
 /// recorded.
 ///
 /// **Invariant:** `by_call` holds exactly the open calls that the state holds.
@@ -54,19 +54,19 @@ impl Holds {
         }
     }
 
-    /// All held calls.
+    /// Number of held calls.
     fn len(&self) -> usize {
         self.by_call.len()
     }
 
-    /// Held calls with this key.
+    /// Number of held calls with this key.
     fn count(&self, key: &HoldKey) -> usize {
         self.counts.get(key).copied().unwrap_or_default()
     }
 }
 
 impl Core {
-    /// Hands over a call that was just opened or released, or holds it for a person.
+    /// Starts a call that was just opened or released: queues it, or holds it for a person.
     pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
 
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// Hands a call over, with all that a message to its listener brings about.
+    /// Queues a call for its listener, with all effects of a message to that listener.
     pub(super) fn hand_over(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let (listener, thread) = (open.callee.clone(), open.thread.clone());
@@ -110,8 +110,7 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// How many calls of this client's trees wait for a person at this listener, where one more
-    /// would be one too many.
+    /// Number of this client's held calls at this listener, if one more would exceed the bound.
     pub(super) fn too_many_held(
         &self,
         client: &ListenerName,
@@ -126,14 +125,14 @@ impl Core {
         (held >= contract.backlog).then_some(held)
     }
 
-    /// Whether too many messages are in flight. A held call is none of them: it has a bound of its
-    /// own, and may stay for weeks.
+    /// Whether too many messages are in flight. Held calls do not count, because they have their
+    /// own bound and may stay for weeks.
     pub(super) fn is_full(&self) -> bool {
         let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
         self.state.in_flight.saturating_sub(held) >= limits::IN_FLIGHT_MAX
     }
 
-    /// Counts a call among the held ones, if it is held.
+    /// Adds a call to the counts if it is held.
     pub(super) fn count_hold(&mut self, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.held.is_some()) else { return };
         let Some(root) = self.state.thread(&open.thread.root()) else { return };
@@ -157,7 +156,8 @@ impl Core {
         }
     }
 
-    /// Ends a hold: approved, or lapsed as the config wants none any more.
+    /// Ends a hold: the call was approved, or the hold lapsed because the config no longer requires
+    /// one.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.holds.remove(call);
@@ -179,7 +179,7 @@ impl Core {
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// When the alarm of a held call is due: at once where the config requires another hold by now.
+    /// Time of a held call's alarm: at once if the config now requires another hold.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -195,7 +195,8 @@ impl Core {
         }
     }
 
-    /// The alarm of a held call: its time is up, or the config asks for something else.
+    /// Handles the alarm of a held call: its deadline has passed, or the config requires another
+    /// hold.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };
@@ -232,7 +233,7 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Denied, &reason, Disposition::Expired);
     }
 
-    /// Tells the caller, on record, what was decided about its held call.
+    /// Records a notice to the caller about the decision on its held call.
     pub(super) fn note_ruling(
         &mut self,
         step: &mut Step,
@@ -267,14 +268,14 @@ impl Core {
     }
 }
 
-/// A held call, as notices to its caller describe it.
+/// A held call in the words of notices to its caller.
 #[derive(Clone)]
 struct HeldCallNotice {
     message: MessageId,
     digest: Digest,
     listener: ListenerName,
     caller: ListenerName,
-    /// The thread of the caller.
+    /// Thread of the caller.
     thread: ThreadId,
 }
 

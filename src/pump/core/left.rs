@@ -1,4 +1,4 @@
-//! What is still open when a pump ends: nobody is to find out by looking for it.
+//! Open work at the end of a pump, for the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use super::Core;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 
-/// Open calls and timers. All of it is on record, and goes on at the next start.
+/// Open calls and timers. All of them are on record and continue at the next start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeftOpen {
-    /// Of each thread with open calls, who works on them or is waited for.
+    /// For each thread with open calls, the listeners that work on them or are waited for.
     pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
-    /// Calls that wait for a person.
+    /// Number of held calls.
     pub held: usize,
     pub timers: usize,
 }
@@ -38,7 +38,8 @@ impl LeftOpen {
     }
 }
 
-/// Such as `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them held, 1 timer`.
+/// Prints, for example, `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them
+/// held, 1 timer`.
 impl fmt::Display for LeftOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls: usize = self.threads.values().flat_map(BTreeMap::values).sum();

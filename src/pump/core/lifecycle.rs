@@ -1,4 +1,4 @@
-//! The organism's own life: boot, listeners coming and going, cancelling, shutting down.
+//! Life cycle of the organism: boot, listeners that come and go, cancellation, shutdown.
 
 use uuid::Uuid;
 
@@ -47,7 +47,8 @@ impl Core {
         self.pick_up(step);
     }
 
-    /// Takes up what was open when the last run ended: nothing that was recorded waits in vain.
+    /// Resumes the work that was open when the last pump ended, so that no recorded call waits in
+    /// vain.
     fn pick_up(&mut self, step: &mut Step) {
         let open = self.state.trees.values().flat_map(|tree| tree.calls.values());
         let mut open: Vec<_> = open.map(|call| (call.thread.clone(), call.id)).collect();
@@ -88,7 +89,7 @@ impl Core {
         }
     }
 
-    /// Takes up a call that nobody works on.
+    /// Resumes a call that no listener works on.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() {
@@ -120,7 +121,7 @@ impl Core {
         self.organism_note(step, &Answer::ShutdownSignal { reason });
     }
 
-    /// Records what an operator did to the organism itself; nothing else follows from it.
+    /// Records an operator's action on the organism itself. It has no other effect.
     pub(super) fn operator_action(
         &mut self,
         step: &mut Step,
@@ -137,8 +138,8 @@ impl Core {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 
-    /// Cancels everything open in a thread and beneath it. Who waits from outside is told. Where
-    /// nothing is open, this is refused on the record and adds nothing to the thread.
+    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. A
+    /// cancellation without open calls is refused on record and adds nothing to the thread.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
@@ -191,8 +192,8 @@ impl Core {
         }
     }
 
-    /// Open calls in the subtree that were not opened from the same thread: the rest falls with
-    /// them. Deepest first, so that nothing is woken only to be cancelled.
+    /// Open calls of the subtree that were opened from other threads, deepest first, so that no
+    /// call is woken just before it is cancelled. The other calls are cancelled with them.
     fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {
@@ -206,7 +207,7 @@ impl Core {
     }
 }
 
-/// The refusal of a cancellation of a thread in which nothing is open.
+/// Refusal to cancel a thread without open calls.
 fn ended(thread: &ThreadId, reason: &str) -> Refusal {
     let message = format!("nothing is open in {thread} or beneath it: all of it has ended already");
     Refusal::new(Rule::NotWaiting, message, reason.as_bytes())

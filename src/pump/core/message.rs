@@ -1,4 +1,4 @@
-//! Messages that the pump has not stamped yet.
+//! Messages before the pump stamps them.
 
 use super::Step;
 use crate::envelope::{Kind, Message, Payload};
@@ -7,7 +7,7 @@ use crate::pump::gate::Checked;
 use crate::system::Answer;
 use crate::thread::Opening;
 
-/// A message without its id, `seq` and time.
+/// A message without its `seq` and time, and usually without its id.
 pub(super) struct NewMessage {
     kind: Kind,
     from: ListenerName,
@@ -17,7 +17,7 @@ pub(super) struct NewMessage {
     call: Option<CallId>,
     name: PayloadName,
     payload: Payload,
-    /// External input has one of its own.
+    /// Id of an external message; others get theirs when they are stamped.
     id: Option<MessageId>,
     opening: Option<Opening>,
     key: Option<String>,
@@ -46,7 +46,7 @@ impl NewMessage {
         }
     }
 
-    /// A payload that has passed the gate.
+    /// A payload that passed the gate.
     pub fn checked(
         kind: Kind,
         from: &ListenerName,
@@ -57,7 +57,7 @@ impl NewMessage {
         Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
     }
 
-    /// A payload that the core writes.
+    /// A payload of the core.
     pub fn system(to: &ListenerName, thread: &ThreadId, answer: &Answer) -> Self {
         let payload = (&answer.name(), &answer.payload());
         Self::new(Kind::System, &ListenerName::core(), to, thread, payload)
@@ -71,7 +71,7 @@ impl NewMessage {
         Self { call: call.into(), ..self }
     }
 
-    /// Has it open a call, which takes the id of the message.
+    /// Makes the message open a call, whose id is that of the message.
     pub fn opening(self, opening: Opening) -> Self {
         Self { opening: Some(opening), ..self }
     }
@@ -80,12 +80,12 @@ impl NewMessage {
         Self { id: id.into(), ..self }
     }
 
-    /// Records the key under which a client finds the call again.
+    /// Sets the key by which a client finds the call again.
     pub fn with_key(self, key: Option<String>) -> Self {
         Self { key, ..self }
     }
 
-    /// The message as it is recorded, with the call that it opens and the key of that call.
+    /// Stamps the message. Returns it with the call that it opens and the key of that call.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

@@ -1,7 +1,7 @@
 //! The pure step: an event goes in, one record and a list of effects come out.
 //!
-//! **Invariant:** no clock, no I/O, no async, no randomness. Whatever a step needs to know is in
-//! its event or in the state; the same events give the same records, ids included.
+//! **Invariant:** no clock, no I/O, no async, no randomness. A step reads only its event and the
+//! state, so the same events give the same records, ids included.
 
 mod absent;
 mod actions;
@@ -50,22 +50,22 @@ use outcome::Source;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
 
-/// State and the rules that move it.
+/// State of the pump, and the rules that change it.
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// The parts. What they hold is rebuilt after every boot and never recorded.
+    /// Parts that are rebuilt after every boot and never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
     holds: Holds,
     contracts: Arc<Contracts>,
-    /// Who signs decisions; without any, decisions need no signature.
+    /// Keys of operators. Without any, decisions need no signature.
     operators: OperatorKeys,
     budgets: Budgets,
     config: Digest,
     draining: bool,
-    /// The call whose outcome is being processed: woken when all of it is.
+    /// The call whose outcome is being processed. It is woken after the last payload.
     hearing: Option<CallId>,
 }
 
@@ -90,22 +90,22 @@ impl Core {
         &self.state
     }
 
-    /// Deliveries handed over and not yet answered.
+    /// Number of deliveries in flight.
     pub fn handed_over(&self) -> usize {
         self.calls.handed_over()
     }
 
-    /// Calls that could be handed over and wait for their listener.
+    /// Number of calls that wait for room at their listener.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
-    /// Those that wait for this one.
+    /// Number of calls that wait for this listener.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.scheduler.backlog(listener)
     }
 
-    /// Makes recorded facts so again: recovery is this, for every record in order.
+    /// Applies the facts of a record. Recovery replays every record in order.
     pub fn replay(&mut self, record: &Record) {
         for fact in &record.facts {
             self.state.apply(&record.tree, record.time, fact);
@@ -113,7 +113,8 @@ impl Core {
         self.state.reached(&record.tree, record.position);
     }
 
-    /// Processes one event as the step at `position`. `None` where nothing is to be recorded.
+    /// Processes one event as the step at `position`. The step has no record if nothing must be
+    /// recorded.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
         let mut step = Step::new(position, now, self.state.journal);
         match event {

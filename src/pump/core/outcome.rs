@@ -1,4 +1,4 @@
-//! What a listener returned: its payloads, in order, each to where it belongs.
+//! Processes the outcome of a listener: each payload, in order.
 
 use super::call_table::{OrphanedDelivery, RunningAttempt};
 use super::message::NewMessage;
@@ -14,25 +14,25 @@ use crate::system::{Answer, ErrorCode, Huh};
 use crate::thread::{Fact, Input, Verdict};
 use crate::xml::findings::Place;
 
-/// A payload as the gate left it.
+/// A payload after the gate: accepted or refused.
 pub(super) type Gated = Result<Checked, Refusal>;
 
-/// Where an outcome, or the failure of an attempt, comes from.
+/// Sender of an outcome or of a failure: listener, call and attempt.
 pub(super) struct Source {
     pub listener: ListenerName,
     pub call: CallId,
     pub attempt: Attempt,
 }
 
-/// The call an outcome belongs to, as every part of its processing needs it.
+/// The call of an outcome, with the data that its processing needs.
 pub(super) struct Scene {
     pub call: CallId,
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub receives_refusals: bool,
-    /// The `seq` of the first message this outcome leads to.
+    /// `seq` of the first message that follows from this outcome.
     pub first_seq: u64,
-    /// How much the listener had been shown of the thread when it gave this outcome.
+    /// Number of messages of the thread that the listener had seen when it gave this outcome.
     pub shown: u32,
 }
 
@@ -47,7 +47,7 @@ impl Scene {
         Self { call, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
-    /// A payload of the outcome, as a message in its thread.
+    /// Makes a message in the call's thread of a payload of the outcome.
     pub fn message(&self, kind: Kind, to: &ListenerName, checked: &Checked) -> NewMessage {
         let message = NewMessage::checked(kind, &self.listener, to, &self.thread, checked);
         message.caused_by(self.call.0)
@@ -98,7 +98,7 @@ impl Core {
         }
     }
 
-    /// The open call an outcome is for, if it comes from the one that was asked.
+    /// Returns the open call of an outcome with its contract, if the sender is the callee.
     fn scene(&self, source: &Source) -> Option<(Scene, Contract)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
@@ -108,7 +108,7 @@ impl Core {
         Some((scene, contract))
     }
 
-    /// What was delivered is handled: the outcome is on record.
+    /// Marks the delivered messages as handled, because their outcome is on record.
     fn hear(
         &mut self,
         step: &mut Step,
@@ -126,7 +126,8 @@ impl Core {
         }
     }
 
-    /// A listener that is no agent: all of its outcome proceeds, or none.
+    /// Processes the outcome of a listener that is no agent: all of its payloads are accepted, or
+    /// none.
     fn listener_outcome(&mut self, step: &mut Step, scene: &Scene, payloads: Vec<Gated>) {
         let rubbish = |payload: &Gated| matches!(payload, Err(refusal) if refusal.name.is_none());
         if payloads.iter().any(rubbish) {
@@ -207,8 +208,8 @@ impl Core {
         }
     }
 
-    /// The record of the model call itself, before what came of it. `late`: the attempt, where its
-    /// call is closed.
+    /// Records the note of a model call before its results. `late` is the attempt if the call is
+    /// closed.
     fn model_turn(&mut self, step: &mut Step, scene: &Scene, turn: &Turn, late: Option<Attempt>) {
         if turn.note.is_empty() {
             return;
@@ -224,7 +225,7 @@ impl Core {
         self.warn_of_budgets(step, scene);
     }
 
-    /// Notes what became of a payload, and turns it down where it was refused.
+    /// Records the verdict on a payload, and handles its refusal.
     fn settle(&mut self, step: &mut Step, scene: &Scene, taken: Gated) {
         step.verdict(verdict(&taken));
         if let Err(refusal) = taken {
@@ -263,8 +264,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// The call already had its result: answers are recorded, for whoever reads the thread, and
-    /// whatever else was asked for is refused.
+    /// Records the outcome of a call that already has its result. Replies are recorded for readers
+    /// of the thread; all other payloads are refused.
     fn late_outcome(
         &mut self,
         step: &mut Step,
@@ -305,8 +306,8 @@ impl Core {
         self.record_late(step, reply);
     }
 
-    /// An answer that names another attempt than its instance was given: refused on record, and
-    /// nothing else changes, whatever becomes of the attempt that it names.
+    /// Refuses an answer that names another attempt than its instance had. It is recorded and has
+    /// no other effect, even on the attempt that it names.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -331,7 +332,8 @@ impl Core {
         }
     }
 
-    /// An answer to an attempt that is not the current one. `thread`: where the call is open.
+    /// Handles an answer to another attempt than the current one. `thread` is set if the call is
+    /// open.
     fn stale_outcome(
         &mut self,
         step: &mut Step,
@@ -352,13 +354,13 @@ impl Core {
     }
 }
 
-/// The input's copy of a turn: the note's text is a payload of the record and stands there, the
-/// places of its payloads stand in their refusals, and what it sent is kept by its digest.
+/// Reduces a turn for the recorded input. The note's text is a payload of the record, positions of
+/// payloads are in their refusals, and the sent inputs are stored by digest.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, ..turn }
 }
 
-/// The refusal of an agent's payload, at its place in what the model wrote.
+/// Places the refusal of an agent's payload at its position in the model's text.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
     let found = written.iter().position(|one| one.payload == refusal.digest);
     let Some(one) = found.map(|at| written.remove(at)) else { return refusal };
@@ -396,7 +398,7 @@ enum Item<'a> {
     Broken(&'a Broken),
 }
 
-/// Payloads and broken actions in the order in which the model wrote them.
+/// Payloads and broken actions in the order of the model's text.
 fn in_order(payloads: Vec<Gated>, broken: &[Broken]) -> Vec<Item<'_>> {
     let mut items: Vec<_> = payloads.into_iter().map(Item::Gated).collect();
     for one in broken {
@@ -405,7 +407,7 @@ fn in_order(payloads: Vec<Gated>, broken: &[Broken]) -> Vec<Item<'_>> {
     items
 }
 
-/// Which actions of a turn may go on: so many, and no call where one of them is final.
+/// Which actions of a turn are allowed: at most so many, and no calls beside a final.
 struct Plan {
     room: u32,
     has_final: bool,
@@ -448,7 +450,8 @@ impl Plan {
     }
 }
 
-/// A message whose further places are named by their paths alone: their lines are the payload's.
+/// Removes line numbers from the further places of a message, because they count within the
+/// payload.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;
@@ -473,14 +476,14 @@ fn without_lines(message: &str) -> String {
 
 const AT_LINE: &str = " at line ";
 
-/// Such as `3, column 1`.
+/// Whether a text is a position such as `3, column 1`.
 fn is_line_and_column(text: &str) -> bool {
     let numbers = text.split_once(", column ");
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     numbers.is_some_and(|(line, column)| is_number(line) && is_number(column))
 }
 
-/// What an action is told that is one too many.
+/// Text of the refusal of an excess action.
 fn excess(allowed: u32) -> String {
     let allowed = match allowed {
         0 | 1 => "exactly one action".to_owned(),

@@ -1,4 +1,4 @@
-//! Primitives: what an agent asks of the core is answered at once and visibly.
+//! Primitives: an agent's requests to the core, which are answered in the same step.
 
 use super::event::{Alarm, Effect};
 use super::outcome::Scene;
@@ -12,7 +12,7 @@ use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
 use crate::thread::{Call, Fact, TimerEnd};
 
 impl Core {
-    /// The request is on record as a call to the core, answered in the same step.
+    /// Records a primitive as a call to the core and answers it in the same step.
     pub(super) fn primitive(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
         let Some(primitive) = checked.primitive().cloned() else { return };
         let request = scene.message(Kind::Call, &ListenerName::core(), checked);
@@ -65,7 +65,8 @@ impl Core {
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 
-    /// The suggested label, or the first free `label-n`; without one, a short derived label.
+    /// The suggested label, or the first free `label-n`. Without a suggestion, a short derived
+    /// label.
     fn free_label(&self, step: &mut Step, parent: &ThreadId, label: Option<String>) -> String {
         let taken = |label: &str| {
             let thread = self.state.thread(parent);
@@ -86,8 +87,8 @@ impl Core {
         (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
     }
 
-    /// Routes the payload inside a primitive. It stands on record in the primitive itself; where
-    /// it cannot go on, its sender is told.
+    /// Routes the payload inside a primitive. The record has it in the primitive itself. If it is
+    /// refused, its sender gets the refusal.
     fn send_inner(&mut self, step: &mut Step, ask: &Ask<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.scene, inner, thread) {
@@ -184,7 +185,7 @@ impl Core {
     }
 }
 
-/// A primitive being answered.
+/// A primitive that is being answered.
 struct Ask<'a> {
     scene: &'a Scene,
     checked: &'a Checked,

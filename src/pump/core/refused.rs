@@ -1,7 +1,6 @@
-//! What the pump refuses although it passed the gate, and how a sender hears of any refusal.
+//! Refusals by the pump of payloads that passed the gate, and the handling of all refusals.
 //!
-//! A refusal says all that its handling depends on: fed back as the input's own, it has the same
-//! effects again.
+//! A refusal is self-contained, so that replaying it reproduces the same effects.
 
 use super::Core;
 use super::outcome::Scene;
@@ -10,14 +9,14 @@ use crate::envelope::{Broken, Refusal, Rule};
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode};
 
-/// The refusal of a payload that had passed the gate.
+/// Makes the refusal of a payload that passed the gate.
 pub(super) fn refused(rule: Rule, message: impl Into<String>, checked: &Checked) -> Refusal {
     Refusal::new(rule, message, checked.payload().as_str().as_bytes()).named(checked.name())
 }
 
 impl Core {
-    /// Refuses a payload of an outcome and tells its sender. One that receives refusals
-    /// gets each of them, any other listener those that it can do something about.
+    /// Refuses a payload of an outcome and informs its sender. A sender that receives refusals gets
+    /// each of them; others get only those that they can act on.
     pub(super) fn turn_down(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
         let rule = refusal.rule;
         let answer = Answer::to(&refusal);

@@ -1,4 +1,4 @@
-//! From a record back to the event it was made of, so that a fresh pump can process it again.
+//! Rebuilds the event behind a record, so that a fresh pump can process it again.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Decision, Fact, Input, Record, RecordedAnswer, Verdict};
 
-/// The event `record` was made of. `gate` is that of the config the record was made under.
+/// Returns the event that led to `record`. `gate` must have the config of the record.
 ///
-/// Payloads are taken from the record's own messages by digest and pass the gate again; what was
-/// refused comes back as its refusal. `None` where the bytes are redacted, or where the gate now
-/// says something else.
+/// Payloads are taken from the record's messages by digest and pass the gate again; refused ones
+/// return as their refusals. Returns `None` if the bytes are redacted, or if the gate now decides
+/// differently.
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
@@ -86,7 +86,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     Some(event)
 }
 
-/// The alarm that an input was.
+/// The alarm that an input records.
 fn alarm_of(input: &Input) -> Option<Alarm> {
     Some(match input.clone() {
         Input::Deadline { call, attempt } => Alarm::Deadline { call, attempt },
@@ -114,7 +114,7 @@ fn boot(record: &Record, detail: String) -> Option<Event> {
     })
 }
 
-/// What was reserved stands in the record's fact.
+/// Rebuilds a reservation from the fact in its record.
 fn reserve(record: &Record) -> Option<Event> {
     let Input::Reserved { call, attempt, counted, most } = record.input else { return None };
     record.facts.iter().find_map(|fact| match fact {
@@ -129,7 +129,7 @@ fn reserve(record: &Record) -> Option<Event> {
     })
 }
 
-/// The note's text stands among the record's messages.
+/// Restores the note's text of a turn from the record's messages.
 fn with_note(record: &Record, turn: Turn) -> Turn {
     let is_note = |message: &&Message| {
         message.kind == Kind::Note && message.from.is_core() && *message.name.local == *"model-turn"
@@ -145,11 +145,11 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Finds payloads in the order in which the input held them.
+/// Yields the payloads of a record in the order of its input.
 struct Reader<'a> {
     record: &'a Record,
     gate: &'a Gate,
-    /// Refusals of whole payloads that were not given out yet.
+    /// Refusals of whole payloads that are not used yet.
     refusals: Vec<&'a Refusal>,
 }
 

@@ -1,8 +1,8 @@
-//! Reservations of model calls: recorded before a request leaves, so that its cost is known to the
-//! record whatever becomes of the call, its host or its pump.
+//! Reservations of model calls: recorded before a request is sent, so that its cost is on record
+//! even if the call, its host or its pump fails.
 //!
-//! A reservation ends with the record of what the call took. Where nobody can state that, because
-//! the pump or the host of the call died, the whole reservation is charged.
+//! The record of the actual cost ends a reservation. If no such record can come, because the pump
+//! or the host of the call died, the whole reservation is charged.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -12,7 +12,7 @@ use crate::mutant::mutant;
 use crate::thread::{Fact, Input, Reserved, Tree};
 
 impl Core {
-    /// Records what the next request of a model call may take, or states why it must not leave.
+    /// Records the maximum cost of a model call's next request, or returns why it must not be sent.
     pub(super) fn reserve(
         &mut self,
         step: &mut Step,
@@ -64,7 +64,7 @@ impl Core {
         Err(NotReserved::Exhausted(detail))
     }
 
-    /// Charges the whole reservation of an attempt that has ended without a report of what it took.
+    /// Charges the whole reservation of an attempt that ended without reporting its cost.
     pub(super) fn charge_reservation(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some((tree, _)) = &step.record else { return };
         let tree = self.state.trees.get(tree);
@@ -73,7 +73,7 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// At boot: reservations of earlier runs have no result, and can get none.
+    /// At boot, schedules the settlement of earlier reservations, which will get no result.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(|tree| &tree.reserved);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();
@@ -87,7 +87,8 @@ impl Core {
         }
     }
 
-    /// Reservations of this run are settled by the ends of their attempts.
+    /// Settles a reservation of an earlier start. Those of this start are settled by the ends of
+    /// their attempts.
     pub(super) fn unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;

@@ -1,5 +1,5 @@
-//! Which calls wait to be handed over, and which of them is next. Fair between threads: each
-//! listener's threads take turns.
+//! Queues of calls that wait for delivery, and the choice of the next one. The threads of each
+//! listener take turns.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -24,12 +24,12 @@ pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
     waiting: HashSet<CallId, foldhash::fast::RandomState>,
     pub absences: Absences,
-    /// Listeners that may have something to take since the last dispatch.
+    /// Listeners that may have a call to deliver since the last dispatch.
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call takes its thread, until its handler has ended or, of a serial listener, until it is
-/// closed.
+/// Whether a call occupies its thread: until its handler has ended or, for a serial listener, until
+/// it is closed.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }
@@ -39,21 +39,22 @@ struct ListenerQueue {
     running: u32,
     waiting: usize,
     threads: Map<ThreadId, ThreadQueue>,
-    /// Threads with something to take, in turn.
+    /// Threads with a call to deliver, in the order of their turns.
     ring: VecDeque<ThreadId>,
 }
 
-/// One thread's calls to one listener.
+/// Calls of one thread to one listener.
 #[derive(Debug, Clone, Default)]
 struct ThreadQueue {
     ready: VecDeque<CallId>,
-    /// Serial listeners: the call that has the thread, closed or not, until its handler has ended.
+    /// For a serial listener, the call that occupies the thread, closed or not, until its handler
+    /// has ended.
     current: Option<CallId>,
     in_ring: bool,
 }
 
 impl ThreadQueue {
-    /// The call that may go now.
+    /// The call that may be delivered now.
     fn next(&self) -> Option<CallId> {
         match self.current {
             Some(current) => self.ready.iter().copied().find(|call| *call == current),
@@ -67,7 +68,7 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Puts a thread in the ring if it has something to take, and drops it if it is idle.
+    /// Adds a thread to the ring if it has a call to deliver. Drops the thread if it is idle.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -83,17 +84,17 @@ impl ListenerQueue {
 }
 
 impl Scheduler {
-    /// Calls waiting for any listener.
+    /// Number of queued calls.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Calls waiting for `listener`.
+    /// Number of calls queued for `listener`.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.queues.get(listener).map_or(0, |queue| queue.waiting)
     }
 
-    /// A call has something to be delivered.
+    /// Queues a call that has something to deliver.
     pub fn enqueue(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         if !self.waiting.insert(call) {
             return;
@@ -105,7 +106,7 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// A call goes back to where it was taken from: it is the next of its listener.
+    /// Returns a call to the front of its listener's queue.
     pub fn put_back(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         if !self.waiting.insert(call) {
             return;
@@ -125,7 +126,7 @@ impl Scheduler {
         self.waiting.contains(&call)
     }
 
-    /// The calls that wait for this listener.
+    /// Calls queued for this listener.
     pub fn waiting_for(&self, listener: &ListenerName) -> Vec<CallId> {
         let threads =
             self.queues.get(listener).into_iter().flat_map(|queue| queue.threads.values());
@@ -134,7 +135,7 @@ impl Scheduler {
         waiting
     }
 
-    /// The call that [`Scheduler::take`] would give.
+    /// The call that [`Scheduler::take`] would return.
     pub fn next(&self, contract: &Contract, now: Time) -> Option<CallId> {
         let queue = self.queues.get(&contract.name)?;
         let is_full = queue.running >= contract.concurrency;
@@ -154,7 +155,7 @@ impl Scheduler {
         self.runnable.pop_front()
     }
 
-    /// Takes the next call for a listener that has room, threads in turn.
+    /// Takes the next call of a listener with free capacity. Threads take turns.
     pub fn take(&mut self, contract: &Contract, now: Time) -> Option<(CallId, Admission)> {
         let admission = self.absences.admission(&contract.name, now);
         if admission == Admission::Nothing {
@@ -181,14 +182,14 @@ impl Scheduler {
         None
     }
 
-    /// A delivery is with a listener.
+    /// Counts a started delivery of a listener.
     pub fn start(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running += 1;
         }
     }
 
-    /// A listener has ended a delivery of an open call.
+    /// Ends a delivery of an open call.
     pub fn end_attempt(
         &mut self,
         listener: &ListenerName,
@@ -203,13 +204,13 @@ impl Scheduler {
         }
     }
 
-    /// A listener has ended a delivery of a closed call.
+    /// Ends a delivery of a closed call.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);
     }
 
-    /// A listener has room for one more.
+    /// Marks a listener with free capacity as runnable.
     fn release_capacity(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running = queue.running.saturating_sub(1);
@@ -228,7 +229,7 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// A call is closed. `is_running`: its listener still works on it.
+    /// Removes a closed call. `is_running` means that its listener still works on it.
     pub fn close(
         &mut self,
         call: CallId,
@@ -251,12 +252,13 @@ impl Scheduler {
         }
     }
 
-    /// The call that has a thread of a serial listener.
+    /// The call that occupies a thread of a serial listener.
     pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
         self.queues.get(listener)?.threads.get(thread)?.current
     }
 
-    /// The call that has its thread already: after a restart, or while it waits to be retried.
+    /// Marks the thread of a call as occupied: after a restart, or while the call waits for a
+    /// retry.
     pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.threads.entry(thread.clone()).or_default().current = Some(call);
@@ -287,7 +289,7 @@ mod tests {
         contract
     }
 
-    /// Takes the next call and has its listener start on it.
+    /// Takes the next call and starts its delivery.
     fn take(scheduler: &mut Scheduler, contract: &Contract) -> Option<CallId> {
         let (call, _) = scheduler.take(contract, NOW)?;
         scheduler.start(&contract.name);

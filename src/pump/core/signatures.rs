@@ -1,5 +1,5 @@
-//! Signatures of decisions: where the config names operators, a decision needs the signature of
-//! one of them, and a signature is used once.
+//! Signatures of decisions. If the config names operators, each decision needs the signature of one
+//! of them, and each signature counts once.
 
 use super::{Core, Step};
 use crate::clock::Time;
@@ -9,24 +9,23 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
 
-/// A decision, as far as its signature has to fit it.
+/// The part of a decision that its signature covers.
 pub(super) struct SignedDecision<'a> {
-    /// None for an approval that does not name the whole digest.
+    /// The signed statement; `None` for an approval that does not name the whole digest.
     pub statement: Option<DecisionStatement<'a>>,
     pub thread: &'a ThreadId,
     pub signature: Option<&'a DecisionSignature>,
 }
 
 impl Core {
-    /// Takes decisions of these operators alone, if there are any.
+    /// Accepts only decisions that these operators signed, if there are any.
     #[must_use]
     pub fn with_operators(self, operators: OperatorKeys) -> Self {
         Self { operators, ..self }
     }
 
-    /// The operator who took a decision: the one whose signature proves it, or the nameless one
-    /// where the config names no operators. The signature is recorded, so that it is never used
-    /// again.
+    /// Returns the operator whose signature proves the decision, or an anonymous one if the config
+    /// names no operators. The signature is recorded, so that it never counts again.
     pub(super) fn check_signature(
         &mut self,
         step: &mut Step,
@@ -49,7 +48,7 @@ impl Core {
         Ok(operator)
     }
 
-    /// Why this signature does not count, if it does not.
+    /// Why a signature is invalid, if it is.
     fn judge(
         &self,
         now: Time,

@@ -1,4 +1,4 @@
-//! One step in the making: facts and effects as they are decided.
+//! A step under construction: its facts and effects.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Decision, Fact, Input, Record, Verdict};
 
-/// What processing one event came to.
+/// Result of processing one event.
 #[derive(Debug)]
 pub struct Step {
     pub position: Position,
     pub time: Time,
     journal: Uuid,
-    /// The tree and the input of the record; `None` where nothing is to be recorded.
+    /// Tree and input of the record; `None` if nothing must be recorded.
     pub record: Option<(ThreadId, Input)>,
     pub facts: Vec<Fact>,
     pub effects: Vec<Effect>,
@@ -38,7 +38,7 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// What became of the next payload of the outcome, or of the answer, that is processed.
+    /// Records the verdict on the next payload of the outcome or the answer.
     pub(super) fn verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
@@ -51,7 +51,7 @@ impl Step {
         }
     }
 
-    /// Names the operator who is proved to have taken the decision that is recorded.
+    /// Sets the operator who is proved to have made the recorded decision.
     pub(super) fn decided_by(&mut self, operator: &ListenerName) {
         if let Some((_, Input::Decided { by, .. } | Input::Cancel { by, .. })) = &mut self.record {
             *by = operator.clone();
@@ -62,7 +62,7 @@ impl Step {
         self.journal = journal;
     }
 
-    /// The next id derived from journal, step and index.
+    /// The next id, derived from journal, step and index.
     pub(super) fn next_id(&mut self) -> Uuid {
         let mut name = [0u8; 12];
         let (position, index) = name.split_at_mut(8);
@@ -72,7 +72,7 @@ impl Step {
         Uuid::new_v5(&self.journal, &name)
     }
 
-    /// The record of this step, to be stamped by the journal.
+    /// The record of this step, which the journal stamps.
     pub fn into_record(self) -> Option<Record> {
         let (tree, input) = self.record?;
         Some(Record {
@@ -92,7 +92,7 @@ impl Step {
 }
 
 impl Core {
-    /// Records a fact and makes it so.
+    /// Records a fact and applies it to the state.
     pub(super) fn fact(&mut self, step: &mut Step, fact: Fact) {
         let Some((tree, _)) = &step.record else {
             debug_assert!(false, "a fact outside a record");
@@ -118,7 +118,7 @@ impl Core {
         }
     }
 
-    /// A system payload to a listener in a call of its own, to be delivered there.
+    /// Sends a system payload to a listener, in a call of its own.
     pub(super) fn tell(
         &mut self,
         step: &mut Step,
@@ -131,7 +131,7 @@ impl Core {
         Some(self.accept(step, message.caused_by(cause).in_call(call)))
     }
 
-    /// A message that nobody has to handle.
+    /// Records a message that is not delivered.
     pub(super) fn note(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
         let message = self.accept(step, message);
         self.dispose(step, message.id, Disposition::Recorded);

@@ -1,4 +1,4 @@
-//! What comes from outside: a client's payload into a new thread or one of its own.
+//! Submissions: a client's payload into a new thread or one of its own.
 
 use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
@@ -47,7 +47,7 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// The recorded answer to a key that was used before.
+    /// The recorded answer to a repeated client key.
     fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
         let key = submission.key.clone().filter(|_| !mutant("forget-the-key"));
         let Some(key) = key else { return Ok(None) };
@@ -62,7 +62,7 @@ impl Core {
         Err(refused(Rule::KeyReused, message, checked))
     }
 
-    /// Where a submission goes, by the rules in the gate's order.
+    /// Chooses the thread of a submission, by the rules in the gate's order.
     fn place(
         &self,
         submission: &Submission,
@@ -122,9 +122,9 @@ impl Core {
         Ok((checked.clone(), thread, peers.clone()))
     }
 
-    /// Whether a client's request starts the counts of a tree again. While an earlier request runs,
-    /// or where the processes of a listener send as this client, it does not: nothing renews its own
-    /// budgets.
+    /// Whether a client's request restarts the counts of a tree. It does not while an earlier
+    /// request runs, or if a listener's processes may send as this client: no listener renews its
+    /// own budgets.
     fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -132,8 +132,9 @@ impl Core {
         is_at_rest && (mutant("renew-for-anybody") || !is_hosted())
     }
 
-    /// The thread a submission names, or a fresh id. A client may go on only in a root thread
-    /// that it opened; foreign and unknown are one branch.
+    /// The thread that a submission names, or a fresh id. A client may continue only a root thread
+    /// that it opened. Foreign and unknown threads take the same branch, so that the response
+    /// reveals nothing.
     fn target_thread(&self, submission: &Submission) -> Result<ThreadId, Denial> {
         match &submission.target {
             Target::Thread { id } => {
@@ -166,7 +167,7 @@ impl Core {
         }
     }
 
-    /// A root id from the random part of the submission's own id: no state, no clock.
+    /// A root id from the random part of the submission's own id, without state or clock.
     fn fresh_root(&self, id: MessageId) -> ThreadId {
         let mut bits = id.0.as_u128() & ((1 << 62) - 1);
         let mut text = String::from(ThreadId::ROOT_PREFIX);
@@ -255,17 +256,17 @@ impl Core {
     }
 }
 
-/// What is too long for a thread id is recorded no longer than it takes to see that.
+/// Shortens an overlong thread id for the record.
 fn shorten(id: &mut String) {
     if id.len() > limits::THREAD_ID_BYTES_MAX {
         *id = id.chars().take(limits::THREAD_ID_BYTES_MAX + 1).collect();
     }
 }
 
-/// The same for every thread that is not the sender's to write to.
+/// Text for every thread that the sender may not write to.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// The refusal of a submission whatever the gate said of it.
+/// Refuses a submission by `rule`, in place of the gate's verdict.
 fn instead(submission: &Submission, rule: Rule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refused(rule, message, checked),

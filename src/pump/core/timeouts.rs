@@ -1,5 +1,5 @@
-//! Deadlines of attempts: armed as a delivery is handed over, extended by heartbeats and by time
-//! that is not counted, and fired once.
+//! Deadlines of attempts: set when a delivery starts, extended by heartbeats and by uncounted time,
+//! and fired once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Input, Map};
 
-/// The deadline of each attempt under way. Rebuilt by hand-overs, never recorded.
+/// The deadline of each attempt in flight. Rebuilt from deliveries, never recorded.
 ///
 /// **Invariant:** a call has at most one deadline: that of its current attempt.
 ///
-/// **Invariant:** `by_time` holds the deadlines of `by_call`, except those that an answer has met:
-/// neither a poll nor a change looks through all of them.
+/// **Invariant:** `by_time` holds the deadlines of `by_call`, except those that an answer has met,
+/// so neither a poll nor a change scans all deadlines.
 ///
 /// **Invariant:** a heartbeat never brings a deadline forward.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +41,7 @@ impl Timeouts {
         }
     }
 
-    /// Heartbeats of another attempt than the current one change nothing.
+    /// Extends the deadline of the current attempt. A heartbeat of another attempt has no effect.
     pub fn extend(&mut self, call: CallId, attempt: Attempt, until: Time) {
         let Some((deadline, current)) = self.by_call.get(&call).copied() else { return };
         if current == attempt && deadline < until {
@@ -58,7 +58,7 @@ impl Timeouts {
             deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
     }
 
-    /// Has the deadline of an attempt not fire: its answer arrived in time, and is yet to be stepped.
+    /// Disarms the deadline of an attempt whose answer arrived in time but is not processed yet.
     fn meet(&mut self, call: CallId, attempt: Attempt, arrived: Time) {
         if let Some((deadline, current)) = self.by_call.get(&call).copied()
             && current == attempt
@@ -77,13 +77,13 @@ impl Timeouts {
         self.by_time.first().copied()
     }
 
-    /// Deadlines that have passed by `now`, the earliest first.
+    /// Deadlines that have passed by `now`, earliest first.
     pub fn due(&self, now: Time) -> impl Iterator<Item = (CallId, Attempt)> {
         let passed = self.by_time.iter().take_while(move |(deadline, ..)| *deadline <= now);
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt under way has passed, met or not.
+    /// Whether the deadline of an attempt in flight has passed, even if an answer has met it.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -97,20 +97,21 @@ impl Timeouts {
 }
 
 impl Core {
-    /// The next deadline, with the alarm that it is.
+    /// The next deadline with its alarm.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
         Some((at, Alarm::Deadline { call, attempt }))
     }
 
-    /// The alarms of deadlines that have passed, at most `most`, the earliest first.
+    /// Alarms of passed deadlines, at most `most`, earliest first.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let due = self.timeouts.due(now).take(most);
         due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
     }
 
-    /// A host has read an answer that is yet to be stepped. If it arrived in time it wins over the
-    /// deadline, however late the pump gets to it. An answer that would be refused changes nothing.
+    /// Notes that a host has read an answer that is not processed yet. An answer that arrived in
+    /// time wins over the deadline, however late the pump processes it. An answer that would be
+    /// refused has no effect.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,
@@ -133,7 +134,7 @@ impl Core {
         self.timeouts.extend(call, attempt, step.time.plus(time));
     }
 
-    /// A timed-out attempt ends the call: what its listener has done is not known.
+    /// Fails the call of a timed-out attempt, because the work of its listener is unknown.
     pub(super) fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if !self.timeouts.is_due(call, attempt, step.time) {
             return;

@@ -1,7 +1,7 @@
-//! The number that each boot records: which step decided what stands behind it.
+//! Version of the step's decisions, which each boot records.
 
-/// What changed with each number. It rises by one with every change of what a step decides, or of a
-/// text that the core puts into a payload or a record; a line is never changed or taken out.
+/// Changes by version. The version rises by one with every change of a decision of the step, or of
+/// a text that the core puts into a payload or a record. No line is ever changed or removed.
 const CHANGES: &[(u32, &str)] = &[
     (1, "a boot records this number"),
     (2, "a serial listener's thread is taken until the handler of a closed call has ended"),
@@ -29,7 +29,7 @@ const CHANGES: &[(u32, &str)] = &[
     // One line a number: after a conflict, take the next one.
 ];
 
-/// Journals of before there was a number have none.
+/// The current version. Older journals have none.
 pub const CORE_VERSION: u32 = CHANGES.len() as u32;
 
 const _: () = {

@@ -1,4 +1,4 @@
-//! What the pump wants to be reminded of, and when.
+//! Alarms of the pump, by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ impl Alarms {
         self.0.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes every alarm whose time has come.
+    /// Removes and returns every alarm that is due.
     pub fn due(&mut self, now: Time) -> Vec<Alarm> {
         let mut due = Vec::new();
         while self.next().is_some_and(|at| at <= now) {

@@ -1,5 +1,5 @@
-//! Answers that a host has read and the pump has not stepped: while the gate checks one, its
-//! deadline may pass.
+//! Answers that a host has read and the pump has not processed, because the gate still checks them.
+//! Their deadlines may pass meanwhile.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,12 +9,12 @@ use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
 
-/// When each of these answers was read.
+/// Time at which each of these answers was read.
 ///
 /// **Invariant:** an answer is stamped under the lock. A pump that locks after it has read the time
 /// finds every answer that was read before.
 ///
-/// **Invariant:** an answer stays until the event that its host's report leads to is stepped.
+/// **Invariant:** an answer stays until the step of the event that its host reports.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);
 
@@ -23,7 +23,7 @@ impl Arrivals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time at which this answer was read: that of its first stamp.
+    /// Stamps an answer and returns the time of its first stamp.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }

@@ -1,5 +1,5 @@
-//! Refusals as `busy`, which are counted and not recorded one by one: a client that is turned away and
-//! tries again at once must not fill the journal with that.
+//! Counts `busy` refusals instead of recording each, so that a client that retries at once does not
+//! fill the journal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use crate::pump::core::BusyCount;
 /// entry points count together.
 ///
 /// **Invariant:** an entry counts at least one refusal, and none later than
-/// [`limits::BUSY_INTERVAL`] after `since`, apart from what the pump's thread is behind.
+/// [`limits::BUSY_INTERVAL`] after `since`, apart from the delay of the pump's thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Unrecorded {
-    /// The first refusal.
+    /// Time of the first refusal.
     since: Time,
     count: u64,
 }
@@ -36,12 +36,12 @@ impl BusyCounter {
         unrecorded.count += 1;
     }
 
-    /// When the next count is to be recorded.
+    /// Time at which the next count must be recorded.
     pub fn next(&self) -> Option<Time> {
         self.lock().values().map(Unrecorded::due).min()
     }
 
-    /// Takes the counts whose interval is over, in the order of their clients.
+    /// Takes the counts whose interval is over, ordered by client.
     pub fn take_due(&self, now: Time) -> Vec<BusyCount> {
         self.take(|unrecorded| unrecorded.due() <= now)
     }

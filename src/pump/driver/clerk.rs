@@ -1,4 +1,4 @@
-//! Who waits for what: receipts and results on their way to clients, and a stop on its way.
+//! Waiters: receipts, results and notices on their way to clients, and a requested stop.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub(super) struct Clerk {
     completions: Map<CallId, Vec<CompletionSender>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
-    /// Clients that are notified of what their tree waits for.
+    /// Clients that get notices about their tree.
     pub watchers: Watchers,
     put_off: VecDeque<Letter>,
     drained: Option<oneshot::Sender<()>>,
@@ -34,8 +34,8 @@ struct Waiter {
 }
 
 impl Clerk {
-    /// The event in a letter; letters without one are kept here. A request from outside gives its
-    /// place in the inbox back.
+    /// Takes the event out of a command, and keeps its waiter. A command without an event is
+    /// handled here. The place of an external request in the inbox becomes free.
     pub fn open(&mut self, letter: Letter) -> Option<Event> {
         match letter {
             Letter::Event(event) => Some(event),
@@ -95,7 +95,7 @@ impl Clerk {
         self.put_off.pop_front()
     }
 
-    /// Whether to end: told to, or drained and nothing is handed over any more.
+    /// Whether the pump must end: a stop was requested, or the drain is finished.
     pub fn is_to_stop(&mut self, handed_over: usize) -> bool {
         if handed_over == 0
             && let Some(drained) = self.drained.take()
@@ -139,7 +139,7 @@ impl Clerk {
         }
     }
 
-    /// Keeps a waiter until the call completes. Must come before the completion is performed.
+    /// Registers a waiter for a call. Must come before the effect of the call's completion.
     pub fn await_completion(&mut self, call: CallId, waiter: CompletionSender) {
         let waiters = self.completions.entry(call).or_default();
         // Clients that have left are forgotten when another one comes.

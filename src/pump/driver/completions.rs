@@ -1,18 +1,19 @@
-//! The completions of the calls that one submission opened, over one channel.
+//! Completions of the calls of one submission, over one channel.
 
 use tokio::sync::mpsc;
 
 use super::handle::{CallCompletion, PumpStopped};
 use crate::ids::CallId;
 
-/// Where the pump reports the completions of calls. It has no bound of its own: it never holds more
-/// than one completion for each call that it was registered for.
+/// Channel for completions. It needs no bound, because it holds at most one completion for each
+/// registered call.
 pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<CallCompletion>;
 
-/// The completions of the calls of one submission, in the order of its calls, however they complete.
+/// Completions of the calls of one submission, in the order of the calls, whatever the order of
+/// their ends.
 #[derive(Debug)]
 pub struct Completions {
-    /// Calls that are waited for, the next one last.
+    /// Calls without a returned completion, the next one last.
     calls: Vec<CallId>,
     /// Completions that came before those of earlier calls.
     early: Vec<CallCompletion>,
@@ -29,13 +30,13 @@ impl Completions {
         Self { calls, early: Vec::new(), completed }
     }
 
-    /// Those of a submission that opened no call.
+    /// Completions of a submission without calls.
     pub(super) fn none() -> Self {
         let (_, completed) = Self::channel();
         Self::of(&[], completed)
     }
 
-    /// Calls whose completion is waited for.
+    /// Number of calls without a returned completion.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
@@ -44,8 +45,8 @@ impl Completions {
         self.calls.is_empty()
     }
 
-    /// The completion of the next call; None after the last one. Loses nothing where it is dropped
-    /// before it is ready.
+    /// Returns the completion of the next call, or `None` after the last. Dropping the future loses
+    /// nothing.
     pub async fn next(&mut self) -> Option<Result<CallCompletion, PumpStopped>> {
         let next = *self.calls.last()?;
         loop {

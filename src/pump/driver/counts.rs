@@ -1,5 +1,5 @@
-//! What the pump counts of itself, for whoever watches over it: written where things happen, read
-//! from any thread. Labels are names of the config and closed lists, never what came from outside.
+//! Metrics of a pump: written by the pump's thread, read from any thread. Labels are names of the
+//! config and closed lists, never external input.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -14,7 +14,7 @@ use crate::metrics::{
 use crate::system::ErrorCode;
 use crate::thread::{Closing, Map};
 
-/// Numbers of one pump, since it started.
+/// Metrics of one pump since its start.
 #[derive(Debug)]
 pub struct Counts {
     life: Life,
@@ -40,7 +40,7 @@ pub struct Counts {
     index: Map<ListenerName, usize>,
 }
 
-/// What is counted of one listener.
+/// Metrics of one listener.
 #[derive(Debug)]
 pub(super) struct OfListener {
     pub ended: LabelledCounters<{ ENDINGS.len() }>,
@@ -64,7 +64,7 @@ impl OfListener {
     }
 }
 
-/// How far a pump's life has come.
+/// Phase of a pump's life.
 #[derive(Debug, Default)]
 struct Life {
     begun: AtomicBool,
@@ -73,14 +73,14 @@ struct Life {
     waits_for: AtomicU8,
 }
 
-/// What a pump that cannot write waits for.
+/// Why a pump cannot write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
     Disk = 1,
     Server = 2,
 }
 
-/// Why a pump takes nothing in.
+/// Why a pump accepts no submissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unready {
     Starting,
@@ -110,7 +110,7 @@ pub(super) enum Ending {
     Answered,
     Failed,
     TimedOut,
-    /// Its caller was gone.
+    /// Its caller no longer waited.
     Withdrawn,
     /// No listener took it.
     NotTaken,
@@ -120,7 +120,7 @@ const ENDINGS: [&str; 5] = ["answered", "failed", "timed-out", "withdrawn", "not
 pub(super) const FAILURES: [&str; 9] = Failure::WORDS;
 
 impl Counts {
-    /// Deliveries that are handed over at present.
+    /// Number of deliveries in flight.
     pub fn under_way(&self) -> u64 {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
@@ -153,7 +153,7 @@ impl Counts {
         }
     }
 
-    /// Where a listener stands among those that are counted.
+    /// Index of a listener in the metrics.
     pub(super) fn index(&self, listener: &ListenerName) -> Option<usize> {
         self.index.get(listener).copied()
     }
@@ -182,7 +182,7 @@ impl Counts {
         self.life.ended.store(true, Ordering::Relaxed);
     }
 
-    /// The journal took nothing, or takes records again.
+    /// Notes that the journal accepts no records, or accepts them again.
     pub(super) fn waits(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
             Error::Away { .. } | Error::Denied(_) => WaitsFor::Server,
@@ -203,7 +203,7 @@ impl Counts {
         self.life.ended.load(Ordering::Relaxed)
     }
 
-    /// Everything that keeps the pump from taking something in; empty where it is ready.
+    /// All reasons why the pump accepts no submissions. Empty if it is ready.
     pub fn unready(&self) -> Vec<Unready> {
         let starting = !self.life.begun.load(Ordering::Relaxed);
         let draining = self.life.draining.load(Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Counts {
         all.into_iter().flatten().collect()
     }
 
-    /// Appends everything to `page`.
+    /// Appends all metrics to `page`.
     pub fn write(&self, page: &mut MetricsPage, now: Time) {
         self.write_record(page);
         self.write_journal(page, now);
@@ -347,7 +347,7 @@ impl Counts {
     }
 }
 
-/// A sample for each of a closed list.
+/// Writes one sample for each value of a closed list.
 fn each<'w, const N: usize>(
     mut family: MetricFamily<'_>,
     label: &'static str,

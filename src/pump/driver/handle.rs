@@ -1,4 +1,4 @@
-//! The handle on a running pump: cheap to clone, used from any thread.
+//! Handle on a running pump: cheap to clone, usable from any thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -25,7 +25,7 @@ use crate::pump::gate::Gate;
 use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
-/// The completion of a call that a client opened: how it ended, and its result.
+/// Completion of a client's call: its end, and its result.
 #[derive(Debug, Clone)]
 pub struct CallCompletion {
     pub call: CallId,
@@ -33,12 +33,12 @@ pub struct CallCompletion {
     pub messages: Vec<Arc<Message>>,
 }
 
-/// The pump is gone: it was stopped, or it stopped itself rather than break a promise.
+/// The pump has stopped: on request, or because it could not keep a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
-/// A decision with whoever waits to hear what became of it.
+/// A decision with its waiting caller.
 pub(in crate::pump) struct Decide {
     pub decision: CallDecision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
@@ -59,7 +59,7 @@ pub(in crate::pump) struct Act {
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A model call to be made, with whoever waits to hear whether it may.
+/// A reservation for a model call, with its waiting caller.
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
@@ -67,19 +67,20 @@ pub(in crate::pump) struct Reserve {
     pub answer: oneshot::Sender<Result<(), NotReserved>>,
 }
 
-/// A submission with those who wait for it.
+/// A submission with its waiting callers.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
     pub receipt: oneshot::Sender<Receipt>,
-    /// For the completions of all its calls.
+    /// Channel for the completions of all its calls.
     pub completions: Option<CompletionSender>,
-    /// For what its tree waits for.
+    /// Channel for notices about its tree.
     pub notices: Option<mpsc::Sender<Notice>>,
     pub place: InboxPlace,
 }
 
 impl Submit {
-    /// Refuses it, as the journal takes nothing at present. Returns the rule of the refusal.
+    /// Refuses the submission because the journal accepts no records. Returns the rule of the
+    /// refusal.
     pub fn turn_away(self, error: &Error) -> Rule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
@@ -100,7 +101,7 @@ impl Submit {
     }
 }
 
-/// Not a key to remember: whoever made it is told, on the record.
+/// Refuses an overlong key, on record. Such a key is not remembered.
 fn long_key(text: &[u8]) -> Refusal {
     let message = format!("the key is too long; at most {} bytes", limits::CLIENT_KEY_BYTES_MAX);
     Refusal::new(Rule::BadLabel, message, text)
@@ -116,7 +117,7 @@ pub struct Handle {
     tracer: SpanTracer,
 }
 
-/// Why a submission came to nothing.
+/// Why a submission was not accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
@@ -152,7 +153,7 @@ impl Handle {
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
     }
 
-    /// Waits for a place in the inbox, for what has no answer `busy`.
+    /// Waits for a place in the inbox, for requests that have no `busy` response.
     pub(super) async fn inbox_place(&self) -> Result<InboxPlace, PumpStopped> {
         self.inbox.place().await.ok_or(PumpStopped)
     }
@@ -165,9 +166,9 @@ impl Handle {
         self.outbox.clone()
     }
 
-    /// Gates `text` on the caller's thread and has it recorded. Returns the receipt, with the
-    /// completions of the calls that it opens. Of one client and thread, only so
-    /// many are with the pump at once: more wait here.
+    /// Gates `text` on the caller's thread and submits it. Returns the receipt, with the
+    /// completions of the calls that it opens. Waits if too many submissions of this client and
+    /// thread are with the pump.
     pub async fn submit(
         &self,
         client: &ListenerName,
@@ -178,8 +179,8 @@ impl Handle {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// As [`Handle::submit`], for work that may belong to a trace; `notices` gets what the tree waits
-    /// for from then on.
+    /// Like [`Handle::submit`], for work that may belong to a trace. `notices` gets later events of
+    /// the tree.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -228,7 +229,7 @@ impl Handle {
         Ok((receipt, completions))
     }
 
-    /// Has a refusal recorded that was decided at an entry point, in the name of its true sender.
+    /// Records a refusal that an entry point decided, with its true sender.
     pub async fn record_refusal(
         &self,
         sender: &ListenerName,
@@ -251,8 +252,8 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
-    /// Cancels everything open in a thread and beneath it. Returns once that is durable, or why it
-    /// was refused.
+    /// Cancels all open calls in a thread and its subthreads. Returns once that is durable, or why
+    /// it was refused.
     pub async fn cancel(
         &self,
         thread: ThreadId,
@@ -269,8 +270,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Decides about a held call: has it recorded, and says what became of it. Answers are gated
-    /// on the caller's thread, see [`Handle::gated`].
+    /// Submits a decision on a held call and returns its result. Answers must be gated first, see
+    /// [`Handle::gated`].
     pub async fn decide(
         &self,
         message: MessageId,
@@ -288,7 +289,7 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// An answer in the name of a human listener, as the gate leaves it.
+    /// Gates an answer in the name of a human listener.
     pub fn gated(&self, listener: ListenerName, text: &[u8]) -> GatedAnswer {
         let payload = self.gate.check(&listener, text);
         GatedAnswer { listener, payload }
@@ -302,7 +303,7 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
-    /// Stops taking submissions, lets what is handed over end, closes the journal.
+    /// Accepts no more submissions, lets deliveries in flight end, and closes the journal.
     pub async fn drain(&self, reason: &str) -> Result<(), PumpStopped> {
         let (done, drained) = oneshot::channel();
         let letter = Letter::Drain { reason: reason.to_owned(), done };
@@ -319,7 +320,7 @@ impl Handle {
         self.outbox.send(Letter::Event(event)).map_err(|_| PumpStopped)
     }
 
-    /// Nobody hosts the listener of this delivery.
+    /// Reports that no host exists for the listener of this delivery.
     pub(super) fn unhosted(&self, delivery: &Delivery) {
         let detail = "nothing hosts this listener".to_owned();
         let (call, attempt) = (delivery.call, delivery.attempt);

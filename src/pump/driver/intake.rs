@@ -1,9 +1,8 @@
-//! Bounds on what is on its way to the pump. Of one client and one thread, only so many submissions are
-//! with the pump at once, in the order in which they came; of one client, only so many into new threads.
-//! One busy client therefore does not lengthen the wait of the others. The pump's inbox has a bound of its
-//! own.
+//! Bounds on requests on their way to the pump. For each client and thread, and for a client's new
+//! threads, only so many submissions are with the pump at once, in their order of arrival. So a
+//! busy client does not delay the others. The pump's inbox has its own bound.
 //!
-//! Must not know which threads there are: unknown ids wait their turn like any other.
+//! Must not know which threads exist: unknown ids wait like any other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,11 +21,11 @@ enum Destination {
     NewThread,
 }
 
-/// Lines that somebody stands in.
+/// Queues of submissions, while they are used.
 #[derive(Clone, Default)]
 pub(super) struct Intake(Arc<Mutex<HashMap<Line, Arc<Semaphore>>>>);
 
-/// The bound on requests from outside in the inbox of the pump.
+/// The bound on external requests in the inbox of the pump.
 #[derive(Clone)]
 pub(super) struct InboxBound(Arc<Semaphore>);
 
@@ -40,18 +39,18 @@ impl Default for InboxBound {
 }
 
 impl InboxBound {
-    /// None where the inbox is full.
+    /// Returns `None` if the inbox is full.
     pub fn try_place(&self) -> Option<InboxPlace> {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Waits while the inbox is full: for requests that have no answer `busy`.
+    /// Waits while the inbox is full, for requests that have no `busy` response.
     pub async fn place(&self) -> Option<InboxPlace> {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }
 }
 
-/// A submission's turn; over when this is dropped.
+/// Permit of a submission; dropping it lets the next one go.
 pub(super) struct Turn {
     intake: Intake,
     line: Line,
@@ -68,7 +67,7 @@ impl Intake {
         turn
     }
 
-    /// None where too many submissions of this client into new threads are with the pump.
+    /// Returns `None` if too many submissions of this client into new threads are with the pump.
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<Turn> {
         let line = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&line, limits::NEW_THREADS_AT_ONCE);

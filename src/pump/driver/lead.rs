@@ -1,5 +1,6 @@
-//! Whether this pump still leads, before it delivers: one that was frozen may have been replaced since
-//! its record was durable, and its delivery would come after those of its successor.
+//! Checks before a delivery that this pump still leads. A pump that was frozen may have been
+//! replaced since its record became durable, and its delivery would then come after its
+//! successor's.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// The latest moment at which this pump is known to have led.
+/// Latest time at which this pump is known to have led.
 #[derive(Debug, Default)]
 pub(super) struct LeadProof {
-    /// On a clock that also runs while the machine is suspended.
+    /// Time on a clock that also runs while the machine is suspended.
     proved_at: Duration,
 }
 
 impl LeadProof {
-    /// Takes an acknowledgement of the journal. `requested_at`: when the request that it acknowledges was
-    /// sent. The acknowledgement itself may have been read long after the server sent it.
+    /// Takes an acknowledgement of the journal. `requested_at` is when the acknowledged request was
+    /// sent, because the acknowledgement may be read long after the server sent it.
     pub fn acknowledged(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
@@ -29,8 +30,8 @@ impl LeadProof {
 }
 
 impl Pump {
-    /// Comes before each delivery. The time between this and the delivery is too short for a
-    /// successor, unless the process is frozen right there.
+    /// Verifies the lead; call it before each delivery. The time until the delivery is too short
+    /// for a takeover, unless the process is frozen exactly there.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Counts on the pump's thread, from what steps recorded and what the driver does about it.
+//! Records metrics on the pump's thread, from recorded steps and the driver's effects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::trace::SpanTracer;
 
 pub(super) struct Meter {
     counts: Arc<Counts>,
-    /// What is handed over: to whom, and since when.
+    /// Deliveries in flight, with the index of their listener and their start.
     under_way: Map<(CallId, Attempt), (usize, Instant)>,
-    /// Something waited when it was last looked.
+    /// Whether any call waited at the last update.
     waited: bool,
     now: Instant,
-    /// Where somebody keeps traces.
+    /// Spans, if traces are kept.
     spans: Option<Box<Spans>>,
 }
 
@@ -32,7 +32,7 @@ impl Meter {
         Self { counts, under_way, waited: false, now, spans: None }
     }
 
-    /// From here on there are spans, if this tracer takes any.
+    /// Starts spans if this tracer keeps any.
     pub fn trace(&mut self, tracer: &SpanTracer, contracts: &Arc<Contracts>, state: &State) {
         self.spans = tracer
             .is_on()
@@ -43,7 +43,7 @@ impl Meter {
         &self.counts
     }
 
-    /// How long it was since this was last asked.
+    /// Time since the last call of this function.
     fn lap(&mut self) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.now.saturating_duration_since(before)
@@ -58,14 +58,14 @@ impl Meter {
         self.counts.step.took(took);
     }
 
-    /// These are durable, and `state` has heard of them; nothing follows from them yet.
+    /// Handles durable records whose facts are in `state`, before their effects.
     pub fn written(&mut self, records: &[Record], state: &State) {
         if let Some(spans) = &mut self.spans {
             records.iter().for_each(|record| spans.recorded(record, state));
         }
     }
 
-    /// These are durable.
+    /// Handles durable records.
     pub fn committed(&mut self, records: &[Record]) {
         let took = self.lap();
         self.counts.commit.took(took);
@@ -149,7 +149,7 @@ impl Meter {
         }
     }
 
-    /// The first end of a delivery counts.
+    /// Records the end of a delivery. Only the first end counts.
     fn ended(&mut self, call: CallId, attempt: Attempt, how: Ending) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
@@ -158,7 +158,7 @@ impl Meter {
         own.under_way.set(own.under_way.get().saturating_sub(1));
     }
 
-    /// How things stand after a group.
+    /// Updates the gauges after a commit.
     pub fn stands(&mut self, core: &Core, journal: &dyn Journal) {
         let state = core.state();
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -180,7 +180,7 @@ impl Meter {
     }
 }
 
-/// Tells when a pump's run is over, however that came.
+/// Marks the metrics when the pump's run ends, for any reason.
 pub(super) struct Lifetime(pub Arc<Counts>);
 
 impl Drop for Lifetime {
@@ -189,7 +189,7 @@ impl Drop for Lifetime {
     }
 }
 
-/// Which code the core tells in a `system-error`.
+/// Index of the error code in a `system-error` of the core.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
     if message.kind != Kind::System || *message.name.local != *"system-error" {
         return None;
@@ -199,7 +199,7 @@ pub(super) fn error_code(message: &Message) -> Option<usize> {
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// In the order of [`FAILURES`].
+/// Index of a failure in [`FAILURES`].
 fn kind(failure: &Failure) -> Option<usize> {
     FAILURES.iter().position(|word| *word == failure.word())
 }

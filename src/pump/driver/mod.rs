@@ -1,9 +1,9 @@
-//! The driver: one thread that takes events, steps, makes the records durable, and only then
-//! performs the effects.
+//! The driver: one thread that takes events, steps the core, makes the records durable, and only
+//! then performs the effects.
 //!
-//! Everything that is ready is stepped and committed together, so that the disk is asked once.
-//! While the disk is full the committed order stands still: nothing new is accepted, and what
-//! was decided is written as soon as there is room.
+//! All ready events are stepped and committed together, so that one write to the disk serves them
+//! all. While the disk is full, the order of commits is kept: new submissions are refused, and
+//! decided records are written as soon as there is space.
 
 mod alarms;
 mod arrivals;
@@ -56,7 +56,7 @@ use queries::PumpQuery;
 use sink::Beats;
 use watch::Watch;
 
-/// What reaches the pump's thread.
+/// Messages to the pump's thread.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all letters are events; a box would cost each an allocation"
@@ -69,10 +69,10 @@ pub(super) enum Letter {
     Reserve(Box<handle::Reserve>),
     ModelState(Box<notices::ModelReport>),
     Act(Box<handle::Act>),
-    /// Deadlines have passed. It stands behind everything that came in before it was sent.
+    /// Deadlines have passed. Placed in the inbox behind everything that came before.
     Deadlines,
     Query(Box<PumpQuery>, intake::InboxPlace),
-    /// Take nothing more; answer when nothing is handed over any more.
+    /// Accept no more submissions; respond when no delivery is in flight any more.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
@@ -81,21 +81,21 @@ pub(super) enum Letter {
     Stop,
 }
 
-/// A pump about to run: the state is rebuilt, the journal is ours.
+/// A pump before its run: the state is rebuilt, and the journal is its own.
 pub struct Pump {
     core: Core,
     journal: Box<dyn Journal>,
     gate: Gate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
-    /// Those that were given something and not yet told that it is all.
+    /// Hosts with deliveries since their last flush.
     told: Vec<Arc<dyn Host>>,
     inbox: Receiver<Letter>,
     handle: Handle,
     alarms: Alarms,
-    /// [`Letter::Deadlines`] is in the inbox.
+    /// Whether [`Letter::Deadlines`] is in the inbox.
     is_deadline_queued: bool,
     clerk: Clerk,
-    /// Those of this batch, until its records are durable.
+    /// Queries of this batch, until its records are durable.
     queries: Vec<PumpQuery>,
     watch: Watch,
     beats: Beats,
@@ -103,11 +103,11 @@ pub struct Pump {
     busy: BusyCounter,
     lead: LeadProof,
     meter: Meter,
-    /// What turns of this batch were sent besides their threads, to be kept before their records.
+    /// Inputs of this batch's turns, which are stored before their records.
     inputs: Vec<String>,
-    /// Digests of those that are kept already.
+    /// Digests of inputs that are stored already.
     kept: HashSet<Digest>,
-    /// What the organism runs on, until the boot lists it.
+    /// Digests of the texts that the organism uses, until the boot lists them.
     blobs: Vec<Digest>,
 }
 
@@ -144,14 +144,14 @@ impl Pump {
         }
     }
 
-    /// Has the boot list these blobs, which the journal holds already.
+    /// Makes the boot list these blobs, which the journal holds already.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
         self
     }
 
-    /// Hands its spans to this tracer.
+    /// Sends its spans to this tracer.
     #[must_use]
     pub fn traced(mut self, tracer: SpanTracer) -> Self {
         self.meter.trace(&tracer, &self.gate.contracts, self.core.state());
@@ -163,14 +163,14 @@ impl Pump {
         self.handle.clone()
     }
 
-    /// Where hosts report to.
+    /// The sink that hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
         let (outbox, beats) = (self.handle.outbox(), self.beats.clone());
         let arrivals = self.arrivals.clone();
         Arc::new(PumpSink::new(self.gate.clone(), outbox, beats, arrivals, self.counts()))
     }
 
-    /// What it counts of itself; still there when the pump is gone.
+    /// Metrics of the pump, which remain after its end.
     pub fn counts(&self) -> Arc<Counts> {
         Arc::clone(self.meter.counts())
     }
@@ -179,8 +179,8 @@ impl Pump {
         self.hosts.insert(listener, host);
     }
 
-    /// Runs until it is stopped. Returns early only where going on would break a promise: the
-    /// disk failed, or another pump took over.
+    /// Runs until it is stopped. Returns early only if it could not keep a promise: the disk
+    /// failed, or another pump took over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let (journal, epoch) = (self.journal.id(), self.journal.epoch());
         let blobs = std::mem::take(&mut self.blobs);
@@ -224,7 +224,7 @@ impl Pump {
         }
     }
 
-    /// Waits for something to do and takes all of it that is ready, up to one commit's worth.
+    /// Waits for a message and takes all that are ready, up to the maximum of one commit.
     fn gather(&mut self, batch: &mut Vec<Letter>) -> bool {
         let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
@@ -256,9 +256,8 @@ impl Pump {
         !batch.is_empty()
     }
 
-    /// Deadlines that have passed come after everything that is in the inbox, and an answer that was
-    /// read in time wins over its deadline while the gate still checks it: an answer that came in
-    /// time is not late because the pump was.
+    /// Queues passed deadlines behind all messages in the inbox. An answer that was read in time
+    /// wins over its deadline while the gate still checks it: it is not late because the pump was.
     fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -298,7 +297,7 @@ impl Pump {
         steps
     }
 
-    /// `position`: of the next record.
+    /// Steps one event. `position` is that of the next record.
     fn step(&mut self, position: &mut Position, now: Time, mut event: Event) -> Step {
         match &event {
             Event::Heartbeat { call, attempt } => self.beats.heard(*call, *attempt),
@@ -318,8 +317,8 @@ impl Pump {
         step
     }
 
-    /// Durable first, then everything else, in the order in which it was decided; only what is
-    /// for hosts that do not read the journal goes out before that can be read.
+    /// Makes the steps durable, then performs their effects in order. Only deliveries to hosts that
+    /// do not read the journal are sent before the records are readable.
     fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();
@@ -347,7 +346,7 @@ impl Pump {
         self.perform_all(effects)
     }
 
-    /// Keeps what models were sent, each text once: a record that names it comes after it.
+    /// Stores the inputs of turns, each text once, before the records that name them.
     fn keep_inputs(&mut self) -> Result<(), Error> {
         for inputs in std::mem::take(&mut self.inputs) {
             let digest = Digest::of(inputs.as_bytes());
@@ -384,8 +383,8 @@ impl Pump {
         self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
     }
 
-    /// On a full disk, or while the journal's server is away, this waits, or until the pump is
-    /// told to end: nothing of what is to be written has been promised to anybody then.
+    /// Writes the records. Waits while the disk is full or the journal's server is unreachable,
+    /// unless the pump is stopped: no effect of these records was performed yet.
     fn persist(
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
@@ -410,7 +409,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Turns new submissions away until the journal may take records again; everything else keeps
+    /// Refuses new submissions until the journal may accept records again. Everything else keeps
     /// its place.
     fn wait_out(&mut self, error: &Error) {
         tracing::error!("nothing is accepted for now: {error}");
@@ -480,5 +479,5 @@ fn tell(told: &mut Vec<Arc<dyn Host>>, host: &Arc<dyn Host>) {
     }
 }
 
-/// How often a full disk, or a server that is away, is tried again.
+/// Interval of retries on a full disk or an unreachable server.
 const ROOM_RETRY: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! Notices to clients that wait: calls held anywhere in their tree, and what agents wait for.
-//! Nothing of it is recorded, and a client that takes none misses only what it could have seen.
+//! Notices to waiting clients: calls held in their tree, and model calls that agents wait for. They
+//! are not recorded, and a client that misses one loses nothing else.
 
 use tokio::sync::mpsc;
 
@@ -8,7 +8,7 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Hold, Map, State};
 
-/// What a tree waits for.
+/// A reason why a tree waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub thread: ThreadId,
@@ -19,20 +19,20 @@ pub struct Notice {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
-    /// For a person.
+    /// It waits for a person.
     Held(Hold),
-    /// For a model.
+    /// It waits for a model.
     Model(ModelState),
 }
 
-/// What an agent reported.
+/// State of a model call, reported by its agent.
 pub(in crate::pump) struct ModelReport {
     pub listener: ListenerName,
     pub call: CallId,
     pub state: ModelState,
 }
 
-/// Clients that wait, by the root of the tree that they wait for.
+/// Waiting clients by the root of their tree.
 #[derive(Default)]
 pub(super) struct Watchers(Map<ThreadId, Vec<mpsc::Sender<Notice>>>);
 

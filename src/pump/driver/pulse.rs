@@ -1,18 +1,18 @@
-//! Whether this process runs: a thread of its own ticks, and a gap between ticks is time in which no
-//! thread of the process ran, such as after `SIGSTOP` or on a starved machine. A pump that is merely
-//! busy, or waits for a slow disk, leaves no gap.
+//! Detects standstills of this process: a separate thread ticks, and a gap between ticks is time in
+//! which no thread of the process ran, such as after `SIGSTOP` or on an overloaded machine. A busy
+//! pump, or one that waits for a slow disk, leaves no gap.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// The ticking thread ends with it.
+/// The ticks; dropping this ends the ticking thread.
 pub(super) struct Pulse(Arc<Mutex<Ticks>>);
 
 struct Ticks {
     latest: Instant,
-    /// Time in gaps that was not taken yet.
+    /// Duration of gaps that was not taken yet.
     stood: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Pulse {
         Self(ticks)
     }
 
-    /// How long the process stood still since this was last called.
+    /// Standstill of the process since the last call of this function.
     pub fn take(&self, now: Instant) -> Duration {
         // Whichever thread runs first after a standstill notes it, so that the pump never judges a
         // deadline before it knows.

@@ -1,5 +1,5 @@
 //! Queries about the present. The pump answers them on its own thread, between two commits: without
-//! a step, without a record, and from nothing but state that is durable.
+//! a step, without a record, and only from durable state.
 
 use std::sync::Arc;
 
@@ -14,30 +14,30 @@ use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::thread::{Call, Hold, Opener};
 
 pub(in crate::pump) enum PumpQuery {
-    /// Registers a waiter for the completion of a call, where the call is open.
+    /// Registers a waiter for the completion of a call, if the call is open.
     Completion { call: CallId, is_open: oneshot::Sender<bool>, completion: CompletionSender },
-    /// The thread of the held call that this message opened.
+    /// Thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
-    /// Every call that is held.
+    /// All held calls.
     HeldCalls { answer: oneshot::Sender<Vec<HeldRequest>> },
-    /// Position of the latest record of a thread's tree; none where there is no such thread.
+    /// Position of the latest record of a thread's tree; `None` if there is no such thread.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
 }
 
-/// The request of a held call, and what it waits for.
+/// The request of a held call, with the reason for the hold.
 #[derive(Debug, Clone)]
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// When it ends by itself.
+    /// Deadline after which the hold ends by itself.
     pub until: Option<Time>,
-    /// Why it needs an approval.
+    /// Why the call needs an approval.
     pub why: Option<&'static str>,
 }
 
 impl Handle {
-    /// Waits for the completion of a call. None where the call is not open: its result, if it had
-    /// one, is on record.
+    /// Waits for the completion of a call. Returns `None` if the call is not open: then its result,
+    /// if any, is on record.
     pub async fn completion(&self, call: CallId) -> Result<Option<CallCompletion>, PumpStopped> {
         let (completion, completed) = Completions::channel();
         let mut completions = Completions::of(&[call], completed);
@@ -46,17 +46,17 @@ impl Handle {
         if self.query(query).await? { completions.next().await.transpose() } else { Ok(None) }
     }
 
-    /// The thread of the held call that this message opened, if a call of this pump is held.
+    /// Thread of the held call that this message opened, if this pump holds one.
     pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldThread { message, answer }).await
     }
 
-    /// Every call of this pump that is held.
+    /// All held calls of this pump.
     pub async fn held_calls(&self) -> Result<Vec<HeldRequest>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldCalls { answer }).await
     }
 
-    /// Position of the latest record of a thread's tree; none where there is no such thread.
+    /// Position of the latest record of a thread's tree; `None` if there is no such thread.
     pub async fn tree_head(&self, thread: ThreadId) -> Result<Option<Position>, PumpStopped> {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
@@ -76,8 +76,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Must come after the commit of the batch that the queries came with: a step of this batch may
-    /// have closed the call that a query is about.
+    /// Answers the queries of a batch after its commit, because a step of the batch may have closed
+    /// a queried call.
     pub(super) fn answer_queries(&mut self) {
         for query in std::mem::take(&mut self.queries) {
             self.answer_query(query);

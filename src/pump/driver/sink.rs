@@ -1,4 +1,4 @@
-//! Where hosts report to: what they bring is gated on their thread, not the pump's.
+//! The sink of hosts. It gates answers on the host's thread, not the pump's.
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;
@@ -30,8 +30,8 @@ pub struct PumpSink {
     counts: Arc<Counts>,
 }
 
-/// Attempts with a heartbeat in the inbox: one of each says it all, however often a listener
-/// says it.
+/// Attempts with a heartbeat in the inbox. Further heartbeats of the same attempt are dropped
+/// meanwhile.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Beats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
@@ -95,8 +95,8 @@ impl PumpSink {
 }
 
 impl PumpSink {
-    /// The core writes a turn's note down as its own word: it passes the gate as such, and nobody
-    /// notes a turn in another's name.
+    /// Gates the note of a turn as a payload of the core, and checks that it names this agent and
+    /// call.
     fn note_of(
         &self,
         listener: &ListenerName,
@@ -121,8 +121,8 @@ impl PumpSink {
     }
 }
 
-/// Ends an attempt whose answer makes the gate panic: its deadline may be met by then, and nothing
-/// else would end it.
+/// Ends an attempt whose answer makes the gate panic. Its deadline may be disarmed by then, so
+/// nothing else would end it.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,
@@ -140,7 +140,7 @@ impl Drop for CheckGuard<'_> {
     }
 }
 
-/// Whether a note says that this agent took the turn, in this call.
+/// Whether a note states that this agent took the turn, in this call.
 fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     let says = |head: &Element, name, text: &str| head.attribute(name) == Some(text);
     Element::head(note).is_some_and(|head| {

@@ -1,8 +1,8 @@
-//! The spans of a pump: one for each call, from its request to its result, and one for each
-//! delivery in it. There is none of this where nobody keeps traces.
+//! Spans of a pump: one for each call, from its request to its result, and one for each delivery in
+//! it. Without a tracer, there are none.
 //!
-//! What is below follows OpenTelemetry's conventions for messaging and, for what agents call, for
-//! generative AI; `docs/OPERATIONS.md` tells which attributes there are.
+//! The attributes follow OpenTelemetry's conventions for messaging and, for model calls, for
+//! generative AI; `docs/OPERATIONS.md` lists them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::trace::{AttributeValue, Span, SpanId, SpanKind, SpanTracer, TracePare
 pub(super) struct Spans {
     tracer: SpanTracer,
     contracts: Arc<Contracts>,
-    /// Open calls of traces that are kept.
+    /// Open calls of exported traces.
     calls: Map<CallId, Span>,
     under_way: Map<(CallId, Attempt), Span>,
-    /// Of the latest record.
+    /// Time of the latest record.
     now: Time,
 }
 
 impl Spans {
-    /// Goes on with what was open when the last pump ended.
+    /// Starts with the calls that were open when the last pump ended.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let (calls, under_way) = (Map::default(), Map::default());
         let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
@@ -44,7 +44,7 @@ impl Spans {
         spans
     }
 
-    /// This is durable, and `state` has heard of it.
+    /// Handles a durable record whose facts are in `state`.
     pub fn recorded(&mut self, record: &Record, state: &State) {
         self.now = record.time;
         for fact in &record.facts {
@@ -67,7 +67,7 @@ impl Spans {
         self.deliveries_ended(record);
     }
 
-    /// Once it is known which of their answers was refused.
+    /// Ends the deliveries of a record, once it is known which of their answers were refused.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.ended(*call, *attempt, Some("timeout"));
@@ -170,8 +170,8 @@ impl Spans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// The first end of a delivery counts; it is that of the record that tells it. `error`: unless
-    /// its answer was refused.
+    /// Ends the span of a delivery. Only the first end counts. `error` applies unless the answer
+    /// was refused.
     fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
@@ -180,7 +180,8 @@ impl Spans {
     }
 }
 
-/// What is still handed over when a pump ends is handed over again by the next one.
+/// Ends the spans of deliveries in flight as interrupted, because the next pump delivers them
+/// again.
 impl Drop for Spans {
     fn drop(&mut self) {
         for (_, mut span) in self.under_way.drain() {
@@ -190,8 +191,7 @@ impl Drop for Spans {
     }
 }
 
-/// A submission that came to nothing: what its client can see of it, in the trace that it belongs
-/// to or would have begun.
+/// Exports the span of a refused submission, in the trace that it belongs to or would have begun.
 pub(super) fn turned_away(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),
@@ -220,7 +220,7 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
         .with("messaging.destination.name", destination.to_string())
 }
 
-/// Which code its caller was told.
+/// Error code of the system payload that the caller of a call got.
 fn told(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),

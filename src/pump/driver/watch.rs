@@ -1,5 +1,5 @@
-//! The pump's own time: the system's, but never going back and never standing still; and the time
-//! that is not counted, since the pump did not run or the system's clock was set.
+//! Clock of the pump: the system's time, but never going back and always advancing; also measures
+//! uncounted time, in which the pump did not run or the system's clock was set.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,19 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::Standstill;
 
-/// A system clock that is set back is overtaken at the pace of real time, so that timers and
-/// deadlines keep their distance. One that is set forward is followed, and by how much is noted.
+/// After the system clock was set back, this one advances at the pace of real time, so that timers
+/// and deadlines keep their distances. A clock that was set forward is followed, and the difference
+/// is noted.
 pub(super) struct Watch {
     set: (Time, Reading),
     pulse: Pulse,
     standstill: Standstill,
 }
 
-/// What is read at one moment.
+/// Readings of all clocks at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// Stands still while the machine is suspended.
+    /// Clock that stands still while the machine is suspended.
     awake: Instant,
     since_boot: Duration,
 }
@@ -32,7 +33,8 @@ impl Reading {
 }
 
 impl Watch {
-    /// `last`: the time of the latest record, before which no record may be.
+    /// Starts the clock. `last` is the time of the latest record; no later record may have an
+    /// earlier one.
     pub fn start(last: Time) -> Self {
         let now = Time::now();
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
@@ -57,15 +59,15 @@ impl Watch {
         system.max(ours)
     }
 
-    /// The journal took nothing since then, as its disk was full or its server away: whatever was
-    /// to be heard or handed over had to wait.
+    /// Notes that the journal accepted nothing since then, because its disk was full or its server
+    /// unreachable, so that all input had to wait.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// The time since this was last called that is not counted, where it is worth a record.
+    /// Uncounted time since the last call of this function, if it is long enough for a record.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (standstill.all() >= limits::PAUSE_MIN).then_some(standstill)
@@ -82,8 +84,8 @@ mod tests {
         Time(0).plus(12 * HOUR)
     }
 
-    /// A watch at noon, and what it says when the system's clock shows this, the machine has been
-    /// up and awake for so long since.
+    /// A clock at noon, and a function that reads it for given values of the system clock, the
+    /// uptime and the time awake.
     fn watch() -> (Watch, impl Fn(&mut Watch, Time, Duration, Duration) -> Time) {
         let start = Reading { awake: Instant::now(), since_boot: HOUR };
         let (pulse, standstill) = (Pulse::start(start.awake), Standstill::default());

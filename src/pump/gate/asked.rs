@@ -1,4 +1,4 @@
-//! Primitives, read from payloads that passed their schema.
+//! Primitives, parsed from payloads that passed their schema.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::limits;
 use crate::system::{Primitive, WaitFor, When};
 use crate::xml::scan::{NestedElement, attributes, nested};
 
-/// Reads the primitive `local` from its element; says what is wrong with it otherwise.
+/// Parses the primitive `local` from its element. `Err` describes the mistake.
 pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     let attributes = Attributes(attributes(text));
     match local {
@@ -36,8 +36,8 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     }
 }
 
-/// The payload a primitive carries: one in a `send-to-thread`, at most one in a
-/// `spawn-thread`, none in the others.
+/// The payload inside a primitive: one in a `send-to-thread`, at most one in a `spawn-thread`, none
+/// in the others.
 pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedElement>, String> {
     let (levels, least) = match primitive {
         Primitive::SpawnThread { .. } => (2, 0),
@@ -60,12 +60,12 @@ impl Attributes<'_> {
         self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
     }
 
-    /// As written.
+    /// Value of an attribute or a child, as written.
     fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 
-    /// Without the white space that schemas allow around numbers and tokens.
+    /// Value without the white space that schemas allow around numbers and tokens.
     fn token(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim)
     }

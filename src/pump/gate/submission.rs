@@ -1,4 +1,4 @@
-//! What was submitted, and refusals that point into it.
+//! The submitted text, and refusals that point into it.
 
 use std::ops::Range;
 
@@ -7,17 +7,18 @@ use crate::system::Primitive;
 use crate::xml::findings::{Finding, Place};
 use crate::xml::scan::NestedElement;
 
-/// The codes of findings that the text cannot be read as XML. The scan refuses such texts
-/// first; where libxml2 and it disagree, the stricter one decides.
+/// Codes of findings for a text that is not XML. The scan refuses such texts first; if libxml2 and
+/// the scan disagree, the stricter one decides.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
-/// The text that is being checked: what a refusal records, and what places count from.
+/// The text that is being checked: the part that a refusal records, and the base of positions.
 pub(super) struct Submission<'a> {
-    /// All that was submitted.
+    /// The whole submitted text.
     pub text: &'a [u8],
-    /// Where in it the element at hand starts.
+    /// Start of the current element within the text.
     pub base: Place,
-    /// Bytes of the element at hand that were not submitted: declarations it relied on.
+    /// Bytes of the current element that were not submitted: namespace declarations that it
+    /// inherits.
     pub added: Range<usize>,
 }
 
@@ -26,7 +27,8 @@ impl Submission<'_> {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
-    /// The first finding has the refusal's place; the others name theirs.
+    /// Makes a refusal. The first finding has the refusal's place; the others state theirs in their
+    /// messages.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { Rule::NotWellFormed } else { Rule::SchemaInvalid };
@@ -42,7 +44,7 @@ impl Submission<'_> {
         Refusal::new(rule, message, self.text).at(self.place(&first.place))
     }
 
-    /// A place in the element, as a place in what was submitted.
+    /// Converts a place in the element to a place in the submitted text.
     fn place(&self, inside: &Place) -> Place {
         let base = &self.base;
         let path = match (&base.path, &inside.path) {
@@ -58,7 +60,7 @@ impl Submission<'_> {
         Place { path, ..Place::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// The same submission, seen from an element inside the one at hand.
+    /// The same submission, for an element inside the current one.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

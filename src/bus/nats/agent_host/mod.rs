@@ -1,5 +1,6 @@
-//! A host far from the pump: takes deliveries of one agent over NATS, hands them to a host in this
-//! process, and says that it lives for as long as it has any (docs/PROTOCOL.md, section 13).
+//! An agent host on another machine than the pump: receives the deliveries of one agent over NATS,
+//! passes them to a host in this process, and sends keep-alives while it has any (docs/PROTOCOL.md,
+//! section 13).
 
 mod remote_sink;
 
@@ -25,11 +26,11 @@ use super::service::{Service, ServiceVerb};
 use super::{Error, header_names};
 pub use remote_sink::RemoteSink;
 
-/// Questions of services, each with what it asks.
+/// Stream of service discovery requests, each with its verb.
 type ServiceQuestions =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
-/// One agent's place on NATS.
+/// The agent host's connection to NATS, for one agent.
 pub struct RemoteAgentHost {
     listener: ListenerName,
     relay: RemoteSink,
@@ -50,8 +51,8 @@ impl std::fmt::Debug for RemoteAgentHost {
 }
 
 impl RemoteAgentHost {
-    /// Subscribes for `listener`, whose deliveries go to `host`, which reports to `relay`. Only
-    /// those of a pump with the same config are taken.
+    /// Subscribes for `listener`. Deliveries go to `host`, which reports to `relay`. Only
+    /// deliveries of a pump with the same config are accepted.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -92,7 +93,8 @@ impl RemoteAgentHost {
         })
     }
 
-    /// Serves until `stopped`; then takes nothing more, and returns when what it has is answered.
+    /// Serves until `stopped`. Then it accepts no more deliveries and returns when the running ones
+    /// are answered.
     pub async fn serve(mut self, stopped: impl Future<Output = ()>) {
         let mut stopped = pin!(stopped.fuse());
         let mut beat = interval(limits::NATS_LEASE / 3);
@@ -141,7 +143,7 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Lets what runs end, and hands over the last answers.
+    /// Lets running deliveries end, and sends the last answers.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let (relay, host) = (self.relay.clone(), Arc::clone(&self.host));
         let ending: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
@@ -152,8 +154,8 @@ impl RemoteAgentHost {
         Some(ending).into()
     }
 
-    /// Takes what came since it was last looked for: it may be what a cancel is about that came
-    /// right after it.
+    /// Takes deliveries that have already arrived, because a cancel that came after one of them may
+    /// concern it.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);
@@ -194,7 +196,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Says that we are here, on every connection, and that what we hold is in good hands.
+    /// Announces presence once on each connection, and sends a keep-alive for each delivery in
+    /// progress.
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();
@@ -210,7 +213,7 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Answers the requests that NATS sends to services (ADR-32).
+    /// Responds to discovery requests for NATS services (ADR-32).
     async fn explain(&self, verb: ServiceVerb, message: Message) {
         let Some(reply) = message.reply else { return };
         if !self.relay.subjects().may_ask(&reply) {
@@ -242,7 +245,7 @@ impl DeliveryHeaders<'_> {
     }
 }
 
-/// A delivery without its messages, and the config that it is for.
+/// Decodes a delivery without its messages, and the digest of the config that it is for.
 fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, String), String> {
     let head = DeliveryHeaders(headers);
     let seconds: f64 = head.parsed(header_names::TIMEOUT)?;

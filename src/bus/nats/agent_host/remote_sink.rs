@@ -21,7 +21,7 @@ use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
 
 type DeliveryKey = (CallId, Attempt);
 
-/// The [`Sink`] of a host elsewhere. Cheap to clone.
+/// The [`Sink`] of an agent host on another machine. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteSink(Arc<SharedSink>);
 
@@ -29,9 +29,9 @@ struct SharedSink {
     client: Client,
     subjects: ListenerSubjects,
     runtime: runtime::Handle,
-    /// Where the answer of each delivery goes, until it is taken.
+    /// Reply subject of each delivery whose answer the pump does not have yet.
     held: Mutex<HashMap<DeliveryKey, String>>,
-    /// Notified when the last one is.
+    /// Notified when the last answer is with the pump.
     idle: Notify,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for RemoteSink {
 }
 
 impl RemoteSink {
-    /// Over a connection whose inboxes begin as [`ListenerSubjects::inbox`] says.
+    /// Makes a sink over a connection with the inbox prefix of [`ListenerSubjects::inbox`].
     pub fn new(client: Client, subjects: ListenerSubjects, runtime: runtime::Handle) -> Self {
         let (held, idle) = (Mutex::default(), Notify::new());
         Self(Arc::new(SharedSink { client, subjects, runtime, held, idle }))
@@ -60,7 +60,7 @@ impl RemoteSink {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where answers of everything that is held go.
+    /// Reply subjects of all deliveries in progress.
     pub(super) fn replies(&self) -> Vec<String> {
         self.held().values().cloned().collect()
     }
@@ -73,7 +73,7 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Returns when every answer was taken, or cannot be any more.
+    /// Returns when the pump has every answer, or can no longer accept it.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -86,10 +86,11 @@ impl RemoteSink {
         }
     }
 
-    /// The thread of a delivery, up to its position, as the pump tells it.
+    /// Downloads the thread of a delivery, up to its position, from the pump.
     ///
     /// # Errors
-    /// [`Failure::Unreachable`] where it is not told.
+    ///
+    /// [`Failure::Unreachable`] if the pump does not send it.
     pub async fn thread(&self, delivery: &Delivery) -> Result<Vec<u8>, Failure> {
         let unread = |detail: String| Failure::Unreachable {
             detail: format!("the thread cannot be read: {detail}"),
@@ -156,7 +157,7 @@ impl RemoteSink {
         }
     }
 
-    /// Has an answer taken, in as many parts as it needs.
+    /// Sends an answer to the pump, in as many parts as necessary.
     async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), RequestRefusal> {
         let room = self.0.client.max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
         let (most, size) = (limits::NATS_PAGE_BYTES.min(room), whole.len());
@@ -227,7 +228,7 @@ impl RemoteSink {
         self.0.client.send_request(nobody, request).await.ok();
     }
 
-    /// Publishes to where the answer of a delivery goes.
+    /// Publishes to the reply subject of a delivery.
     pub(super) async fn say(&self, subject: String, headers: HeaderMap) {
         // Whoever misses it learns of it by our silence.
         self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();
