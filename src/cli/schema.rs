@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::output::{self, StdoutWriter, put};
+use super::problems;
 use super::render::put_json;
+use crate::config::{self, ConfigEnvironment};
 use crate::ids::PayloadName;
 use crate::schema::{Compiler, SchemaFile, SchemaProblem, Verdict, serve_compiler};
 use crate::xml::findings::Finding;
@@ -33,6 +35,8 @@ enum SchemaVerb {
     Example(SchemaArgs),
     /// Write the JSON Schema for native tool calls.
     Json(SchemaArgs),
+    /// Show the schema that declares a payload of the config, also one that the config generates.
+    Show(ShowArgs),
     /// Compile schemas for another process.
     #[command(hide = true)]
     Compile,
@@ -64,6 +68,15 @@ struct SchemaArgs {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// A payload, by local name or `{namespace}local`.
+    payload: String,
+    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         SchemaVerb::Validate(args) if args.batch => batch(),
@@ -71,6 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         SchemaVerb::Describe(args) => describe(&args),
         SchemaVerb::Example(args) => example(&args),
         SchemaVerb::Json(args) => json(&args),
+        SchemaVerb::Show(args) => show(&args),
         SchemaVerb::Compile => {
             serve_compiler(std::io::stdin().lock(), StdoutWriter)?;
             Ok(CommandExit::Done.into())
@@ -317,5 +331,43 @@ fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let all: serde_json::Map<String, serde_json::Value> =
         chosen.iter().map(|name| (name.to_string(), file.json(name))).collect();
     put_line!("{}", serde_json::to_string_pretty(&all)?);
+    Ok(CommandExit::Done.into())
+}
+
+/// Writes the text of the schema that declares a payload of the config.
+fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let around = ConfigEnvironment::of_process();
+    let path = config::locate(args.config.as_deref(), &around);
+    let config = match path.and_then(|path| config::load_without_keys(&path, &around)) {
+        Ok(config) => config,
+        Err(found) => return Ok(problems::report(&found)),
+    };
+
+    let wanted = args.payload.as_str();
+    let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
+    let found: Vec<_> = config.schemas.names().filter(fits).collect();
+    let name = match found.as_slice() {
+        [name] => *name,
+        [] => {
+            let names: Vec<_> = config.schemas.names().map(|name| &*name.local).collect();
+            let near = config::nearest(wanted, names.iter().copied());
+            let way = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("it has {}", names.join(", ")),
+            };
+            let message = format!("{} has no payload `{wanted}`; {way}", config.name);
+            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        }
+        several => {
+            let names: Vec<_> = several.iter().map(ToString::to_string).collect();
+            let message =
+                format!("`{wanted}` is several payloads; write one of {}", names.join(", "));
+            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        }
+    };
+
+    let file = config.schemas.file_of(name).context("a registered payload has a schema")?;
+    let (_, text) = file.documents().next().context("the schema has a text")?;
+    put(text)?;
     Ok(CommandExit::Done.into())
 }

@@ -166,6 +166,10 @@ pub(super) const MODELS: KnownSection = KnownSection {
     ],
 };
 
+/// A member's keys are the fields of the payload.
+pub(super) const PAYLOADS: KnownSection =
+    KnownSection { name: "payloads", member: Some("payload"), keys: &[] };
+
 pub(super) const JOURNAL: KnownSection = KnownSection {
     name: "journal",
     member: None,
@@ -210,9 +214,9 @@ pub(super) const TELEMETRY: KnownSection = KnownSection {
     ],
 };
 
-pub(super) const SECTIONS: [&KnownSection; 12] = [
+pub(super) const SECTIONS: [&KnownSection; 13] = [
     &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &OPERATORS, &CLIENTS, &LISTENERS,
-    &HUMANS, &AGENTS, &MODELS,
+    &HUMANS, &AGENTS, &MODELS, &PAYLOADS,
 ];
 
 impl KnownSection {

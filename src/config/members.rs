@@ -214,19 +214,31 @@ fn common(
     })
 }
 
+/// Where the payloads of a listener can be declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SchemaSource {
+    /// Its own `schema` alone.
+    File,
+    /// Its own `schema`, or the section `payloads`.
+    FileOrSection,
+}
+
 /// Requires the settings for accepted payloads that both kinds of listener have.
-fn accepting(read: &mut TableReader<'_>) {
-    read.required("schema", "\"the file that declares its payloads.xsd\"");
+fn accepting(schemas: SchemaSource, read: &mut TableReader<'_>) {
+    if schemas == SchemaSource::File {
+        read.required("schema", "\"the file that declares its payloads.xsd\"");
+    }
     read.required("accepts", "[\"the payloads it takes\"]");
 }
 
 pub(super) fn listener(
     name: &Located<String>,
+    schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     let hosted = hosted(read);
-    accepting(read);
+    accepting(schemas, read);
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
     let (approval, patience) = approval(read);
@@ -302,18 +314,26 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
 }
 
 /// Reads a listener that is a person. Without a configured time-out, it has none.
-pub(super) fn human(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
+pub(super) fn human(
+    name: &Located<String>,
+    schemas: SchemaSource,
+    read: &mut TableReader<'_>,
+) -> Option<DeclaredMember> {
     let name = member_name(name, read);
-    accepting(read);
+    accepting(schemas, read);
     read.required("replies", "[\"the payloads they answer with\"]");
     let patience = read.duration("timeout", limits::PATIENCE_CEILING);
     let common = common(Role::Human, name, read)?;
     Some(DeclaredMember { patience, ..common })
 }
 
-pub(super) fn agent(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
+pub(super) fn agent(
+    name: &Located<String>,
+    schemas: SchemaSource,
+    read: &mut TableReader<'_>,
+) -> Option<DeclaredMember> {
     let name = member_name(name, read);
-    accepting(read);
+    accepting(schemas, read);
     let transport = transport(read);
     let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
     let tool_choice = tool_choice(read, transport);

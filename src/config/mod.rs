@@ -28,6 +28,7 @@ mod read;
 mod remotes;
 mod secrets;
 mod sections;
+mod short_types;
 mod source;
 mod storage;
 mod syntax;
@@ -451,7 +452,7 @@ fn load_with(
     names::check(&sections, &source, &mut problems);
     budgets::check(&sections, &mut problems);
     let mut payloads = payloads::PayloadResolver::new(&directory);
-    let contracts = payloads.contracts(&sections.members, &mut problems);
+    let contracts = payloads.contracts(&sections.payloads, &sections.members, &mut problems);
     let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::contract::{Approval, Contract, Contracts, Role};
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::{Compiler, Parameter, SchemaProblem, Schemas};
+use crate::schema::{Compiler, Parameter, SchemaProblem, Schemas, short_form_xsd};
 use crate::{envelope, system};
 
 use super::keys::nearest;
 use super::members::DeclaredMember;
 use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::short_types::DeclaredPayloads;
 use super::source::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{file, vocabulary};
@@ -25,6 +26,10 @@ pub(super) struct PayloadResolver {
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
     finals: HashMap<ListenerName, PayloadName>,
+    /// Payloads of the section `payloads`, which every member may name.
+    declared: Vec<PayloadName>,
+    /// Whether the config has that section, and whether all of it could be read.
+    section: Option<bool>,
     /// Notes for the reader about settings that are valid but surprising.
     pub notes: Vec<String>,
 }
@@ -40,7 +45,37 @@ impl PayloadResolver {
             files: HashMap::new(),
             digests: BTreeMap::new(),
             finals: HashMap::new(),
+            declared: Vec::new(),
+            section: None,
             notes: Vec::new(),
+        }
+    }
+
+    /// Registers the payloads of the section `payloads`.
+    fn declare(&mut self, payloads: &DeclaredPayloads, problems: &mut ConfigProblems) {
+        let Some(place) = &payloads.place else { return };
+        self.section = Some(!payloads.has_unread);
+        if payloads.types.is_empty() {
+            return;
+        }
+
+        let types: Vec<_> = payloads.types.iter().map(|(name, of)| (name.as_str(), of)).collect();
+        let text = short_form_xsd(SECTION_NAMESPACE, &types);
+        match self.schemas.add_generated(SECTION, &text) {
+            Ok(names) => {
+                self.digests.insert(SECTION.to_owned(), Digest::of(text.as_bytes()));
+                self.declared = names;
+            }
+            Err(found) => {
+                self.section = Some(false);
+                for one in found {
+                    let message =
+                        format!("the payloads are too many for one schema: {}", one.message);
+                    let problem = ConfigProblem::new(ProblemCode::SchemaBroken, place, message);
+                    problems
+                        .push(problem.help("move some of them into XSD files of their listeners"));
+                }
+            }
         }
     }
 
@@ -56,9 +91,11 @@ impl PayloadResolver {
     /// Resolves every name and builds the contracts. Returns `None` after a problem.
     pub fn contracts(
         &mut self,
+        section: &DeclaredPayloads,
         members: &[DeclaredMember],
         problems: &mut ConfigProblems,
     ) -> Option<Contracts> {
+        self.declare(section, problems);
         let mut resolved = Vec::new();
         for member in members {
             resolved.push(self.resolve(member, problems));
@@ -82,7 +119,8 @@ impl PayloadResolver {
         problems: &mut ConfigProblems,
     ) -> ResolvedMember<'d> {
         let (known, whole) = self.declared_by(member, problems);
-        let names = AllowedNames { member, known: &known, whole };
+        let has_section = self.section.is_some();
+        let names = AllowedNames { member, known: &known, whole, has_section };
         let accepts = names.all(&member.accepts, problems);
         let mut replies = names.all(&member.replies, problems);
         if let Some(agent) = &member.agent {
@@ -159,8 +197,8 @@ impl PayloadResolver {
         member: &DeclaredMember,
         problems: &mut ConfigProblems,
     ) -> (Vec<PayloadName>, bool) {
-        let mut known = Vec::new();
-        let mut whole = !member.schema.is_empty();
+        let mut known = self.declared.clone();
+        let mut whole = self.section.unwrap_or(!member.schema.is_empty());
         for schema in &member.schema {
             match self.load(schema, problems) {
                 Some(names) => known.extend(names),
@@ -255,6 +293,10 @@ impl PayloadResolver {
     }
 }
 
+/// The section of payloads in the short form, as messages and the record name it.
+const SECTION: &str = "[payloads]";
+/// Namespace of the payloads of that section.
+const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
 /// Namespace of `schemas/agent.xsd`.
 const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 /// Namespaces that only the program's own schemas may declare.
@@ -304,6 +346,8 @@ struct AllowedNames<'a> {
     known: &'a [PayloadName],
     /// Whether `known` is complete. If not, an unknown name may still be valid.
     whole: bool,
+    /// Whether the config has the section `payloads`.
+    has_section: bool,
 }
 
 impl AllowedNames<'_> {
@@ -375,7 +419,8 @@ impl AllowedNames<'_> {
     }
 
     fn undeclared(&self, text: &Located<ExpandedText>, name: &PayloadName) -> ConfigProblem {
-        let files: Vec<_> = self.member.schema.iter().map(|s| s.value.written.as_str()).collect();
+        let files = self.member.schema.iter().map(|s| s.value.written.as_str());
+        let files: Vec<_> = files.chain(self.has_section.then_some(SECTION)).collect();
         let message = format!("`{}` is not declared in {}", text.value.written, files.join(", "));
         let locals: HashSet<&str> = self.known.iter().map(|known| &*known.local).collect();
         let near = nearest(&name.local, locals.iter().copied());
@@ -383,6 +428,7 @@ impl AllowedNames<'_> {
         let help = match (same, near) {
             (Some(same), _) => format!("did you mean \"{same}\"?"),
             (None, Some(near)) => format!("did you mean \"{near}\"?"),
+            (None, None) if locals.is_empty() => format!("add [payloads.{}]", name.local),
             (None, None) => {
                 let mut locals: Vec<_> = locals.into_iter().collect();
                 locals.sort_unstable();

@@ -37,6 +37,7 @@ codes! {
     MissingKey = "missing-key",
     WrongType = "wrong-type",
     EmptyValue = "empty-value",
+    BadType = "bad-type",
     BadDuration = "bad-duration",
     OutOfRange = "out-of-range",
     UnknownChoice = "unknown-choice",

@@ -13,13 +13,14 @@ use super::environment::ConfigEnvironment;
 use super::file;
 use super::http;
 use super::keys::{self, KnownSection, SECTIONS, nearest};
-use super::members::{DeclaredMember, agent, client, human, listener, token};
+use super::members::{DeclaredMember, SchemaSource, agent, client, human, listener, token};
 use super::models::{self, DeclaredModel};
 use super::operators::DeclaredOperators;
 use super::places::{self, NamedDirectory};
 use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::{self, ProjectPaths};
 use super::read::TableReader;
+use super::short_types::{self, DeclaredPayloads};
 use super::source::{ConfigSource, SourceRange};
 use super::storage;
 use super::telemetry;
@@ -43,6 +44,7 @@ pub(super) struct DeclaredSections {
     pub members: Vec<DeclaredMember>,
     pub models: Vec<DeclaredModel>,
     pub operators: DeclaredOperators,
+    pub payloads: DeclaredPayloads,
     /// Names of members that could not be read. A reference to one of them is not reported as
     /// unknown.
     pub unread: HashSet<String>,
@@ -105,10 +107,21 @@ pub(super) fn read(
     let telemetry = in_section(root, &keys::TELEMETRY, source, problems, telemetry::read);
     let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
+    let payloads = short_types::read(root, problems);
+    let source_of = match payloads.place {
+        Some(_) => SchemaSource::FileOrSection,
+        None => SchemaSource::File,
+    };
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
-    each(root, &keys::LISTENERS, problems, |name, reader| declared.extend(listener(name, reader)));
-    each(root, &keys::HUMANS, problems, |name, reader| declared.extend(human(name, reader)));
-    each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
+    each(root, &keys::LISTENERS, problems, |name, reader| {
+        declared.extend(listener(name, source_of, reader));
+    });
+    each(root, &keys::HUMANS, problems, |name, reader| {
+        declared.extend(human(name, source_of, reader));
+    });
+    each(root, &keys::AGENTS, problems, |name, reader| {
+        declared.extend(agent(name, source_of, reader));
+    });
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let mut operators = DeclaredOperators::default();
@@ -128,6 +141,7 @@ pub(super) fn read(
         members: declared,
         models,
         operators,
+        payloads,
         unread,
     }
 }
@@ -137,8 +151,9 @@ fn unread(
     members: &[DeclaredMember],
     models: &[DeclaredModel],
 ) -> HashSet<String> {
+    let apart = [keys::OPERATORS.name, keys::PAYLOADS.name];
     let is_named =
-        |section: &&&KnownSection| section.member.is_some() && section.name != keys::OPERATORS.name;
+        |section: &&&KnownSection| section.member.is_some() && !apart.contains(&section.name);
     let sections = SECTIONS.iter().filter(is_named);
     let tables = sections.filter_map(|section| match &root.get(section.name)?.value {
         TomlValue::Table(table) => Some(table),

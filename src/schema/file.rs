@@ -77,6 +77,17 @@ impl SchemaFile {
         Bundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
+    /// A schema that was generated from a config.
+    pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
+        let bundle = Bundle::generated(label, text)?;
+        let beyond = bounds::check(&bundle.sources);
+        if !beyond.is_empty() {
+            return Err(beyond);
+        }
+
+        Ok(Self::new(bundle, Vec::new()))
+    }
+
     fn new(bundle: Bundle, warnings: Vec<SchemaProblem>) -> Self {
         let names = names(&bundle);
         let namespaces = messages::namespaces(&bundle);
@@ -87,10 +98,10 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// The documents it was read from: each as it is shown, and its text as it was read.
+    /// The documents behind it that are not part of the program: each as it is shown, and its text.
     pub fn documents(&self) -> impl Iterator<Item = (&str, &str)> {
-        let read = self.bundle.sources.iter().filter(|source| source.path.is_some());
-        read.map(|source| (source.label.as_str(), source.text.as_str()))
+        let recorded = self.bundle.sources.iter().filter(|source| source.is_recorded);
+        recorded.map(|source| (source.label.as_str(), source.text.as_str()))
     }
 
     /// Its target namespace; none is the empty text.

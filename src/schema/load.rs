@@ -55,6 +55,13 @@ impl Bundle {
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
+    /// Loads a text that was generated from a config.
+    pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
+        let first = Source::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        let first = Source { is_recorded: true, ..first };
+        BundleLoader::new(None, PathBuf::new()).load(first)
+    }
+
     pub fn main(&self) -> Option<&Source> {
         self.sources.first()
     }

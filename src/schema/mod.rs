@@ -24,6 +24,7 @@ mod read;
 mod required;
 mod sample;
 mod shape;
+mod short_form;
 mod source;
 mod xsd;
 
@@ -37,6 +38,7 @@ pub use file::{SchemaFile, Verdict, parse_check};
 pub use form::{Question, fill};
 pub use json::{Gap, members};
 pub use problem::SchemaProblem;
+pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
 
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
@@ -98,6 +100,16 @@ impl Schemas {
         self.register(SchemaFile::builtin(label, text)?)
     }
 
+    /// Registers a schema that was generated from a config. Its text is recorded with the config's
+    /// other schemas.
+    pub fn add_generated(
+        &mut self,
+        label: &str,
+        text: &str,
+    ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+        self.register(SchemaFile::generated(label, text)?)
+    }
+
     fn register(&mut self, file: SchemaFile) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
         let names = file.names().to_vec();
         let taken = |name: &&PayloadName| {
@@ -146,7 +158,7 @@ impl Schemas {
         &self.warnings
     }
 
-    /// The texts of all the documents that were read from files, each once.
+    /// The texts of all the documents that are not part of the program, each once.
     pub fn documents(&self) -> BTreeSet<&str> {
         self.by_name.values().flat_map(|file| file.documents()).map(|(_, text)| text).collect()
     }

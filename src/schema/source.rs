@@ -18,8 +18,10 @@ use crate::xml::scan::excess;
 pub struct Source {
     /// As shown to people.
     pub label: String,
-    /// Where it lies; none for what is built in.
+    /// Where it lies; none for what is built in or generated.
     pub path: Option<PathBuf>,
+    /// Whether the record keeps its text, since it is not part of the program.
+    pub is_recorded: bool,
     pub text: String,
     pub root: Element,
 }
@@ -98,7 +100,8 @@ impl Source {
             return Err(SchemaProblem::new(label, line, "schema-not-a-schema", message));
         }
 
-        Ok(Self { label: label.to_owned(), path, text, root })
+        let is_recorded = path.is_some();
+        Ok(Self { label: label.to_owned(), path, is_recorded, text, root })
     }
 
     pub fn target(&self) -> &str {

@@ -377,3 +377,70 @@ fn dangerous_is_the_default_where_the_schema_has_the_flag_and_giving_it_up_is_re
     let (screen, said) = check("", "proposed_file_replace");
     assert!(!screen.contains("needs an approval") && !said.contains("gives up"), "{screen}{said}");
 }
+
+#[test]
+fn schema_show_prints_the_schema_that_declares_a_payload() {
+    let show = |payload: &str| {
+        let config = ["schema", "show", payload, "--config", "good-payloads.toml"];
+        organism(&data(), &config)
+    };
+    let generated = show("review");
+    assert_eq!(generated.status.code(), Some(0), "{}", text(&generated.stderr));
+    expect![[r#"
+        <xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="https://xml-pipeline.org/ns/payloads/v1" elementFormDefault="qualified">
+          <xs:element name="note" type="xs:string"/>
+          <xs:element name="review">
+            <xs:complexType>
+              <xs:sequence>
+                <xs:element name="file" type="xs:string"/>
+                <xs:element name="risk">
+                  <xs:simpleType>
+                    <xs:restriction base="xs:string">
+                      <xs:enumeration value="low"/>
+                      <xs:enumeration value="high"/>
+                    </xs:restriction>
+                  </xs:simpleType>
+                </xs:element>
+                <xs:element name="line" type="xs:integer" minOccurs="0"/>
+              </xs:sequence>
+            </xs:complexType>
+          </xs:element>
+          <xs:element name="findings">
+            <xs:complexType>
+              <xs:sequence>
+                <xs:element name="finding" minOccurs="0" maxOccurs="unbounded">
+                  <xs:complexType>
+                    <xs:sequence>
+                      <xs:element name="line" type="xs:integer"/>
+                      <xs:element name="fault" type="xs:string"/>
+                      <xs:element name="seen" type="xs:date" minOccurs="0"/>
+                    </xs:sequence>
+                  </xs:complexType>
+                </xs:element>
+                <xs:element name="verdict">
+                  <xs:complexType>
+                    <xs:sequence>
+                      <xs:element name="ship" type="xs:boolean"/>
+                      <xs:element name="weight" type="xs:decimal"/>
+                    </xs:sequence>
+                  </xs:complexType>
+                </xs:element>
+              </xs:sequence>
+            </xs:complexType>
+          </xs:element>
+        </xs:schema>
+    "#]].assert_eq(text(&generated.stdout));
+
+    let missing = show("reveiw");
+    assert_eq!(missing.status.code(), Some(2));
+    let message = text(&missing.stderr);
+    assert!(message.contains("desk has no payload `reveiw`; did you mean `review`?"), "{message}");
+}
+
+#[test]
+fn schema_show_prints_a_schema_file_as_it_is() {
+    let shown = organism(&data(), &["schema", "show", "research", "--config", "good.toml"]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let file = std::fs::read_to_string(data().join("researcher.xsd")).unwrap();
+    assert!(file.ends_with(text(&shown.stdout)), "{}", text(&shown.stdout));
+}

@@ -50,6 +50,47 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
 }
 
 #[test]
+fn payloads_in_the_short_form_need_no_schema_file() {
+    let config = load(Path::new("good-payloads.toml"), &surroundings(&data(), &[]))
+        .map_err(|problems| problems.to_string())
+        .unwrap();
+    let payload = |local: &str| PayloadName::new("https://xml-pipeline.org/ns/payloads/v1", local);
+
+    let reviewer = config.contracts.get(&name("reviewer")).unwrap();
+    assert_eq!(reviewer.accepts[..], [payload("review")]);
+    assert_eq!(config.agents[0].final_name, payload("findings"));
+    let notes = config.contracts.get(&name("notes")).unwrap();
+    assert_eq!(notes.accepts[..], [payload("note")]);
+
+    let review = |content: &str| {
+        let text = format!(
+            "<review xmlns=\"https://xml-pipeline.org/ns/payloads/v1\"><file>a.rs</file>{content}\
+             </review>"
+        );
+        config.schemas.validate(&payload("review"), text.as_bytes()).is_ok()
+    };
+    assert!(review("<risk>low</risk>"));
+    assert!(review("<risk>high</risk><line>7</line>"));
+    assert!(!review("<risk>medium</risk>"));
+    assert!(!review("<risk>low</risk><line>seven</line>"));
+}
+
+/// Prompts can be written again from the record alone.
+#[test]
+fn the_generated_schema_is_recorded_with_the_config() {
+    let load_with = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(data().join("good-payloads.toml")).unwrap();
+        load_text(text.replacen(from, to, 1), &[]).map_err(|p| p.to_string()).unwrap()
+    };
+    let config = load_with("low | high", "low | high");
+    let kept = config.texts().into_iter().filter(|text| text.contains("<xs:enumeration"));
+    assert_eq!(kept.count(), 1);
+
+    let other = load_with("low | high", "low | medium | high");
+    assert_ne!(config.digest, other.digest);
+}
+
+#[test]
 fn every_key_can_be_set() {
     let full = include_str!("../../data/config/good-full.toml");
     let variables = [("GREETING", "hello"), ("HOME", "/home/me")];

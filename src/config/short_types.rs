@@ -1,0 +1,199 @@
+//! Payloads in the short form (`[payloads.NAME]`): their fields and types, read from the tree.
+
+use crate::schema::{FieldCount, ShortField, ShortType, is_element_name};
+
+use super::keys::{self, nearest};
+use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source::SourceRange;
+use super::tree::{TomlNode, TomlTable, TomlValue};
+
+/// The payloads of a config in the short form.
+#[derive(Default)]
+pub(super) struct DeclaredPayloads {
+    pub types: Vec<(String, ShortType)>,
+    /// Where the section stands, if the config has it.
+    pub place: Option<SourceRange>,
+    /// A payload of the section has a reported problem: its name may still be used.
+    pub has_unread: bool,
+}
+
+/// Reads the section from the root of the config.
+pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredPayloads {
+    let section = keys::PAYLOADS.name;
+    let Some(entry) = root.entries.iter().find(|entry| entry.key.value == section) else {
+        return DeclaredPayloads::default();
+    };
+
+    let place = Some(entry.key.place.clone());
+    let TomlValue::Table(table) = &entry.node.value else {
+        let message = format!("`{section}` must be a section, not {}", entry.node.kind());
+        let problem = ConfigProblem::new(ProblemCode::WrongType, &entry.node.place, message);
+        problems.push(problem.help("write [payloads.some-name] and a field a line beneath it"));
+        return DeclaredPayloads { types: Vec::new(), place, has_unread: true };
+    };
+
+    let mut reader = ShortTypeReader { problems };
+    let types = reader.named_types(table, "payload");
+    let has_unread = types.len() < table.entries.len();
+    DeclaredPayloads { types, place, has_unread }
+}
+
+/// Reads types; each problem is reported at its own place.
+struct ShortTypeReader<'a> {
+    problems: &'a mut ConfigProblems,
+}
+
+impl ShortTypeReader<'_> {
+    /// Payloads with their types. Those with a problem are left out.
+    fn named_types(&mut self, table: &TomlTable, noun: &str) -> Vec<(String, ShortType)> {
+        let mut types = Vec::new();
+        for entry in &table.entries {
+            let name = &entry.key.value;
+            let is_name = self.check_name(name, &entry.key.place, noun);
+            let Some((occurs, of)) = self.field(&entry.node, &format!("{noun} `{name}`")) else {
+                continue;
+            };
+
+            if occurs != FieldCount::Once {
+                let message =
+                    format!("{noun} `{name}` is one element, neither a list nor optional");
+                let help = "write a table with the list or the optional field in it";
+                self.report(&entry.node, message, help.to_owned());
+            } else if is_name {
+                types.push((name.clone(), of));
+            }
+        }
+
+        types
+    }
+
+    fn check_name(&mut self, name: &str, place: &SourceRange, noun: &str) -> bool {
+        let is_name = is_element_name(name);
+        if !is_name {
+            let message = format!("`{name}` cannot be the name of a {noun}");
+            let help = "names become elements: a letter or _, then up to 63 letters, digits, -, _ \
+                        and .";
+            self.problems.push(ConfigProblem::new(ProblemCode::BadName, place, message).help(help));
+        }
+
+        is_name
+    }
+
+    fn field(&mut self, node: &TomlNode, what: &str) -> Option<(FieldCount, ShortType)> {
+        match &node.value {
+            // Its variables are reported already.
+            TomlValue::Text(text) if text.failed => None,
+            TomlValue::Text(text) => self.written_type(node, &text.value, what),
+            TomlValue::Table(table) => {
+                let fields = self.fields(table, what)?;
+                Some((FieldCount::Once, ShortType::Fields(fields)))
+            }
+            TomlValue::List(items) => {
+                let of = self.item(node, items, what)?;
+                Some((FieldCount::AnyNumber, of))
+            }
+            _ => {
+                let message = format!("the type of {what} must be text, not {}", node.kind());
+                let problem = ConfigProblem::new(ProblemCode::WrongType, &node.place, message);
+                self.problems.push(problem.help(type_rule()));
+                None
+            }
+        }
+    }
+
+    /// Every field, or none where one of them has a problem.
+    fn fields(&mut self, table: &TomlTable, what: &str) -> Option<Vec<ShortField>> {
+        let mut fields = Vec::new();
+        for entry in &table.entries {
+            let name = &entry.key.value;
+            let is_name = self.check_name(name, &entry.key.place, "field");
+            let field = self.field(&entry.node, &format!("`{name}` of {what}"));
+            if let Some((occurs, of)) = field.filter(|_| is_name) {
+                fields.push(ShortField { name: name.clone(), occurs, of });
+            }
+        }
+
+        (fields.len() == table.entries.len()).then_some(fields)
+    }
+
+    /// The type of the items of a list.
+    fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
+        let [item] = items else {
+            let message = format!("a list of {what} has {} types and needs one", items.len());
+            let help = "write [\"text\"], or [{ FIELD = \"text\" }]";
+            self.report(node, message, help.to_owned());
+            return None;
+        };
+
+        let (occurs, of) = self.field(item, &format!("an item of {what}"))?;
+        if occurs != FieldCount::Once {
+            let message = format!("an item of {what} is neither optional nor a list itself");
+            let help =
+                "a list may be empty; a list of lists is a list of tables with a list in each";
+            self.report(item, message, help.to_owned());
+            return None;
+        }
+
+        Some(of)
+    }
+
+    fn written_type(
+        &mut self,
+        node: &TomlNode,
+        written: &str,
+        what: &str,
+    ) -> Option<(FieldCount, ShortType)> {
+        let (written, occurs) = match written.trim().strip_suffix('?') {
+            Some(written) => (written.trim_end(), FieldCount::AtMostOnce),
+            None => (written.trim(), FieldCount::Once),
+        };
+        if let Some(of) = ShortType::named(written) {
+            return Some((occurs, of));
+        }
+
+        if written.contains('|') {
+            return Some((occurs, self.words(node, written, what)?));
+        }
+
+        let message = format!("`{written}` is not a type, in {what}");
+        let near = nearest(written, ShortType::names());
+        let help = near.map_or_else(type_rule, |near| format!("did you mean \"{near}\"?"));
+        self.report(node, message, help);
+        None
+    }
+
+    fn words(&mut self, node: &TomlNode, written: &str, what: &str) -> Option<ShortType> {
+        let words: Vec<_> = written.split('|').map(|word| word.trim().to_owned()).collect();
+        let is_word = |word: &String| !word.is_empty() && !word.contains(char::is_whitespace);
+        let is_repeated = |at: usize, word: &String| words.iter().take(at).any(|one| one == word);
+        let wrong =
+            words.iter().enumerate().find(|(at, word)| !is_word(word) || is_repeated(*at, word));
+        if let Some((_, word)) = wrong {
+            let reason = match () {
+                () if word.is_empty() => "an empty word".to_owned(),
+                () if !is_word(word) => format!("`{word}`, which has a blank in it"),
+                () => format!("`{word}` twice"),
+            };
+            let message = format!("the words of {what} have {reason}");
+            let help = "write words without blanks, each once, such as \"ship | revise\"";
+            self.report(node, message, help.to_owned());
+            return None;
+        }
+
+        Some(ShortType::Words(words))
+    }
+
+    fn report(&mut self, node: &TomlNode, message: String, help: String) {
+        let problem = ConfigProblem::new(ProblemCode::BadType, &node.place, message);
+        self.problems.push(problem.help(help));
+    }
+}
+
+fn type_rule() -> String {
+    let names: Vec<_> = ShortType::names().map(|name| format!("\"{name}\"")).collect();
+    format!(
+        "one of {}; \"ship | revise\" for one of these words; \"text?\" where it may be absent; \
+         {{ FIELD = TYPE }} for children; [TYPE] for a list",
+        names.join(", ")
+    )
+}

@@ -1,0 +1,258 @@
+//! The short form of a schema: fields and types, written out as XSD.
+//!
+//! A config declares payloads with it (`[payloads.NAME]`). Knows no TOML: the
+//! config makes these values.
+
+use std::fmt::Write as _;
+
+use super::xsd::XSD;
+use crate::xml::escape::escape_attribute;
+
+/// The type of an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShortType {
+    Text,
+    Integer,
+    Decimal,
+    Boolean,
+    Date,
+    /// One of these words.
+    Words(Vec<String>),
+    /// These children, in this order.
+    Fields(Vec<ShortField>),
+}
+
+/// A child element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShortField {
+    /// An XML name without a prefix.
+    pub name: String,
+    pub occurs: FieldCount,
+    pub of: ShortType,
+}
+
+/// How often a child element may stand there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldCount {
+    Once,
+    AtMostOnce,
+    AnyNumber,
+}
+
+impl ShortType {
+    /// The type of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let (_, of) = NAMED.iter().find(|(known, _)| *known == name)?;
+        Some(of.clone())
+    }
+
+    /// Names of types, as a config writes them.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// The built-in type of XSD that it is, if it is one.
+    fn built_in(&self) -> Option<&'static str> {
+        match self {
+            Self::Text => Some("xs:string"),
+            Self::Integer => Some("xs:integer"),
+            Self::Decimal => Some("xs:decimal"),
+            Self::Boolean => Some("xs:boolean"),
+            Self::Date => Some("xs:date"),
+            Self::Words(_) | Self::Fields(_) => None,
+        }
+    }
+}
+
+const NAMED: [(&str, ShortType); 5] = [
+    ("text", ShortType::Text),
+    ("integer", ShortType::Integer),
+    ("decimal", ShortType::Decimal),
+    ("boolean", ShortType::Boolean),
+    ("date", ShortType::Date),
+];
+
+/// Whether `name` can be the name of an element that the short form declares.
+pub fn is_element_name(name: &str) -> bool {
+    let rest = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+    name.len() <= crate::limits::NAME_BYTES_MAX && name.starts_with(first) && name.chars().all(rest)
+}
+
+/// The XSD that declares `elements` in `namespace`.
+pub fn xsd(namespace: &str, elements: &[(&str, &ShortType)]) -> String {
+    let namespace = escape_attribute(namespace);
+    let mut out = format!(
+        "<xs:schema xmlns:xs=\"{XSD}\" targetNamespace=\"{namespace}\" \
+         elementFormDefault=\"qualified\">\n"
+    );
+    for (name, of) in elements {
+        write_element(&mut out, name, FieldCount::Once, of, 1);
+    }
+
+    out.push_str("</xs:schema>\n");
+    out
+}
+
+fn write_element(out: &mut String, name: &str, occurs: FieldCount, of: &ShortType, depth: usize) {
+    let indent = "  ".repeat(depth);
+    let occurs = match occurs {
+        FieldCount::Once => "",
+        FieldCount::AtMostOnce => " minOccurs=\"0\"",
+        FieldCount::AnyNumber => " minOccurs=\"0\" maxOccurs=\"unbounded\"",
+    };
+
+    let _ = write!(out, "{indent}<xs:element name=\"{name}\"");
+    if let Some(built_in) = of.built_in() {
+        let _ = writeln!(out, " type=\"{built_in}\"{occurs}/>");
+        return;
+    }
+
+    let _ = writeln!(out, "{occurs}>");
+    match of {
+        ShortType::Words(words) => write_words(out, words, depth + 1),
+        ShortType::Fields(fields) => write_fields(out, fields, depth + 1),
+        _ => {}
+    }
+    let _ = writeln!(out, "{indent}</xs:element>");
+}
+
+fn write_words(out: &mut String, words: &[String], depth: usize) {
+    let indent = "  ".repeat(depth);
+    let _ = writeln!(out, "{indent}<xs:simpleType>");
+    let _ = writeln!(out, "{indent}  <xs:restriction base=\"xs:string\">");
+    for word in words {
+        let word = escape_attribute(word);
+        let _ = writeln!(out, "{indent}    <xs:enumeration value=\"{word}\"/>");
+    }
+
+    let _ = writeln!(out, "{indent}  </xs:restriction>");
+    let _ = writeln!(out, "{indent}</xs:simpleType>");
+}
+
+fn write_fields(out: &mut String, fields: &[ShortField], depth: usize) {
+    let indent = "  ".repeat(depth);
+    if fields.is_empty() {
+        let _ = writeln!(out, "{indent}<xs:complexType/>");
+        return;
+    }
+
+    let _ = writeln!(out, "{indent}<xs:complexType>");
+    let _ = writeln!(out, "{indent}  <xs:sequence>");
+    for field in fields {
+        write_element(out, &field.name, field.occurs, &field.of, depth + 2);
+    }
+
+    let _ = writeln!(out, "{indent}  </xs:sequence>");
+    let _ = writeln!(out, "{indent}</xs:complexType>");
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::ids::PayloadName;
+    use crate::schema::{SchemaFile, Verdict};
+
+    fn field(name: &str, occurs: FieldCount, of: ShortType) -> ShortField {
+        ShortField { name: name.to_owned(), occurs, of }
+    }
+
+    fn invoice() -> ShortType {
+        let words = vec!["EUR".to_owned(), "CHF".to_owned()];
+        let line = ShortType::Fields(vec![
+            field("text", FieldCount::Once, ShortType::Text),
+            field("amount", FieldCount::Once, ShortType::Decimal),
+        ]);
+        ShortType::Fields(vec![
+            field("number", FieldCount::Once, ShortType::Integer),
+            field("due", FieldCount::AtMostOnce, ShortType::Date),
+            field("currency", FieldCount::Once, ShortType::Words(words)),
+            field("line", FieldCount::AnyNumber, line),
+        ])
+    }
+
+    #[test]
+    fn fields_and_types_become_an_xsd() {
+        let text = xsd("urn:t", &[("invoice", &invoice()), ("paid", &ShortType::Boolean)]);
+        expect![[r#"
+            <xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:t" elementFormDefault="qualified">
+              <xs:element name="invoice">
+                <xs:complexType>
+                  <xs:sequence>
+                    <xs:element name="number" type="xs:integer"/>
+                    <xs:element name="due" type="xs:date" minOccurs="0"/>
+                    <xs:element name="currency">
+                      <xs:simpleType>
+                        <xs:restriction base="xs:string">
+                          <xs:enumeration value="EUR"/>
+                          <xs:enumeration value="CHF"/>
+                        </xs:restriction>
+                      </xs:simpleType>
+                    </xs:element>
+                    <xs:element name="line" minOccurs="0" maxOccurs="unbounded">
+                      <xs:complexType>
+                        <xs:sequence>
+                          <xs:element name="text" type="xs:string"/>
+                          <xs:element name="amount" type="xs:decimal"/>
+                        </xs:sequence>
+                      </xs:complexType>
+                    </xs:element>
+                  </xs:sequence>
+                </xs:complexType>
+              </xs:element>
+              <xs:element name="paid" type="xs:boolean"/>
+            </xs:schema>
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
+    fn the_xsd_accepts_what_the_types_say_and_nothing_else() {
+        let text = xsd("urn:t", &[("invoice", &invoice())]);
+        let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
+        let name = PayloadName::new("urn:t", "invoice");
+        let judge = |content: &str| {
+            let text = format!("<invoice xmlns=\"urn:t\">{content}</invoice>");
+            file.validate(Some(&name), text.as_bytes()) == Verdict::Valid
+        };
+
+        let head = "<number>7</number>";
+        let line = "<line><text>a</text><amount>1.50</amount></line>";
+        assert!(judge(&format!("{head}<currency>EUR</currency>")));
+        assert!(judge(&format!("{head}<due>2026-01-31</due><currency>CHF</currency>{line}{line}")));
+        assert!(!judge("<currency>EUR</currency>"));
+        assert!(!judge(&format!("{head}<currency>USD</currency>")));
+        assert!(!judge(&format!("{head}<due>soon</due><currency>EUR</currency>")));
+        assert!(!judge(&format!("{head}<currency>EUR</currency><line><text>a</text></line>")));
+        assert!(!judge(&format!("{head}<currency>EUR</currency><other/>")));
+    }
+
+    #[test]
+    fn an_example_of_the_short_form_is_valid() {
+        let text = xsd("urn:t", &[("invoice", &invoice())]);
+        let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
+        let name = PayloadName::new("urn:t", "invoice");
+        assert!(file.example(&name).is_some());
+    }
+
+    #[test]
+    fn a_table_without_fields_is_an_empty_element() {
+        let text = xsd("urn:t", &[("ping", &ShortType::Fields(Vec::new()))]);
+        let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
+        let name = PayloadName::new("urn:t", "ping");
+        assert_eq!(file.validate(Some(&name), b"<ping xmlns='urn:t'/>"), Verdict::Valid);
+        assert_ne!(file.validate(Some(&name), b"<ping xmlns='urn:t'>x</ping>"), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_name_of_an_element_has_no_prefix_and_no_blank() {
+        for name in ["a", "_a", "due-date", "a.b", "A1"] {
+            assert!(is_element_name(name), "{name}");
+        }
+        for name in ["", "1a", "-a", "a b", "a:b", "é", &"a".repeat(65)] {
+            assert!(!is_element_name(name), "{name}");
+        }
+    }
+}
