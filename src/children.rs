@@ -47,6 +47,7 @@ pub fn spawn<C>(
     if let Some(id) = id {
         owned.insert(id, listener.cloned());
     }
+
     Ok((child, OwnedChild { id }))
 }
 
@@ -116,6 +117,7 @@ mod subreaper {
         let own = i64::from(std::process::id());
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+
         for pid in pids {
             let is_ours = u32::try_from(pid).is_ok_and(|pid| owned.contains_key(&pid));
             let ended = status(i64::from(pid)).filter(|s| s.is_zombie && s.parent == own);

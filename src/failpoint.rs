@@ -72,6 +72,7 @@ fn armed_by_environment() -> Option<ArmedFailpoint> {
         Some((place, nth)) => (place, nth.parse().ok()?),
         None => (text.as_str(), 1),
     };
+
     let until = std::env::var_os("ORGANISM_FAILPOINT_UNTIL").map(PathBuf::from);
     Some(ArmedFailpoint { place: place.to_owned(), passes_left: AtomicU64::new(nth), until })
 }

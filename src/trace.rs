@@ -117,15 +117,18 @@ impl FromStr for TraceParent {
             let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
             part.bytes().all(is_digit).then(|| u128::from_str_radix(part, 16).ok()).flatten()
         };
+
         let all = (part(2), part(32), part(16), part(2));
         let (Some(version), Some(trace), Some(span), Some(flags)) = all else {
             return Err(BadTrace);
         };
+
         let more = parts.next().is_some();
         let span = u64::try_from(span).map_err(|_| BadTrace)?;
         if version == 0xff || (version == 0 && more) || trace == 0 || span == 0 {
             return Err(BadTrace);
         }
+
         let flags = u8::try_from(flags).unwrap_or_default() & SAMPLED;
         Ok(Self { trace, span: SpanId(span), flags })
     }
@@ -159,6 +162,7 @@ mod tests {
         assert_eq!(GIVEN.parse::<TraceParent>().unwrap().to_string(), GIVEN);
         let later = GIVEN.replacen("00", "7f", 1) + "-more";
         assert_eq!(later.parse::<TraceParent>().unwrap().to_string(), GIVEN, "a later version");
+
         for wrong in [
             "",
             "00",

@@ -100,7 +100,8 @@ impl TurnInputs {
             say_last(&mut messages, notice.clone());
         }
 
-        let (agent, thread) = (past.agent.clone(), thread.clone());
+        let agent = past.agent.clone();
+        let thread = thread.clone();
         Some(ModelRequest {
             origin: RequestOrigin { agent, thread, turn: past.turn, trace: None },
             system: self.system.clone(),

@@ -255,7 +255,8 @@ impl ModelAgent {
     fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, Failure> {
         let mut remembered = self.remember(delivery)?;
         let environment = self.options.environment.lines(remembered.began);
-        let (turn, iteration) = (remembered.turns + 1, remembered.iterations + 1);
+        let turn = remembered.turns + 1;
+        let iteration = remembered.iterations + 1;
         let slots = TurnSlots::of(&delivery.thread, delivery.call, turn);
         let notice = |window_full: bool| {
             let is_needed = self.options.notice || window_full;
@@ -295,7 +296,8 @@ impl ModelAgent {
             }
         };
 
-        let (terms, version) = (&self.options.terms, self.options.version);
+        let terms = &self.options.terms;
+        let version = self.options.version;
         let fitted = fit_prompt::fit(&mut remembered.items, name, terms, version, render)?;
         let FittedRequest { request, left_out } = fitted;
         let notice = notice(!left_out.is_empty());

@@ -151,7 +151,8 @@ impl TurnNote<'_> {
 }
 
 fn write_try(out: &mut String, lost: &RouteTry) {
-    let (route, reason) = (escape_attribute(&lost.route), escape_attribute(&lost.reason));
+    let route = escape_attribute(&lost.route);
+    let reason = escape_attribute(&lost.reason);
     let _ = write!(out, "<tried route=\"{route}\" reason=\"{reason}\"/>");
 }
 

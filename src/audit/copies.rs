@@ -198,7 +198,8 @@ impl ReadCopies {
 
     /// Why the copies do not protect the journal against an attacker who has its key.
     pub fn reason(&self) -> Option<String> {
-        let (vouched, due) = (self.vouched, self.due);
+        let vouched = self.vouched;
+        let due = self.due;
         if vouched > Position(0) && vouched >= due {
             return None;
         }

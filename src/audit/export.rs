@@ -188,7 +188,8 @@ fn line(
             }))
         }
         Fact::Refused { sender, thread, refusal, .. } => {
-            let (at, time) = (record.position, record.time);
+            let at = record.position;
+            let time = record.time;
             Some(ExportLine::Refusal(RefusalView::new(at, time, sender, thread.as_ref(), refusal)))
         }
         _ => None,
@@ -248,7 +249,8 @@ fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     let mut text = String::new();
     let payload = &message.payload;
     if payload.is_redacted() {
-        let (length, digest) = (payload.len(), payload.digest);
+        let length = payload.len();
+        let digest = payload.digest;
         let mark = format!("<e:redacted length=\"{length}\" digest=\"{digest}\"/>");
         let marked = Message { payload: Payload::new(mark), ..message.clone() };
         envelope::text::write_delivered(&mut text, &marked, false, None);

@@ -73,7 +73,8 @@ impl HeldCall {
 
 /// Returns all held calls, oldest first. Reads the whole journal.
 pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
-    let (mut open, mut from) = (OpenCalls::default(), Position(1));
+    let mut open = OpenCalls::default();
+    let mut from = Position(1);
     let last = reader.last()?;
     while from <= last {
         let to = Position(last.0.min(from.0 + limits::SCAN_RECORDS - 1));

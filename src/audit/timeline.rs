@@ -230,7 +230,8 @@ impl TimelineBuilder {
                     }
                     _ => None,
                 };
-                let (attempt, failure) = (*attempt, failure.clone());
+                let attempt = *attempt;
+                let failure = failure.clone();
                 self.add(
                     scene,
                     record,
@@ -238,7 +239,9 @@ impl TimelineBuilder {
                 );
             }
             Fact::Charged { attempt, agent, spending, .. } => {
-                let (listener, attempt, spending) = (agent.clone(), *attempt, *spending);
+                let listener = agent.clone();
+                let attempt = *attempt;
+                let spending = *spending;
                 self.add(scene, record, TimelineEvent::Charged { listener, attempt, spending });
             }
             Fact::TimerEnded { timer, how } => {

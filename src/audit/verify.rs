@@ -321,15 +321,17 @@ impl JournalProof {
     /// its loss.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
-        match self.losses.iter().any(|loss| loss.journal == Some(journal)) {
-            true => Ok(()),
-            false => Err(replaced_journal(journal, records)),
+        if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
+            Ok(())
+        } else {
+            Err(replaced_journal(journal, records))
         }
     }
 
     /// Checks the MACs of commits. If one is missing or wrong, the records do not come from a pump.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
-        let (covered, last) = (self.coverage.covered(), self.heads.last());
+        let covered = self.coverage.covered();
+        let last = self.heads.last();
         let broken = |position: Position, detail: &str| {
             Err(Error::Broken { position: position.0, detail: detail.to_owned() })
         };
@@ -438,10 +440,7 @@ impl JournalProof {
     /// Keys that count: available ones, and those that records signed with them added.
     fn known_keys(&self) -> BTreeSet<&str> {
         let at_hand = self.at_hand.iter().map(String::as_str);
-        match self.is_pinned {
-            true => at_hand.collect(),
-            false => self.signers.known(at_hand),
-        }
+        if self.is_pinned { at_hand.collect() } else { self.signers.known(at_hand) }
     }
 
     fn unknown_keys(&self) -> BTreeSet<String> {
@@ -456,7 +455,8 @@ impl JournalProof {
     /// Reasons why an intact journal is not proved.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
-        let (covered, last) = (self.covered(), self.heads.last());
+        let covered = self.covered();
+        let last = self.heads.last();
         if covered < last {
             let count = last.0 - covered.0;
             let first = covered.0 + 1;

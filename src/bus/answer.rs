@@ -99,6 +99,7 @@ fn root(frame: &[u8]) -> Option<Root> {
     if head.name.namespace() != envelope::NAMESPACE {
         return None;
     }
+
     let value = |name: &str| head.attribute(name).map(str::to_owned);
     let memory = match head.local_name() {
         "missing-memory" => ClaimedMemory::Missing,
@@ -106,6 +107,7 @@ fn root(frame: &[u8]) -> Option<Root> {
         "answer" => ClaimedMemory::Nothing,
         _ => return None,
     };
+
     let named = NamedAttempt { call: value("call")?, attempt: value("attempt")? };
     let begin = head.origin.end;
     let tag = text.get(head.origin.tag)?;
@@ -115,6 +117,7 @@ fn root(frame: &[u8]) -> Option<Root> {
         let name = tag.trim_matches(['<', '>']).split_ascii_whitespace().next()?;
         end_of_content(text, name).filter(|end| *end >= begin)
     };
+
     let unclosed = || "its <answer> does not end where the frame does".to_owned();
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
     Some(Root { named, memory, content })

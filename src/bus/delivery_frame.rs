@@ -13,7 +13,10 @@ const FRAMED_BYTES_USUAL: usize = 400;
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;
-    let (call, attempt, timeout, trace) = (*call, *attempt, *timeout, *trace);
+    let call = *call;
+    let attempt = *attempt;
+    let timeout = *timeout;
+    let trace = *trace;
     let skipped = remembered.unwrap_or_default();
     let sent = messages.get(skipped..).unwrap_or_default();
     let bytes = |message: &Message| message.payload.as_str().len() + FRAMED_BYTES_USUAL;
@@ -27,5 +30,6 @@ pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<us
         let position = remembered.map(|_| index + 1);
         text::write_delivered(out, message, index >= known, position);
     }
+
     text::close_delivery(out);
 }

@@ -52,6 +52,7 @@ impl<V> CallMemory<V> {
             let Some(oldest) = oldest else { break };
             self.take(oldest);
         }
+
         true
     }
 
@@ -115,6 +116,7 @@ mod tests {
         for number in 0..most {
             assert!(memory.put(call(number), number, 1));
         }
+
         memory.put(call(0), 0, 1);
         memory.put(call(most), most, 1);
         assert_eq!(memory.get(call(0)), Some(&0));

@@ -209,6 +209,7 @@ impl NativeHost {
             state: Mutex::default(),
             idle: Notify::new(),
         };
+
         Self { runtime, drain_timeout: limits::DRAIN_TIMEOUT, shared: Arc::new(shared) }
     }
 
@@ -223,7 +224,8 @@ impl NativeHost {
 
 impl Host for NativeHost {
     fn deliver(&self, delivery: Delivery) {
-        let (call, attempt) = (delivery.call, delivery.attempt);
+        let call = delivery.call;
+        let attempt = delivery.attempt;
         match self.shared.admit(delivery, self.runtime.metrics().num_workers()) {
             AdmissionResult::Waits => {}
             AdmissionResult::NeedsHand => {
@@ -269,19 +271,23 @@ impl NativeShared {
     }
 
     fn admit(self: &Arc<Self>, delivery: Delivery, hands_max: usize) -> AdmissionResult {
-        let (call, attempt) = (delivery.call, delivery.attempt);
+        let call = delivery.call;
+        let attempt = delivery.attempt;
         let stop = Arc::new(StopSignal::default());
-        let (listener, sink) = (self.listener.clone(), Arc::clone(&self.sink));
+        let listener = self.listener.clone();
+        let sink = Arc::clone(&self.sink);
         let context = HandlerContext { listener, call, attempt, sink, stop: Arc::clone(&stop) };
         let mut state = self.state();
         if state.draining {
             return AdmissionResult::No;
         }
+
         state.running.insert((call, attempt), stop);
         state.line.push_back((delivery, context));
         if state.hands >= hands_max {
             return AdmissionResult::Waits;
         }
+
         state.hands += 1;
         AdmissionResult::NeedsHand
     }
@@ -289,8 +295,10 @@ impl NativeShared {
     /// Takes deliveries until the queue is empty.
     async fn work(self: Arc<Self>) {
         while let Some((delivery, context)) = self.next() {
-            let (call, attempt) = (delivery.call, delivery.attempt);
-            let (handler, log_span) = (Arc::clone(&self.handler), delivery.log_span());
+            let call = delivery.call;
+            let attempt = delivery.attempt;
+            let handler = Arc::clone(&self.handler);
+            let log_span = delivery.log_span();
             let attended = attend(handler, delivery, context, self.cancel_grace);
             let mut answer = Box::pin(attended.instrument(log_span));
             // Most handlers that are quick end here; the others are polled again as tasks.
@@ -351,6 +359,7 @@ async fn attend(
             () = context.stop.wait_for(StopLevel::Now) => "did not end before the host was stopped",
         }
     };
+
     tokio::select! {
         biased;
         answer = unwinding(handler, delivery, context.clone()) => answer,
@@ -433,6 +442,7 @@ where
             let detail = draining(&self.listener);
             return self.sink.not_taken(&self.listener, delivery.call, delivery.attempt, detail);
         }
+
         let answer = catch_unwind(AssertUnwindSafe(|| (self.handle)(&delivery)))
             .unwrap_or_else(|panic| Err(panicked(&*panic)));
         self.sink.ended(&self.listener, delivery.call, delivery.attempt, answer);

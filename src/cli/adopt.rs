@@ -40,6 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("the journal of {} is {}", config.project.path.display(), config.data.display());
         return Ok(CommandExit::Done.into());
     }
+
     let accepted =
         AcceptedDamage { loss: args.accept_loss, key: args.accept_key, redaction: false };
     let here = ConfigEnvironment::of_process().directory;
@@ -55,6 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             note!("`organism adopt` takes --accept-loss and --accept-key, too");
         }
     });
+
     match adopted? {
         None => note!("there is nothing to adopt for {}", config.project.path.display()),
         Some(AdoptedProject { before, renamed, copied, stream }) => {
@@ -69,7 +71,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 (None, None) => note!("adopted a journal that named no project for {ours}"),
             }
             if let Some((from, to)) = copied {
-                let (from, to) = (from.display(), to.display());
+                let from = from.display();
+                let to = to.display();
                 note!("copied {from} to {to}; other projects of this name may use the former, too");
             }
             for (from, to) in renamed {
@@ -78,5 +81,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             note!("it is on record in sess-organism; the journal is {}", config.data.display());
         }
     }
+
     Ok(CommandExit::Done.into())
 }

@@ -41,6 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         return list(&startup::waiting_on_record(&data, Hold::Answer)?, args.json);
     };
+
     let reach = args.config.reach(&args.decision)?;
     let questions = startup::waiting(reach.data(), Hold::Answer)?;
     let message = startup::message(message)?;
@@ -48,11 +49,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = format!("{message} is no open question; `organism answer` lists them");
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     };
+
     let payload = match &args.payload {
         Some(path) => startup::bytes(path)?,
         None if args.form || std::io::stdin().is_terminal() => by_form(&reach, &question)?,
         None => startup::bytes(Path::new("-"))?,
     };
+
     let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
     startup::decide(reach, message, answer, &args.decision)?;
     note!("{message}: answered");
@@ -64,13 +67,16 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
         questions.iter().try_for_each(put_visible_json)?;
         return Ok(CommandExit::Done.into());
     }
+
     if questions.is_empty() {
         note!("no question is open");
     }
+
     for question in questions {
         let shown = held(&RenderOutput::stdout(true), question);
         put(&format!("{shown}  organism answer {} [FILE]\n\n", question.message))?;
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -79,6 +85,7 @@ fn by_form(reach: &OrganismReach, question: &HeldCall) -> anyhow::Result<Vec<u8>
         let text = "the form needs a config that loads; name a file with the answer instead";
         return Err(CommandFailure::new(CommandExit::Config, text).into());
     };
+
     note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, question));
     let contract = config.contracts.get(&question.to);
     let replies = contract.map(|contract| contract.replies.as_slice()).unwrap_or_default();

@@ -25,15 +25,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         waiting.iter().try_for_each(put_visible_json)?;
         return Ok(CommandExit::Done.into());
     }
+
     if waiting.is_empty() {
         note!("nothing waits for an approval");
     }
+
     for call in &waiting {
         let digest = call.sha256.to_string();
         let short: String = digest.chars().take(HASH_CHARS).collect();
         let approve = format!("organism approve {} --hash {short}", call.message);
         put(&format!("{}  {approve}\n\n", held(&RenderOutput::stdout(true), call)))?;
     }
+
     Ok(CommandExit::Done.into())
 }
 

@@ -32,6 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(call) = call {
         note_part!("{}", held(&RenderOutput { colour: false, ..RenderOutput::stdout(true) }, call));
     }
+
     let hash = match (args.hash, call) {
         (Some(hash), call) => whole(long_enough(hash.trim().to_lowercase())?, call),
         (None, Some(call)) => asked(call)?,
@@ -40,6 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
         }
     };
+
     startup::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
     note!("{message}: approved");
     Ok(CommandExit::Done.into())
@@ -50,6 +52,7 @@ fn long_enough(hash: String) -> anyhow::Result<String> {
     if hash.len() >= limits::HASH_CHARS_MIN {
         return Ok(hash);
     }
+
     let digits = limits::HASH_CHARS_MIN;
     let text = format!(
         "`{hash}` is too short for --hash: give at least the first {digits} digits of the payload's \
@@ -73,6 +76,7 @@ fn asked(call: &HeldCall) -> anyhow::Result<String> {
         let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     note_part!("approve exactly this? yes or no: ");
     loop {
         std::io::stderr().flush()?;

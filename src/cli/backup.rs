@@ -31,7 +31,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = "--data alone does not say where the checkpoints outside are: add --state DIR";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     };
-    let (data, state) = (args.directory.join("data"), args.directory.join("state"));
+
+    let data = args.directory.join("data");
+    let state = args.directory.join("state");
     let copies = partitions_in(&from_data).into_iter().map(|(partition, journal)| {
         let to = partition.map_or_else(|| data.clone(), |number| partition_in(&data, number));
         (partition, journal, to)
@@ -42,9 +44,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let copy = back_up(&journal, &from_state, &to, &state).map_err(journal_target::failed)?;
         tell(partition, &copy, args.json)?;
     }
+
     if data.exists() {
         project::copy_stored(&from_data, &data).map_err(organism::Error::from)?;
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -59,6 +63,7 @@ fn refuse_taken<'a>(
         (false, Some(to)) => format!("{} holds a journal already", to.display()),
         (false, None) => return Ok(()),
     };
+
     let text = format!(
         "{taken}, and a backup overwrites nothing; nothing was copied. Name a directory that is new \
          or empty, such as one named after the day"
@@ -77,6 +82,7 @@ fn tell(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<(
             "checkpoints": checkpoints,
         }));
     }
+
     let whose = partition.map_or_else(String::new, |number| format!(" of partition {number}"));
     put(&format!(
         "journal      {journal}{whose}\nrecords      up to {last}, with {} and {} outside\n\

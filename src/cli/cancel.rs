@@ -33,6 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if reach.has_one_journal() {
         refuse_unknown(reach.data(), &thread)?;
     }
+
     let signer = args.decision.signer()?;
     let cancel = ServiceRequest::Cancel {
         thread: thread.clone(),
@@ -51,6 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(Error::NoThread { thread }) => return Err(journal_target::unknown(&thread).into()),
         other => startup::ruled(other?)?,
     }
+
     note!("{thread}: whatever was open in it and beneath it is cancelled");
     Ok(CommandExit::Done.into())
 }

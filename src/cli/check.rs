@@ -103,6 +103,7 @@ fn screen(config: &Config) -> String {
         (Some(money), Some(price)) => format!("{of_tree}, {money} {}", price.currency),
         _ => of_tree,
     };
+
     let of_request = [
         limits.per_request_tokens.map(|tokens| format!(", {tokens} tokens each request")),
         limits.per_request_money.map(|money| format!(", {money} each request")),
@@ -113,12 +114,14 @@ fn screen(config: &Config) -> String {
     if let Some(stream) = stream(config) {
         row(&mut out, &format!("{:<12}", "record"), &stream);
     }
+
     // Paths are whole in one line, to be copied.
     out.push_str(&format!("{:<12}  {}\n", "journal", config.data.display()));
     out.push_str(&format!("{:<12}  {}\n", "checkpoints", config.state.display()));
     if let Some(copies) = &config.checkpoints {
         out.push_str(&format!("{:<12}  {}\n", "copies", copies.display()));
     }
+
     out
 }
 
@@ -129,6 +132,7 @@ fn stream(config: &Config) -> Option<String> {
         1 => format!("the stream {}-0", journal.stream),
         several => format!("the streams {0}-0 to {0}-{1}", journal.stream, several - 1),
     };
+
     let at = servers.servers.join(", ");
     Some(format!("{names} at {at}; the journal is a copy, and made anew where it is not there"))
 }
@@ -138,6 +142,7 @@ fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, St
     if rows.is_empty() {
         return;
     }
+
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
     out.push_str(&format!("\n{title}\n"));
     for (name, text) in rows {
@@ -178,13 +183,13 @@ fn listener(config: &Config, contract: &Contract) -> String {
         }
         None => String::new(),
     };
+
     let times = process.filter(|process| process.instances > 1);
     let times =
         times.map(|process| format!(" ({} instances)", process.instances)).unwrap_or_default();
-    let peers = match contract.peers.is_empty() {
-        true => String::new(),
-        false => format!("; {}", peers(contract)),
-    };
+    let peers =
+        if contract.peers.is_empty() { String::new() } else { format!("; {}", peers(contract)) };
+
     format!("{}{peers}{by}{times}{}", takes(contract), approval(contract))
 }
 
@@ -210,7 +215,8 @@ fn agent(config: &Config, contract: &Contract) -> String {
     let spec = config.agents.iter().find(|agent| agent.name == contract.name);
     let model = spec.map(|agent| format!("; model {}", agent.model)).unwrap_or_default();
     let last = spec.map(|agent| {
-        let (name, format) = (&agent.final_name.local, agent.final_format.words());
+        let name = &agent.final_name.local;
+        let format = agent.final_format.words();
         format!("; {}; ends with {name} in {format}", agent.transport.as_str())
     });
     let far = spec.is_some_and(|spec| spec.is_far);

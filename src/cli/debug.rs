@@ -50,6 +50,7 @@ fn extract() -> anyhow::Result<()> {
             break;
         }
     }
+
     Ok(())
 }
 
@@ -95,11 +96,13 @@ impl ExtractTurn {
             let id = shape(&mut shapes, name, spec);
             shapes.roots.push(id);
         }
+
         let mut limits = ExtractLimits::default();
         if let Some(given) = self.limits {
             limits.max_leaf_bytes = given.max_leaf_bytes.unwrap_or(limits.max_leaf_bytes);
             limits.max_turn_bytes = given.max_turn_bytes.unwrap_or(limits.max_turn_bytes);
         }
+
         let names = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
         ActionGrammar::new(shapes, names(&self.reasoning), names(&self.reserved), limits)
     }
@@ -111,9 +114,11 @@ fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
         Some((namespace, local)) => QName::new(Some(namespace), local),
         None => QName::new(None, name),
     };
+
     let mut attributes = Vec::new();
     let mut children = Vec::new();
     let mut is_text = !spec.is_object();
+
     for (key, child) in spec.as_object().into_iter().flatten() {
         match key.strip_prefix('@') {
             Some(attribute) => attributes.push(QName::new(None, attribute)),
@@ -121,6 +126,7 @@ fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
             None => children.push(shape(shapes, key, child)),
         }
     }
+
     let content = if is_text { Content::Text } else { Content::Elements(children) };
     shapes.add(Shape { name, attributes, content })
 }
@@ -134,6 +140,7 @@ pub fn describe(extraction: &Extraction) -> Json {
         };
         json!({ "name": name, "value": value(element) })
     };
+
     let actions: Vec<Json> = extraction.actions().map(|found| action(&found.element)).collect();
     let errors: Vec<&str> = extraction.defects().map(|finding| finding.code.as_str()).collect();
     let harmless = extraction.unknown_elements().filter(|unknown| !unknown.holds_action);
@@ -147,9 +154,11 @@ fn value(element: &Element) -> Json {
     for (name, value) in &element.attributes {
         members.insert(format!("@{}", name.local), vec![json!(value)]);
     }
+
     if let Some(inner) = &element.verbatim {
         members.insert("#".to_owned(), vec![json!(inner.xml)]);
     }
+
     for node in &element.content {
         match node {
             Node::Text(text) if members.is_empty() => return json!(text),
@@ -162,9 +171,11 @@ fn value(element: &Element) -> Json {
             }
         }
     }
+
     let single = |mut values: Vec<Json>| match values.len() {
         1 => values.pop().unwrap_or_default(),
         _ => Json::Array(values),
     };
+
     members.into_iter().map(|(name, values)| (name, single(values))).collect()
 }

@@ -37,17 +37,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = format!("there is no directory {}", missing.display());
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     let place = tempfile_directory()?;
     let config = match load(&file, args.directory.as_deref(), &place)? {
         Ok(config) => config,
         Err(found) => return Ok(problems::report(&found)),
     };
+
     let question = file.with_extension("").join("question.xml");
     let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
     let paper = RenderOutput::stdout(false);
     put(&opening(&paper, &file, args.directory.as_deref()))?;
-    let (data, state) = (config.data.clone(), config.state.clone());
+    let data = config.data.clone();
+    let state = config.state.clone();
     let answered = super::startup::runtime()?.block_on(ask(config, payload, &paper))?;
     let again = format!("--config {} {}", file.display(), question.display());
     let copies = place.join("copies");
@@ -62,6 +65,7 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given);
     }
+
     let program = std::env::current_exe().ok();
     let built_in = program.as_deref().and_then(|p| p.ancestors().nth(3)).map(|p| p.join(NAME));
     let mut places = [Some(PathBuf::from(NAME)), built_in].into_iter().flatten();
@@ -79,6 +83,7 @@ fn tempfile_directory() -> anyhow::Result<PathBuf> {
         std::fs::create_dir(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
     }
+
     Ok(path)
 }
 
@@ -92,6 +97,7 @@ fn load(
         let root = std::path::absolute(directory)?;
         around.variables.insert("ROOT".to_owned(), root.display().to_string());
     }
+
     Ok(config::load(file, &around).map(|mut config| {
         (config.data, config.state) = (place.join("data"), place.join("state"));
         config.checkpoints = Some(place.join("copies"));
@@ -120,6 +126,7 @@ async fn ask(
         trace: None,
         secret: None,
     };
+
     let mut answer = None;
     let mut view = live::LiveView::new(*paper);
     let mut seen = Position(0);
@@ -211,7 +218,8 @@ fn closing(
     let summaries = audit::summaries(&Reader::open(data)?, None)?;
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
-    let (data, state) = (data.display(), state.display());
+    let data = data.display();
+    let state = state.display();
     let copy = CheckpointCopies::file_in(copies, report.journal);
     let copy = copy.display();
     for (command, what) in [

@@ -53,10 +53,12 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
         return problems::report(missing);
     }
+
     let text = told(error);
     if !text.is_empty() {
         note!("organism: {text}");
     }
+
     code(error).into()
 }
 
@@ -76,6 +78,7 @@ fn code(error: &anyhow::Error) -> CommandExit {
     if let Some(failed) = error.downcast_ref::<CommandFailure>() {
         return failed.exit;
     }
+
     if let Some(error) = error.downcast_ref::<journal::Error>() {
         of_journal(error)
     } else if let Some(error) = error.downcast_ref::<service::Error>() {

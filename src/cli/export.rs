@@ -43,6 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(root) => journal_target::readers_of(&args.place, root)?,
         None => journal_target::readers(&args.place)?,
     };
+
     if let Some(root) = &tree {
         let head_in = |reader: &Reader| {
             reader.head(root).map_err(|error| journal_target::failed_in(reader, error))
@@ -52,6 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Err(unknown(root).into());
         }
     }
+
     let out: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(File::create(path).map_err(|error| {
             CommandFailure::new(
@@ -61,11 +63,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         })?),
         None => Box::new(StdoutWriter),
     };
+
     let mut out = BufWriter::new(out);
     let format = match args.format {
         OutputFormat::Xml => audit::ExportFormat::Xml,
         OutputFormat::Jsonl => audit::ExportFormat::Jsonl,
     };
+
     // The output is all there is to do: it ends where its reader does.
     match audit::export(&readers, tree.as_ref(), format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
@@ -74,11 +78,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             _ => journal_target::failed(error),
         })?,
     }
+
     match out.flush() {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             return Err(error).context("writing the export");
         }
         _ => {}
     }
+
     Ok(CommandExit::Done.into())
 }

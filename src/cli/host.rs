@@ -35,7 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_for_host(args.keys.is_some())?;
     let agents = chosen(&config, &args.only).map_err(|error| explained(&config, &error))?;
     let names: Vec<_> = agents.iter().map(|agent| agent.name.to_string()).collect();
-    let (name, names) = (config.name.clone(), names.join(", "));
+    let name = config.name.clone();
+    let names = names.join(", ");
     let http = args.http.as_deref().map(address).transpose()?;
     startup::runtime()?.block_on(async {
         let (mut interrupt, mut terminate) =
@@ -110,5 +111,6 @@ fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
             )
         }
     };
+
     CommandFailure::new(exit, format!("{error}{help}")).into()
 }

@@ -52,23 +52,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
         return Err(CommandFailure::new(CommandExit::Usage, message).into());
     }
+
     let name = organism_name(directory);
     for seed in &SEEDS {
         write(&directory.join(seed.path), &seed.text.replace("NAME", &name), seed.mode)?;
     }
+
     let checkpoints = directory.join(CHECKPOINTS);
     std::fs::create_dir(&checkpoints)
         .with_context(|| format!("cannot make {}", checkpoints.display()))?;
     let listed: Vec<_> = SEEDS.iter().map(|seed| format!("  {}", seed.path)).collect();
     note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
-    let go = match directory == Path::new(".") {
-        true => String::new(),
-        false => format!("  cd {}\n", directory.display()),
+    let go = if directory == Path::new(".") {
+        String::new()
+    } else {
+        format!("  cd {}\n", directory.display())
     };
-    let begin = match has_namesake(directory) {
-        true => "  organism adopt --new    (another project of this name has a journal)\n",
-        false => "",
+
+    let begin = if has_namesake(directory) {
+        "  organism adopt --new    (another project of this name has a journal)\n"
+    } else {
+        ""
     };
+
     note!("\nnext:\n{go}  organism check\n{begin}  organism send hello.xml");
     Ok(CommandExit::Done.into())
 }
@@ -95,6 +101,7 @@ fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).with_context(say)?;
     }
+
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(say)

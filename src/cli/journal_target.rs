@@ -74,6 +74,7 @@ pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Ve
         }
         readers = with;
     }
+
     Ok(readers)
 }
 
@@ -102,5 +103,6 @@ pub fn failed(error: Error) -> anyhow::Error {
         Error::Held { .. } => "; stop that process, or read the journal without it",
         _ => "",
     };
+
     CommandFailure::new(exit::of_journal(&error), format!("{error}{advice}")).into()
 }

@@ -59,6 +59,7 @@ fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
         );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     trust_key(&config.load_without_keys()?, key, note)?;
     note!("the key {} is trusted; it is on record in sess-organism, and signed", KeyId::of(key));
     Ok(())
@@ -67,12 +68,12 @@ fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
 fn show(config: &ConfigArg, json: bool) -> anyhow::Result<()> {
     let state = config.load_without_keys()?.state;
     let key = host_key(&state).map_err(journal_target::failed)?;
-    match json {
-        true => put_json(&json!({ "key": key.public, "id": key.id, "file": key.file }))?,
-        false => {
-            put(&format!("{}\n", key.public))?;
-            note!("messages name this key by its id {}", key.id);
-        }
+    if json {
+        put_json(&json!({ "key": key.public, "id": key.id, "file": key.file }))?
+    } else {
+        put(&format!("{}\n", key.public))?;
+        note!("messages name this key by its id {}", key.id);
     }
+
     Ok(())
 }

@@ -22,6 +22,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let program = program.display();
         CommandFailure::new(CommandExit::Unavailable, format!("cannot start `{program}`: {error}"))
     };
+
     become_listener(parent, &program, &arguments).map_err(failed)?;
     Ok(CommandExit::Unavailable.into())
 }

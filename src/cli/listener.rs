@@ -73,18 +73,22 @@ impl TestArgs {
         let replies = names(&self.replies, &schemas)?;
         let judge = |text: &str| judged(text, &schemas, &replies);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (mut count, mut good) = (0, 0);
+        let mut count = 0;
+        let mut good = 0;
         let mut report = |check: &Check| {
             count += 1;
             good += usize::from(check.verdict.is_ok());
             self.show(check);
         };
-        let (command, way) = (self.command.clone(), self.way());
+
+        let command = self.command.clone();
+        let way = self.way();
         let trial = conformance::run(command, way, &requests, patience, &judge, &mut report);
         let passed = runtime.block_on(trial);
         if !self.json {
             note!("{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md");
         }
+
         Ok(if passed { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
     }
 
@@ -118,6 +122,7 @@ impl TestArgs {
                 CommandFailure::new(CommandExit::Config, lines.join("\n"))
             })?;
         }
+
         Ok(schemas)
     }
 
@@ -136,15 +141,18 @@ impl TestArgs {
             })?;
             requests.push(request);
         }
+
         for name in names(&self.accepts, schemas)? {
             let payload = example(&name, schemas)?;
             requests.push(Request { name, payload });
         }
+
         if requests.is_empty() {
             let message =
                 "nothing to send: give --payload FILE, or --schema XSD and --accepts NAME";
             return Err(CommandFailure::new(CommandExit::Usage, message).into());
         }
+
         Ok(requests)
     }
 }
@@ -170,9 +178,11 @@ fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), 
     if *name.namespace == *envelope::NAMESPACE {
         return Err("the envelope is not a listener's to write; answer with payloads".to_owned());
     }
+
     if !replies.is_empty() && !replies.contains(&name) {
         return Err(format!("{name} is not among its replies"));
     }
+
     valid(&name, text.get(scanned.root).unwrap_or_default().as_bytes(), schemas)
 }
 
@@ -181,6 +191,7 @@ fn valid(name: &PayloadName, text: &[u8], schemas: &Schemas) -> Result<(), Strin
     if schemas.names().next().is_none() {
         return Ok(());
     }
+
     schemas.validate(name, text).map_err(|findings| {
         let findings: Vec<_> = findings.iter().map(ToString::to_string).collect();
         findings.join("; ")
@@ -198,7 +209,9 @@ fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
     if schemas.names().next().is_none() || schemas.contains(&name) {
         return Ok(name);
     }
+
     let mut same = schemas.names().filter(|known| known.local == name.local);
+
     match (name.namespace.is_empty(), same.next(), same.next()) {
         (true, Some(only), None) => Ok(only.clone()),
         (true, Some(one), Some(two)) => Err(CommandFailure::new(

@@ -37,16 +37,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(found) => return Ok(problems::report(&found)),
     };
+
     let models = chosen(&config.models, &args.names)?;
-    let tried = match args.tries {
-        true => startup::runtime()?.block_on(tried(&models)),
-        false => models.iter().map(|_| None).collect(),
+    let tried = if args.tries {
+        startup::runtime()?.block_on(tried(&models))
+    } else {
+        models.iter().map(|_| None).collect()
     };
+
     if args.json {
         models.iter().zip(&tried).try_for_each(|(spec, tried)| put_json(&line(spec, tried)))?;
     } else {
         print(&models, &tried, args.tries)?;
     }
+
     let failed = tried.iter().flatten().any(|tried| tried.is_err());
     Ok(if failed { CommandExit::Unavailable } else { CommandExit::Done }.into())
 }
@@ -55,6 +59,7 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     if names.is_empty() {
         return Ok(models.iter().collect());
     }
+
     let found = names.iter().map(|name| {
         let found = models.iter().find(|model| model.name == *name);
         found.ok_or_else(|| {
@@ -79,7 +84,8 @@ async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
             None => ConfiguredModels::probe(spec).await.map(|answer| match answer {
                 Ok(end) => {
                     let took = began.elapsed().as_millis();
-                    let (read, wrote) = (end.usage.tokens_in, end.usage.tokens_out);
+                    let read = end.usage.tokens_in;
+                    let wrote = end.usage.tokens_out;
                     Ok(format!("answered in {took} ms; {read} tokens read, {wrote} written"))
                 }
                 Err(error) => Err(error.to_string()),
@@ -87,6 +93,7 @@ async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
         };
         all.push(tried);
     }
+
     all
 }
 
@@ -103,6 +110,7 @@ fn print(models: &[&ModelSpec], tried: &[ProbeResult], has_tried: bool) -> anyho
         note!("this config has no models");
         return Ok(());
     }
+
     let headers = ["model", "provider", "asks for", "key", "limits"];
     let rows: Vec<_> = models.iter().map(|spec| row(spec)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
@@ -115,6 +123,7 @@ fn print(models: &[&ModelSpec], tried: &[ProbeResult], has_tried: bool) -> anyho
         });
         put(&format!("\n{}", lines.collect::<String>()))?;
     }
+
     Ok(())
 }
 
@@ -153,6 +162,7 @@ fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
         }
         _ => None,
     };
+
     if let Some(line) = line.as_object_mut() {
         line.insert("key".to_owned(), json!(key));
         line.insert("key_missing".to_owned(), json!(missing_key(spec).is_some()));
@@ -164,5 +174,6 @@ fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
             line.insert("tried".to_owned(), json!({ "how": word, "detail": said }));
         }
     }
+
     line
 }

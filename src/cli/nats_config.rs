@@ -58,6 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let changes = |users: &[String], rotation: KeyRotation| {
         users.iter().map(move |user| (user.clone(), rotation)).collect::<Vec<_>>()
     };
+
     let rotate = [
         changes(&args.renew, KeyRotation::Renew),
         changes(&args.retire, KeyRotation::Retire),
@@ -67,6 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(certificate), Some(key)) => Some(ServerTls { certificate, key, ca: args.tls_ca }),
         _ => None,
     };
+
     let options = Options {
         directory: args.out,
         nodes,
@@ -77,13 +79,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         synced: !args.lazy,
         rotate: rotate.concat(),
     };
+
     let written = nats_config::write(&config, &options).map_err(explained)?;
     for path in &written.servers {
         put(&format!("{}\n", path.display()))?;
     }
+
     for (user, path) in &written.seeds {
         put(&format!("{}  {user}\n", path.display()))?;
     }
+
     if let Some((_, seed)) = written.seeds.first() {
         let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
         let asks = written.seeds.iter().find(|(user, _)| user == "system").map(|(_, seed)| {
@@ -97,6 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             asks.unwrap_or_default()
         );
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -105,6 +111,7 @@ fn node(text: &str) -> anyhow::Result<ServerNode> {
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         !name.is_empty() && name.chars().all(good)
     };
+
     match text.split_once('=') {
         Some((name, host)) if token(name) && is_host(host) => {
             Ok(ServerNode { name: name.to_owned(), host: host.to_owned() })
@@ -132,5 +139,6 @@ fn explained(error: Error) -> anyhow::Error {
         ),
         Error::Io { .. } | Error::Key(_) => (CommandExit::Unavailable, ""),
     };
+
     CommandFailure::new(exit, format!("{error}{help}")).into()
 }

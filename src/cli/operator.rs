@@ -38,6 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = format!("{} exists, and a key is never overwritten", path.display());
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     let passphrase = passphrase::of_new_key(&path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         let made = std::fs::DirBuilder::new().recursive(true).mode(OWNER_ALONE).create(parent);
@@ -48,6 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             )
         })?;
     }
+
     let signer = OperatorSigner::create(&path, &passphrase);
     let signer =
         signer.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;

@@ -66,6 +66,7 @@ fn write(text: &str) -> std::io::Result<()> {
     if is_closed() {
         return Ok(());
     }
+
     match StdoutWriter.write_all(text.as_bytes()).and_then(|()| StdoutWriter.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {
             if mutant("end-with-the-reader") {

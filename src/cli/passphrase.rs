@@ -25,9 +25,11 @@ pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     if passphrase.chars().count() < least {
         return Err(usage(format!("a passphrase has at least {least} characters")));
     }
+
     if is_typed() && *read("the same again: ")? != *passphrase {
         return Err(usage("the two passphrases differ; no key was made".to_owned()));
     }
+
     Ok(passphrase)
 }
 
@@ -45,6 +47,7 @@ fn read(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
         None if is_typed() => hidden_line(prompt)?,
         None => line()?,
     };
+
     let passphrase = text.lines().next().unwrap_or_default();
     if passphrase.is_empty() {
         return Err(usage(format!(
@@ -52,6 +55,7 @@ fn read(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
              write it to standard input"
         )));
     }
+
     Ok(Zeroizing::new(passphrase.to_owned()))
 }
 

@@ -25,6 +25,7 @@ pub fn report(problems: &ConfigProblems) -> ExitCode {
         (true, true) => GraphicalTheme::unicode_nocolor(),
         (false, _) => ascii(),
     };
+
     note_part!("{}", draw(problems, theme));
     CommandExit::Config.into()
 }
@@ -77,6 +78,7 @@ impl SourceCode for DrawnProblem<'_> {
         if (before, after) != (0, 0) {
             return Ok(read);
         }
+
         let (line, column) = self.0.place.line_and_column();
         Ok(Box::new(MietteSpanContents::new_named(
             source.name().to_owned(),
@@ -109,6 +111,7 @@ fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
         }
         out.push('\n');
     }
+
     let count = problems.len();
     let noun = if count == 1 { "problem" } else { "problems" };
     out.push_str(&format!("{count} {noun}; nothing was started\n"));

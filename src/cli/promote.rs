@@ -38,6 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
+
     match outcome? {
         PromotionResult::NowhereToGo => {
             return Err(CommandFailure::new(CommandExit::Config, WRITE).into());
@@ -49,6 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         PromotionResult::Moved(promoted) => put(&summary(&promoted))?,
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -66,6 +68,7 @@ fn summary(promoted: &Promoted) -> String {
         0 => String::new(),
         before => format!(", {before} of them were there already"),
     };
+
     format!(
         "journal      {journal}\nstream       {stream}, {}\nrecords      {records} in {}{there}\n\
          checkpoints  {checkpoints}, {}\nlast hash    {}\nheads        {}\n\

@@ -48,6 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         put(&text(&RenderOutput::stdout(true), &shown))?;
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -95,11 +96,10 @@ fn value(shown: &PromptPreview) -> Json {
 }
 
 fn size(size: &RequestSize) -> String {
-    let (total, schema, payload) = (size.total(), size.schema, size.payload);
-    let counted = match size.family.is_estimate() {
-        true => "an estimate",
-        false => size.family.as_str(),
-    };
+    let total = size.total();
+    let schema = size.schema;
+    let payload = size.payload;
+    let counted = if size.family.is_estimate() { "an estimate" } else { size.family.as_str() };
     format!("{total} tokens: {schema} of prompt and tools, {payload} of the thread ({counted})")
 }
 
@@ -134,6 +134,7 @@ fn text(paper: &RenderOutput, shown: &PromptPreview) -> String {
             out.push('\n');
         }
     }
+
     for tool in &request.tools {
         out.push_str(&format!(
             "\n{} {}\n{}\n{}\n",
@@ -143,6 +144,7 @@ fn text(paper: &RenderOutput, shown: &PromptPreview) -> String {
             tool.parameters
         ));
     }
+
     out.push_str(&format!("\n{}\n{}\n", paper.bold("size"), size(&shown.size)));
     out
 }

@@ -45,6 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !missing.is_empty() {
         return Ok(problems::report(&missing));
     }
+
     let recorder = Arc::new(recorder(&args, &config.name)?);
     config.recorder = Some(Arc::clone(&recorder));
     let submission = match &args.payload {
@@ -60,6 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }),
         None => None,
     };
+
     let exit = startup::runtime()?.block_on(async {
         refuse_changed(&config).await?;
         match submission {
@@ -74,6 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = format!("{} does not hold everything: {failure}", args.out.display());
         return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     }
+
     note!("{} turns in {}", so_far.turns, args.out.display());
     if so_far.skipped > 0 {
         note!(
@@ -81,6 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             so_far.skipped
         );
     }
+
     Ok(exit.into())
 }
 
@@ -89,6 +93,7 @@ async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
     let Some(socket) = SocketTransport::find(&config.data, Handshake::of(config)).await? else {
         return Ok(());
     };
+
     match socket.running_config().await? {
         Some(running) if running != config.digest => {
             let ours = Some(config.digest);
@@ -104,6 +109,7 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
         let text = format!("{} is there already; --force writes over it", path.display());
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     let now = Time::now().to_string();
     let day = now.get(..10).unwrap_or(&now);
     let recorded = format!("by organism record, {day}, of {organism} with live models");
@@ -144,6 +150,7 @@ async fn until_told(organism: Organism) -> anyhow::Result<CommandExit> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut look = tokio::time::interval(Duration::from_millis(200));
+
     loop {
         tokio::select! {
             _ = interrupt.recv() => break,
@@ -154,6 +161,7 @@ async fn until_told(organism: Organism) -> anyhow::Result<CommandExit> {
             },
         }
     }
+
     organism.stop("the recording is done").await?;
     Ok(CommandExit::Done)
 }
@@ -165,9 +173,11 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
             format!("{} cannot be read: {error}", path.display()),
         )
     };
+
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    match bytes.len() > limits::SUBMISSION_BYTES_MAX {
-        true => Err(failed("it is too large".to_owned()).into()),
-        false => Ok(bytes),
+    if bytes.len() > limits::SUBMISSION_BYTES_MAX {
+        Err(failed("it is too large".to_owned()).into())
+    } else {
+        Ok(bytes)
     }
 }

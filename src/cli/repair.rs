@@ -45,12 +45,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !accepts {
         return stream::run(&config, args.from, &args.note, args.json);
     }
+
     let accepted = AcceptedDamage {
         loss: args.accept_loss,
         redaction: args.accept_redaction,
         key: args.accept_key,
     };
+
     let repaired = repair(&config, accepted, &args.note)?;
+
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,
         None => put("there is nothing of that kind to accept; nothing was recorded\n")?,
@@ -68,6 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }))?,
         Some(repaired) => put(&summary(accepted, repaired))?,
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -82,7 +86,8 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
                 lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
             }
             AcceptedKind::Key => {
-                let (first, last) = (found.covered.0 + 1, found.last);
+                let first = found.covered.0 + 1;
+                let last = found.last;
                 lines.push(format!(
                     "accepted     records {first} to {last}, kept with {}",
                     found.key
@@ -90,6 +95,7 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
             }
         }
     }
+
     lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
     lines.join("\n")
 }
@@ -98,6 +104,7 @@ fn loss_lines(found: &Found) -> Vec<String> {
     let mut lines = Vec::new();
     let loss = &found.loss;
     lines.push(format!("kept         records up to {}", found.last));
+
     match loss.journal {
         Some(journal) => lines.push(format!(
             "lost         the journal {journal}, with {} records",
@@ -109,15 +116,19 @@ fn loss_lines(found: &Found) -> Vec<String> {
         }
         None => {}
     }
+
     if let Some(out) = &found.taken_out {
         let file = out.file.display();
         lines.push(format!("taken out    records {} to {}, kept in {file}", out.first, out.last));
     }
+
     if found.put_back > 0 {
         lines.push(format!("put back     {}", count(found.put_back as u64, "checkpoint")));
     }
+
     if let Some(file) = &found.set_aside {
         lines.push(format!("set aside    {}", file.display()));
     }
+
     lines
 }

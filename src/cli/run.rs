@@ -35,6 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.new {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
     }
+
     startup::runtime()?.block_on(async {
         let web = web::WebServer::open(&config).await?;
         match config.partitions() {
@@ -45,10 +46,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<ExitCode> {
-    let (name, data) = (config.name.clone(), config.data.clone());
+    let name = config.name.clone();
+    let data = config.data.clone();
     let on_wait = |holder: &str| {
         note!("a command has started {name} for itself ({holder}); waiting until it ends");
     };
+
     let organism = Organism::start_announced(config, on_wait).await?;
     ask(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
@@ -60,6 +63,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
             None => {}
         }
     };
+
     match told {
         None => organism.join().await?,
         Some(reason) => {
@@ -67,6 +71,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
             organism.stop(reason).await?;
         }
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -75,7 +80,8 @@ async fn divided(
     partitions: &[u32],
     web: Option<&web::WebServer>,
 ) -> anyhow::Result<ExitCode> {
-    let (name, data) = (config.name.clone(), config.data.clone());
+    let name = config.name.clone();
+    let data = config.data.clone();
     let organism = PartitionedOrganism::start(config, partitions).await?;
     ask(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
@@ -100,6 +106,7 @@ async fn divided(
             None => {}
         }
     };
+
     match told {
         None => organism.join().await?,
         Some(reason) => {
@@ -107,6 +114,7 @@ async fn divided(
             organism.stop(reason).await?;
         }
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -125,9 +133,11 @@ fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> 
         let text = format!("there is no partition {beyond}: the config has {all}, from 0");
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     if asked.is_empty() {
         asked = (0..all).collect();
     }
+
     asked.sort_unstable();
     asked.dedup();
     Ok(asked)
@@ -139,6 +149,7 @@ fn overview(standings: &[PartitionStatus]) -> String {
         let all = standings.iter().enumerate().filter(|(_, standing)| of(standing));
         all.map(|(partition, _)| partition.to_string()).collect::<Vec<_>>().join(", ")
     };
+
     let here = list(|standing| *standing == PartitionStatus::Here);
     let elsewhere = list(|standing| matches!(standing, PartitionStatus::Elsewhere(_)));
     let all = standings.len();
@@ -146,6 +157,7 @@ fn overview(standings: &[PartitionStatus]) -> String {
         "" => format!("pumps none of {all} partitions"),
         here => format!("pumps {here} of {all} partitions"),
     };
+
     match elsewhere.as_str() {
         "" => here,
         others => format!("{here}, stands by for {others}"),

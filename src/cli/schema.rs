@@ -104,6 +104,7 @@ fn open(path: &Path) -> anyhow::Result<SchemaFile> {
     for warning in file.warnings() {
         note!("warning: {warning}");
     }
+
     Ok(file)
 }
 
@@ -177,7 +178,9 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         note!("{}: the schema is good; {} payload names", file.label(), file.names().len());
         return Ok(CommandExit::Done.into());
     }
+
     let mut exit = CommandExit::Done;
+
     for text in &args.texts {
         let shown = text.display().to_string();
         let bytes = std::fs::read(text).map_err(|e| {
@@ -194,6 +197,7 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
             exit = CommandExit::InvalidData;
         }
     }
+
     Ok(exit.into())
 }
 
@@ -203,6 +207,7 @@ fn print_verdict(text: &str, verdict: &Verdict) {
         Verdict::Invalid(findings) => ("invalid", findings),
         Verdict::Malformed(findings) => ("malformed", findings),
     };
+
     put_line!("{text}: {word}");
     for finding in findings {
         put_line!("  {finding}");
@@ -246,6 +251,7 @@ fn batch() -> anyhow::Result<ExitCode> {
             break;
         }
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -258,6 +264,7 @@ fn answer(
     if opened.len() >= crate::limits::GRAMMARS_MAX {
         opened.clear();
     }
+
     let file = opened.entry(question.schema).or_insert_with_key(|path| {
         SchemaFile::open(compiler, path).map(Arc::new).map_err(|p| p.into_iter().next())
     });
@@ -265,6 +272,7 @@ fn answer(
         Ok(file) => file.clone(),
         Err(problem) => return SchemaAnswer::refused(question.id, problem.as_ref()),
     };
+
     let Some(instance) = question.instance else { return SchemaAnswer::new(question.id, "valid") };
     match std::fs::read(&instance) {
         Ok(text) => SchemaAnswer::of_verdict(question.id, &file.validate(None, &text)),
@@ -283,6 +291,7 @@ fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<Payload
             format!("{} has no payload `{wanted}`; it has {}", file.label(), names.join(", "));
         return Err(CommandFailure::new(CommandExit::Usage, message).into());
     }
+
     Ok(found)
 }
 
@@ -296,6 +305,7 @@ fn describe(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         put(&texts.join("\n"))?;
     }
+
     Ok(CommandExit::Done.into())
 }
 
@@ -318,6 +328,7 @@ fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
+
     Ok(exit.into())
 }
 
@@ -328,6 +339,7 @@ fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
         put_line!("{}", serde_json::to_string_pretty(&file.json(name))?);
         return Ok(CommandExit::Done.into());
     }
+
     let all: serde_json::Map<String, serde_json::Value> =
         chosen.iter().map(|name| (name.to_string(), file.json(name))).collect();
     put_line!("{}", serde_json::to_string_pretty(&all)?);

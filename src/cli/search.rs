@@ -38,17 +38,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let here = audit::search(reader, &args.text, within.as_ref(), args.limit);
         found.extend(here.map_err(|error| journal_target::failed_in(reader, error))?);
     }
+
     if readers.len() > 1 {
         found.sort_by_key(|said| said.at);
         found.drain(..found.len().saturating_sub(args.limit));
     }
+
     let paper = RenderOutput::stdout(args.full);
     for said in &found {
         if args.json { put_json(said)? } else { put(&render::said(&paper, said))? }
     }
+
     if found.is_empty() {
         note!("no message mentions `{}`", args.text);
         return Ok(CommandExit::WorkflowFailed.into());
     }
+
     Ok(CommandExit::Done.into())
 }

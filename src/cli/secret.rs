@@ -41,6 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         put(&secret)?;
         return Ok(CommandExit::Done.into());
     };
+
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(OWNER_ALONE).open(&path);
     file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| {

@@ -67,7 +67,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         trace,
         secret: secret.clone(),
     };
+
     let runtime = startup::runtime()?;
+
     match (&args.each, &args.payload) {
         (Some(directory), _) => {
             let files = files_of(directory)?;
@@ -123,6 +125,7 @@ async fn send_one(
     if let (CommandExit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
         note!("failed; `organism thread {thread}` shows how");
     }
+
     Ok(exit.into())
 }
 
@@ -136,6 +139,7 @@ async fn send_each(
     let organism = OrganismClient::open(config).await?;
     let bar = progress(files.len());
     let mut tally = SendTally { wait, ..SendTally::default() };
+
     for chunk in files.chunks(IN_PARALLEL) {
         let submissions = chunk.iter().filter_map(|path| match make(path) {
             Ok(submission) => Some((path, submission)),
@@ -157,6 +161,7 @@ async fn send_each(
             bar.inc(1);
         }
     }
+
     bar.finish_and_clear();
     organism.close().await?;
     note!(
@@ -192,12 +197,11 @@ impl SendTally {
             CommandExit::InvalidData => self.refused += 1,
             _ => self.failed += 1,
         }
+
         let file = path.file_name().unwrap_or_default().display().to_string();
+
         for sent in all {
-            match json {
-                true => print_json(Some(&file), sent),
-                false => print_brief(&file, sent),
-            }
+            if json { print_json(Some(&file), sent) } else { print_brief(&file, sent) }
         }
     }
 
@@ -246,6 +250,7 @@ fn print_plain(sent: &SubmitUpdate) {
     if let SubmitUpdate::Accepted { held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals` shows it");
     }
+
     match sent {
         SubmitUpdate::Accepted { thread, again: false, .. } => note!("thread {thread}"),
         SubmitUpdate::Accepted { thread, again: true, .. } => {
@@ -307,6 +312,7 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
             format!("{} cannot be read: {e}", directory.display()),
         )
     };
+
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -315,6 +321,7 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
             files.push(path);
         }
     }
+
     files.sort();
     Ok(files)
 }

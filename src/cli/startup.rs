@@ -100,7 +100,8 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     config::directories(&file, &around).or_else(|problems| {
         static ONCE: Once = Once::new();
         let found = project::by_path(&file, &around).ok_or(problems)?;
-        let (shown, data) = (file.display(), found.data.display());
+        let shown = file.display();
+        let data = found.data.display();
         ONCE.call_once(|| {
             note!(
                 "note: {shown} cannot be read (`organism check` says why); the journal of its project is \
@@ -130,6 +131,7 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     let now = config::locate(given, &around)
         .and_then(|path| config::load_without_keys(&path, &around))
         .map(|config| config.digest);
+
     match now {
         Ok(now) if now == running => {}
         Ok(now) => note!(
@@ -149,11 +151,13 @@ fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
     }
+
     let asking = async {
         let handshake = Handshake::of_project(directories);
         let socket = SocketTransport::find(&directories.data, handshake).await.ok().flatten()?;
         Some(socket.running_config().await.ok().flatten())
     };
+
     runtime().ok()?.block_on(asking)
 }
 
@@ -170,6 +174,7 @@ fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     if runtime()?.block_on(find).is_ok_and(|found| found.is_some()) {
         return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
     }
+
     let text = format!(
         "no organism runs on {}: start it, or name its config instead of --data, and one is started \
          for the decision",
@@ -224,6 +229,7 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     let clients = config.contracts.iter().filter(|c| c.role == crate::contract::Role::Client);
     let clients: Vec<_> = clients.map(|c| c.name.clone()).collect();
     let names = || clients.iter().map(ListenerName::as_str).collect::<Vec<_>>().join(", ");
+
     match given {
         Some(name) => {
             let found = clients.iter().find(|client| client.as_str() == name);
@@ -250,6 +256,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     let running = runtime.block_on(found).ok().flatten();
     let mut all = Vec::new();
     let mut is_read = false;
+
     for (partition, journal) in partitions_in(data) {
         let query = async {
             let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
@@ -268,12 +275,14 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
             }
         }
     }
+
     if is_read {
         note!(
             "note: no organism responds to this command; the journal in {} is read as it stands now",
             data.display()
         );
     }
+
     all.retain(|call| call.hold == hold);
     HeldCall::sort(&mut all);
     Ok(all)
@@ -341,10 +350,13 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))
     };
-    let source: Box<dyn std::io::Read> = match path.as_os_str() == "-" {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(path).map_err(failed)?),
+
+    let source: Box<dyn std::io::Read> = if path.as_os_str() == "-" {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(failed)?)
     };
+
     let most = limits::SUBMISSION_BYTES_MAX;
     let mut bytes = Vec::new();
     source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -352,6 +364,7 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
         let text = format!("{} has more than {most} bytes; nothing was sent", path.display());
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     }
+
     Ok(bytes)
 }
 
@@ -376,7 +389,8 @@ pub(super) struct DecisionArgs {
 impl DecisionArgs {
     /// Origin of the decision: the user of this process, and the note.
     pub fn origin(&self) -> DecisionOrigin {
-        let (who, note) = (operator::this_user(), self.note.clone());
+        let who = operator::this_user();
+        let note = self.note.clone();
         DecisionOrigin { who, note, signature: None }
     }
 
@@ -409,13 +423,13 @@ impl ConfigArg {
     /// Loads the config for a process that hosts agents. `own` means that it has its own NATS
     /// credentials.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
-        loaded(
-            self.config.as_deref(),
-            match own {
-                true => |path, around| config::load_for_host(path, around, true),
-                false => |path, around| config::load_for_host(path, around, false),
-            },
-        )
+        let load: LoadConfig<Config> = if own {
+            |path, around| config::load_for_host(path, around, true)
+        } else {
+            |path, around| config::load_for_host(path, around, false)
+        };
+
+        loaded(self.config.as_deref(), load)
     }
 
     /// Loads the config for commands that call no model, or let the running organism do so. Keys
@@ -446,6 +460,7 @@ impl ConfigArg {
         if let Some(data) = &args.data {
             return running_on(data);
         }
+
         let given = self.config.as_deref();
         let around = ConfigEnvironment::of_process();
         let found = find_directories(given).ok();
@@ -457,6 +472,7 @@ impl ConfigArg {
         belongs(&directories)?;
         note_change_to(given, || config);
         let path = config::locate(given, &around);
+
         match path.and_then(|path| config::load_without_keys(&path, &around)) {
             Ok(_) => Ok(OrganismReach::Config(Box::new(self.load_without_keys()?))),
             Err(_) => {

@@ -40,6 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let paper = RenderOutput::stdout(args.full);
     // Of each journal, how far it was shown.
     let mut seen: Vec<Position> = Vec::new();
+
     loop {
         // Opened anew each time: a reader that lingers would hold back the pump's housekeeping.
         let readers = journal_target::readers(&args.place)?;
@@ -77,6 +78,7 @@ fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
     if *seen >= last {
         return Ok(Vec::new());
     }
+
     let to = Position(last.0.min(seen.0 + limits::SCAN_RECORDS));
     let records = reader.records(Position(seen.0 + 1), to);
     let records = records.map_err(|error| journal_target::failed_in(reader, error))?;
@@ -103,7 +105,8 @@ fn show(
             Fact::Refused { sender, thread, refusal, .. }
                 if inside(thread.as_ref().unwrap_or(&record.tree)) =>
             {
-                let (at, time) = (record.position, record.time);
+                let at = record.position;
+                let time = record.time;
                 let refused = RefusalView::new(at, time, sender, thread.as_ref(), refusal);
                 if json { put_json(&refused)? } else { put(&render::refused(paper, &refused))? }
             }

@@ -33,6 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => newest(&journal_target::readers(&args.place)?)?
             .context("no threads yet; `organism send` starts one")?,
     };
+
     let mut found = false;
     for reader in journal_target::readers_of(&args.place, &thread)? {
         let told = audit::story(&reader, &thread, None);
@@ -45,6 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             put(&story(&RenderOutput::stdout(args.full), &told))?;
         }
     }
+
     if found { Ok(CommandExit::Done.into()) } else { Err(unknown(&thread).into()) }
 }
 
@@ -54,10 +56,12 @@ fn newest(readers: &[Reader]) -> anyhow::Result<Option<ThreadId>> {
         let here = reader.trees().map_err(|error| journal_target::failed_in(reader, error))?;
         trees.extend(here);
     }
+
     trees.retain(|tree| tree.root != ThreadId::organism());
     let newest = match readers {
         [_] => trees.into_iter().max_by_key(|tree| tree.first),
         _ => trees.into_iter().max_by_key(|tree| tree.opened),
     };
+
     Ok(newest.map(|tree| tree.root))
 }

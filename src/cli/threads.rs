@@ -33,21 +33,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let here = audit::summaries(reader, newest);
         threads.extend(here.map_err(|error| journal_target::failed_in(reader, error))?);
     }
+
     if readers.len() > 1 {
         threads.sort_by_key(|summary| summary.updated);
     }
+
     if !args.all {
         threads.retain(|summary| summary.thread != ThreadId::organism());
         threads.drain(..threads.len().saturating_sub(args.limit));
     }
+
     if args.json {
         threads.iter().try_for_each(put_json)?;
         return Ok(CommandExit::Done.into());
     }
+
     if threads.is_empty() {
         note!("no threads yet; `organism send` starts one");
         return Ok(CommandExit::Done.into());
     }
+
     let headers = ["thread", "status", "opened", ">took", ">messages", "asked"];
     let rows: Vec<_> = threads.iter().map(row).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
@@ -61,6 +66,7 @@ fn row(summary: &TreeSummary) -> Vec<String> {
         0 => summary.messages.accepted.to_string(),
         open => format!("{} ({open} open)", summary.messages.accepted),
     };
+
     let asked = summary.asked.as_ref().map_or("", |name| &*name.local).to_owned();
     vec![
         summary.thread.to_string(),

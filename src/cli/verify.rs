@@ -49,13 +49,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(directory) => directory.join("data"),
         None => journal_target::data_dir(&args.place)?,
     };
+
     // A copy may be proved where there is no config at all.
     let around = ConfigEnvironment::of_process();
     let is_found = config::locate(args.place.config.as_deref(), &around).is_ok();
-    let key_state = match args.directory.is_some() && !is_found {
-        true => None,
-        false => journal_target::state_dir(&args.place)?,
+    let key_state = if args.directory.is_some() && !is_found {
+        None
+    } else {
+        journal_target::state_dir(&args.place)?
     };
+
     let settings = proof_settings(&args.place)?;
     if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {
         let text = format!(
@@ -64,6 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     let options = VerifyOptions {
         state: args.directory.as_ref().map(|copy| copy.join("state")).or(key_state.clone()),
         key_state,
@@ -74,13 +78,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         is_backup: args.directory.is_some(),
         distrust_state: args.distrust_state,
     };
-    let streams = match args.stream {
-        true => Some(ComparedStreams::of(&args.place)?),
-        false => None,
-    };
+
+    let streams = if args.stream { Some(ComparedStreams::of(&args.place)?) } else { None };
+
     let journals = partitions_in(&data);
     let mut broken = Vec::new();
     let mut verdict = ProofVerdict::Proved;
+
     for (partition, journal) in &journals {
         let mut report = prove(journal, &options, args.json)?;
         if let Some(streams) = &streams {
@@ -99,9 +103,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             ProofVerdict::NotProved | ProofVerdict::Proved => {}
         }
     }
+
     if !broken.is_empty() && journals.len() > 1 {
         note!("broken: partition {} of the {} here", broken.join(", "), journals.len());
     }
+
     Ok(match verdict {
         ProofVerdict::Proved => CommandExit::Done,
         ProofVerdict::NotProved => CommandExit::NotProved,
@@ -116,9 +122,11 @@ fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     if place.data.is_some() || place.state.is_some() {
         return Ok(ProofSettings::default());
     }
+
     let Ok(path) = config::locate(place.config.as_deref(), &around) else {
         return Ok(ProofSettings::default());
     };
+
     config::proof_settings(&path, &around).map_err(|problems| {
         problems::report(&problems);
         CommandFailure::silent(CommandExit::Config).into()
@@ -152,6 +160,7 @@ impl ComparedStreams {
             Err(Error::Broken { position, detail }) => report.stream_differs(position, detail),
             Err(error) => return Err(journal_target::failed(error)),
         }
+
         Ok(())
     }
 }
@@ -219,15 +228,18 @@ fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
         let all = count(report.redacted.len() as u64, "payload");
         lines.push(format!("redacted     {all}, proved by digest"));
     }
+
     let copies = report.copies.iter().map(|path| format!("compared     {}", path.display()));
     lines.extend(copies);
     if report.vouched > Position(0) {
         lines.push(format!("vouched for  up to record {}, by a copy elsewhere", report.vouched));
     }
+
     lines.extend(key_lines(report));
     let losses = report.losses.iter();
     lines.extend(losses.map(|loss| {
-        let (kept, acknowledged) = (loss.kept, loss.acknowledged);
+        let kept = loss.kept;
+        let acknowledged = loss.acknowledged;
         let of = loss.journal.map(|journal| format!(" of the journal {journal}"));
         let of = of.unwrap_or_default();
         format!(
@@ -253,7 +265,8 @@ fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {
-            let (before, after) = (KeyId::of(before), KeyId::of(after));
+            let before = KeyId::of(before);
+            let after = KeyId::of(after);
             Some(format!("key changed  at {at}: id {before} to id {after}"))
         }
         _ => None,

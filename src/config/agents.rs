@@ -49,10 +49,12 @@ fn final_format(
         FormatWord::Markdown => return FinalFormat::Markdown,
         FormatWord::Json => agent.final_schema.as_ref(),
     };
+
     let Some(path) = path else { return FinalFormat::Text };
     let full = directory.join(&path.value.value);
     let read = file::text(&full).map_err(|reason| format!("cannot be read: {reason}"));
     let schema = read.and_then(|text| ReportSchema::parse(&text).map_err(|e| e.to_string()));
+
     match schema {
         Ok(schema) => FinalFormat::Json(Arc::new(schema)),
         Err(reason) => {
@@ -87,6 +89,7 @@ fn prompt(
             sections.push((name.to_owned(), text));
         }
     }
+
     sections
 }
 

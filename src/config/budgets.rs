@@ -14,6 +14,7 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     for model in &sections.models {
         windows(model, sections, problems);
     }
+
     for member in &sections.members {
         if let Some(budget) = member.money_place.as_ref().or(sections.money.as_ref()) {
             priced(member, budget, sections, &mut unpriced, problems);
@@ -26,6 +27,7 @@ fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut Co
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
     let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
+
     for route in std::iter::once(model).chain(routes) {
         let Some(answer) = route.answer().filter(|answer| *answer >= window) else { continue };
         let whose = &route.name.value;
@@ -65,6 +67,7 @@ fn priced<'s>(
     let Some(model) = named(&model.value.value) else { return };
     let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
     let all = std::iter::once(model).filter(|model| model.routes().is_empty()).chain(routes);
+
     for model in all.filter(|model| !model.has_price()) {
         if !reported.insert(&model.name.value) {
             continue;

@@ -35,6 +35,7 @@ pub fn guess(text: &str) -> Option<String> {
         word if word.starts_with("ms") || word.starts_with("mil") => "ms",
         word => UNITS.iter().map(|(name, _)| *name).find(|name| word.starts_with(name))?,
     };
+
     (!number.is_empty()).then(|| format!("{number}{unit}"))
 }
 
@@ -48,5 +49,6 @@ pub fn show(duration: Duration) -> String {
             left %= milliseconds;
         }
     }
+
     if out.is_empty() { "0s".to_owned() } else { out }
 }

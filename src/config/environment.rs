@@ -23,6 +23,7 @@ impl ConfigEnvironment {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
+
         let program = std::env::current_exe().ok();
         Self {
             variables: std::env::vars_os().filter_map(text).collect(),
@@ -69,6 +70,7 @@ fn current_directory() -> PathBuf {
         let plain = |c| !matches!(c, Component::CurDir | Component::ParentDir);
         path.is_absolute() && path.components().all(plain)
     };
+
     named.filter(is_plain).filter(|named| is_same(named, &physical)).unwrap_or(physical)
 }
 
@@ -83,13 +85,17 @@ pub fn locate(given: Option<&Path>, around: &ConfigEnvironment) -> Result<PathBu
     if let Some(path) = given {
         return Ok(path.to_owned());
     }
+
     if let Some(path) = around.variable("ORGANISM_CONFIG").filter(|path| !path.is_empty()) {
         return Ok(path.into());
     }
+
     if around.directory.join("organism.toml").is_file() {
         return Ok("organism.toml".into());
     }
+
     let found = tomls(&around.directory.join("config"));
+
     match found.as_slice() {
         [only] => Ok(Path::new("config").join(only)),
         [] => Err(nothing(

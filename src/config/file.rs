@@ -17,11 +17,13 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     let fail = |code, message: String, help: &str| {
         ConfigProblems::from(ConfigProblem::new(code, &nothing, message).help(help))
     };
+
     let full = around.directory.join(path);
     if full.is_dir() {
         let message = format!("`{shown}` is a directory");
         return Err(fail(ProblemCode::FileIsDirectory, message, "name the file in it"));
     }
+
     let bytes = bytes(&full).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             let help = match neighbour(&full) {
@@ -44,6 +46,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
             "`organism init` writes one to start from",
         ));
     }
+
     Ok(text)
 }
 
@@ -62,6 +65,7 @@ fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
         let message = format!("larger than {most} bytes");
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
     }
+
     Ok(bytes)
 }
 
@@ -78,6 +82,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
     } else {
         "save the file as UTF-8"
     };
+
     ConfigProblem::new(ProblemCode::FileNotUtf8, &place, format!("`{shown}` is not UTF-8"))
         .help(help)
         .into()
@@ -96,6 +101,7 @@ pub(super) fn text(path: &Path) -> Result<String, String> {
     if path.is_dir() {
         return Err("it is a directory".to_owned());
     }
+
     let bytes = bytes(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         _ => error.to_string(),

@@ -19,6 +19,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
         ),
         None => (format!("`listen` is `{written}`, which is no address and port"), EXAMPLE.into()),
     };
+
     read.problem(ConfigProblem::new(ProblemCode::BadAddress, &text.place, message).help(help));
     None
 }

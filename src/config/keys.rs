@@ -235,6 +235,7 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     if key.ends_with("_file") {
         return Some(false);
     }
+
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
     // A key, or a password in an address, written where neither belongs is not repeated.
     let misplaced = ["api_key_env", "password_env", "secret_env", "base_url", "url", "endpoint"]

@@ -31,6 +31,7 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
         out.push(span);
         return;
     };
+
     for (key, value) in table {
         if is_private(key.get_ref()) != Some(false) {
             values(value.get_ref(), value.span(), out);
@@ -43,6 +44,7 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
     let mut start = 0;
+
     for line in text.split_inclusive('\n') {
         let end = start + line.len();
         let key = line.split_once('=').map(|(key, _)| key.trim());
@@ -58,6 +60,7 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
         }
         start = end;
     }
+
     out
 }
 

@@ -132,6 +132,7 @@ pub(super) fn member_name(
         reader.problem(problem.help("choose another name"));
         return None;
     }
+
     token(name, reader.problems)
 }
 
@@ -147,16 +148,19 @@ pub(super) fn client(name: &Located<String>, read: &mut TableReader<'_>) -> Opti
             read.empty("peers", &place);
         }
     }
+
     declared
 }
 
 fn client_secret(read: &mut TableReader<'_>) -> Option<DeclaredSecret> {
-    let (variable, file) = (read.text("secret_env"), read.text("secret_file"));
+    let variable = read.text("secret_env");
+    let file = read.text("secret_file");
     if let (Some(_), Some(file)) = (&variable, &file) {
         let message = "the secret is named twice, by variable and by file";
         let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &file.place, message);
         read.problem(problem.help("keep one of secret_env and secret_file"));
     }
+
     variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
@@ -182,6 +186,7 @@ fn common(
     } else {
         (Vec::new(), Vec::new())
     };
+
     let peers = if role == Role::Human { Vec::new() } else { read.list("peers") };
     Some(DeclaredMember {
         name: name?,
@@ -250,6 +255,7 @@ pub(super) fn listener(
         HostKind::Here(process) => (process.instances, Some(process), None),
         HostKind::OnNats { concurrency, place } => (concurrency, None, Some(place)),
     };
+
     Some(DeclaredMember {
         forward,
         serial_per_thread,
@@ -287,6 +293,7 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
         let concurrency = concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT);
         return HostKind::OnNats { concurrency, place: read.place_of("nats") };
     }
+
     read.required("command", "[\"the program\", \"its arguments\"], or nats = true");
     if read.has("concurrency") {
         let message = "`concurrency` is for listeners on NATS; this one has `instances`";
@@ -294,6 +301,7 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
             ConfigProblem::new(ProblemCode::UnknownKey, &read.place_of("concurrency"), message);
         read.problem(problem.help("write instances = 2, or as many as are wanted"));
     }
+
     let instances = read.count32("instances", limits::INSTANCES_CEILING);
     HostKind::Here(DeclaredProcess {
         command: read.one_or_more("command"),
@@ -353,6 +361,7 @@ pub(super) fn agent(
         notice: read.flag("notice").unwrap_or(true),
         prompt: read.free("prompt"),
     };
+
     let actions = read.count32("max_actions_per_turn", limits::ACTIONS_PER_TURN_CEILING);
     let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
     let nats = read.flag("nats").unwrap_or_default().then(|| read.place_of("nats"));
@@ -405,6 +414,7 @@ fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option
         ),
         _ => return Some(choice),
     };
+
     read.problem(ConfigProblem::new(ProblemCode::ToolChoice, &place, message).help(help));
     None
 }
@@ -421,10 +431,12 @@ fn final_format(read: &mut TableReader<'_>) -> (FormatWord, Option<Located<Expan
         FormatWord::Json => read.required_text("final_schema", "\"report.schema.json\""),
         _ => read.text("final_schema"),
     };
+
     if let Some(schema) = schema.as_ref().filter(|_| format != FormatWord::Json) {
         let message = "final_schema is for reports in JSON, and final_format is another";
         let problem = ConfigProblem::new(ProblemCode::ReportSchema, &schema.place, message);
         read.problem(problem.help("write final_format = \"json\", or leave final_schema out"));
     }
+
     (format, schema)
 }

@@ -46,5 +46,6 @@ fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]
             used.extend(routes.iter().map(String::as_str));
         }
     }
+
     used
 }

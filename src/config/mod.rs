@@ -135,7 +135,8 @@ pub struct Config {
 impl Config {
     /// Directories of the journal and of its state, with the project they belong to.
     pub fn directories(&self) -> ProjectFolders {
-        let (data, state) = (self.data.clone(), self.state.clone());
+        let data = self.data.clone();
+        let state = self.state.clone();
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
@@ -190,6 +191,7 @@ impl Config {
             journal.partition = partition;
             config.data = partition_in(&self.data, partition);
         }
+
         config
     }
 }
@@ -410,9 +412,11 @@ fn read_as(
     if matches!(keys, KeyRequirement::Own | KeyRequirement::Unwritten) {
         sections.storage.forget_whom();
     }
+
     if keys == KeyRequirement::Unwritten {
         sections.storage.forget_who_asks();
     }
+
     Ok((sections, source))
 }
 
@@ -469,6 +473,7 @@ fn load_with(
     if keys == KeyRequirement::Needed {
         problems.also(keys_missing.of_pump(&agents, &models));
     }
+
     check_proof(&sections, path, around, &mut problems);
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
@@ -476,6 +481,7 @@ fn load_with(
     else {
         return Err(problems);
     };
+
     let text = effective_text(name, &sections, &contracts, &agents, &models, &payloads);
     let ProjectFolders { project, data, state } = sections.directories(name, path, around);
     Ok(Config {
@@ -530,5 +536,6 @@ fn effective_text(
         operators: effective::operators(&sections.operators.keys()),
         schemas: payloads.digests(),
     };
+
     effective.text()
 }

@@ -20,11 +20,13 @@ pub(super) fn check(
     let members = &sections.members;
     duplicates(members, problems);
     someone(members, source, problems);
+
     for member in members {
         peers(member, sections, problems);
         models(member, sections, problems);
         entries_once(&member.peers, problems);
     }
+
     own_clients(sections, problems);
 }
 
@@ -60,6 +62,7 @@ fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mu
         let help = "add [clients.desk] with peers = [\"a listener\"]";
         problems.push(ConfigProblem::new(ProblemCode::NoClient, &place, message).help(help));
     }
+
     if members.iter().all(|member| member.role == Role::Client) {
         let message = "there is no listener and no agent, so nobody can answer anything";
         let help = "add [listeners.some-name] or [agents.some-name]";
@@ -70,7 +73,8 @@ fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mu
 fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let members = &sections.members;
     for peer in &member.peers {
-        let (name, written) = (peer.value.value.as_str(), &peer.value.written);
+        let name = peer.value.value.as_str();
+        let written = &peer.value.written;
         let own = member.name.value.as_str();
         let found = members.iter().find(|other| other.name.value.as_str() == name);
         let problem = match found {
@@ -110,7 +114,8 @@ fn own_clients(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let mut taken: HashMap<&str, &str> = HashMap::new();
     for member in &sections.members {
         let Some(client) = &member.client else { continue };
-        let (name, written) = (client.value.value.as_str(), &client.value.written);
+        let name = client.value.value.as_str();
+        let written = &client.value.written;
 
         let clients = sections.members.iter().filter(|m| m.role == Role::Client);
         let names: Vec<_> = clients.map(|m| m.name.value.as_str()).collect();
@@ -142,6 +147,7 @@ fn models(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut C
     if names.contains(&name) || sections.unread.contains(name) {
         return;
     }
+
     let help = match nearest(&model.value.value, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => {
@@ -149,6 +155,7 @@ fn models(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut C
         }
         None => format!("there are {}", names.join(", ")),
     };
+
     let message = format!("there is no model `{}`", model.value.written);
     problems.push(ConfigProblem::new(ProblemCode::UnknownModel, &model.place, message).help(help));
 }

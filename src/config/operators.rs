@@ -31,16 +31,19 @@ impl DeclaredOperators {
         if text.value.failed {
             return;
         }
+
         let Some(key) = OperatorPublicKey::parse(&text.value.value) else {
             let message = "this is no public key of an operator";
             let problem = ConfigProblem::new(ProblemCode::OperatorKey, &text.place, message);
             return read.problem(problem.help(MAKE));
         };
+
         if let Some((other, _)) = self.keys.iter().find(|(_, known)| *known == key) {
             let message = format!("this is the key of the operator `{other}`");
             let problem = ConfigProblem::new(ProblemCode::OperatorKey, &text.place, message);
             return read.problem(problem.help("give each operator a key of their own"));
         }
+
         self.keys.extend(name.map(|name| (name.value, key)));
     }
 }

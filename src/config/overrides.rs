@@ -46,12 +46,14 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
         let name = name.key.value.clone();
         table = table_at(table, &name, &source, false)?;
     }
+
     let key = parts.next()?.to_ascii_lowercase();
     let kind = section.kind(&key)?;
     let inner = parts.next();
     if parts.next().is_some() || inner.is_some() != (kind == KeyKind::Free) {
         return None;
     }
+
     match inner {
         None => put(table, &key, node(&source, kind, value, false)),
         Some(inner) => {
@@ -66,6 +68,7 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
             put(free, &inner, node(&source, KeyKind::Text, value, private));
         }
     }
+
     Some(())
 }
 
@@ -95,6 +98,7 @@ fn table_at<'t>(
             TomlNode { place, private: false, value: TomlValue::Table(TomlTable::default()) },
         );
     }
+
     match &mut table.get_mut(key)?.value {
         TomlValue::Table(table) => Some(table),
         _ => None,
@@ -126,6 +130,7 @@ fn node(
         let item = |part| TomlNode { place: place.clone(), private, value: text(part) };
         TomlValue::List(parts.map(item).collect())
     };
+
     let value = match kind {
         KeyKind::Integer => {
             value.parse().map_or_else(|_| text(value), |i| TomlValue::Integer(Some(i)))
@@ -138,6 +143,7 @@ fn node(
         KeyKind::List | KeyKind::OneOrMore => list(value),
         KeyKind::Text | KeyKind::Duration | KeyKind::Free => text(value),
     };
+
     TomlNode { place, private, value }
 }
 
@@ -152,6 +158,7 @@ fn unknown(root: &TomlTable, variable: &str, value: &str) -> ConfigProblem {
                          section and name that the file has"
         ),
     };
+
     let message = format!("the variable {variable} overrides nothing in this config");
     ConfigProblem::new(ProblemCode::UnknownOverride, &place, message).help(help)
 }
@@ -161,6 +168,7 @@ fn all(root: &TomlTable) -> Vec<String> {
     let keys = |section: &KnownSection, before: String| -> Vec<String> {
         section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()
     };
+
     let sections = SECTIONS.into_iter().flat_map(|section| {
         let before = format!("{PREFIX}{}", shouted(section.name));
         if section.member.is_none() {

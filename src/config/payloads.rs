@@ -100,8 +100,10 @@ impl PayloadResolver {
         for member in members {
             resolved.push(self.resolve(member, problems));
         }
+
         let contracts: Vec<_> = resolved.iter().map(|r| r.contract.clone()).collect();
         vocabulary::forward_cycles(&resolved, problems);
+
         match Contracts::new(contracts) {
             Ok(contracts) => Some(contracts),
             Err(errors) => {
@@ -140,6 +142,7 @@ impl PayloadResolver {
                 replies.insert(0, ends);
             }
         }
+
         let approval = self.approval(member, &accepts, problems);
         let contract = Contract { approval, ..contract(member, &accepts, &replies) };
         ResolvedMember { member, contract, accepts, replies }
@@ -160,14 +163,17 @@ impl PayloadResolver {
             }
             within(&self.schemas.describe(name).parameters)
         };
+
         let flagged = match member.role {
             Role::Listener => accepts.iter().find(|name| has_flag(&name.value)),
             Role::Agent | Role::Client | Role::Human => None,
         };
+
         let by_default = match flagged {
             Some(_) => Approval::Dangerous,
             None => Approval::Never,
         };
+
         let approval = member.approval.unwrap_or(by_default);
 
         if let (Some(place), true) = (&member.patience_place, approval.is_never()) {
@@ -176,10 +182,12 @@ impl PayloadResolver {
             let help = "add approval = \"always\" or approval = \"dangerous\"";
             problems.push(problem.help(help));
         }
+
         if let (Some(name), Some(place), true) =
             (flagged, &member.approval_place, approval.is_never())
         {
-            let (listener, payload) = (&member.name.value, &name.value.local);
+            let listener = &member.name.value;
+            let payload = &name.value.local;
             let (line, _) = place.line_and_column();
             self.notes.push(format!(
                 "listener {listener}: approval = \"never\" (line {line}) gives up the approval that \
@@ -188,6 +196,7 @@ impl PayloadResolver {
                 Approval::FLAG
             ));
         }
+
         approval
     }
 
@@ -205,6 +214,7 @@ impl PayloadResolver {
                 None => whole = false,
             }
         }
+
         (known, whole)
     }
 
@@ -217,6 +227,7 @@ impl PayloadResolver {
         if let Some(names) = self.files.get(&path) {
             return names.clone();
         }
+
         let names = self.read(&path, schema, problems);
         self.files.insert(path, names.clone());
         names
@@ -243,6 +254,7 @@ impl PayloadResolver {
                 return None;
             }
         };
+
         match self.schemas.add_file_with(&mut self.compiler, path) {
             Ok(names) => {
                 self.note_documents(&names, schema);
@@ -285,6 +297,7 @@ impl PayloadResolver {
             let other = file::text(&self.directory.join(&found.file)).unwrap_or_default();
             ConfigSource::new(name, other)
         };
+
         let place = SourceRange::of_line(&source, found.line, found.column);
         let (line, _) = schema.place.line_and_column();
         let message = format!("{} ({})", found.message.replace(&here, ""), found.code);
@@ -367,6 +380,7 @@ impl AllowedNames<'_> {
                 names.push(Located { value: name, place: text.place.clone() });
             }
         }
+
         names
     }
 
@@ -384,6 +398,7 @@ impl AllowedNames<'_> {
             );
             return None;
         };
+
         if RESERVED.contains(&&*name.namespace) {
             let message = format!("`{written}` is a payload of the core");
             let help = "the core handles its own words; choose a namespace of your own";
@@ -392,13 +407,16 @@ impl AllowedNames<'_> {
             );
             return None;
         }
+
         let qualified = text.value.value.starts_with('{');
         let fits = |known: &&PayloadName| {
             known.local == name.local && (!qualified || known.namespace == name.namespace)
         };
+
         let mut fitting: Vec<_> = self.known.iter().filter(fits).collect();
         fitting.sort();
         fitting.dedup();
+
         match fitting.as_slice() {
             [only] => Some((*only).clone()),
             [] => {
@@ -435,6 +453,7 @@ impl AllowedNames<'_> {
                 format!("declared are {}", locals.join(", "))
             }
         };
+
         ConfigProblem::new(ProblemCode::UndeclaredPayload, &text.place, message).help(help)
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn check(
     for directory in [data, state] {
         check_is_directory(directory, problems);
     }
+
     let place = state.written.or(data.written).map(|written| &written.place);
     let (Some(place), true) = (place, is_same(data.path, state.path)) else { return };
     let help = "name another directory as `state`: what is kept there proves the journal, and must \
@@ -37,11 +38,15 @@ fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProbl
     if there.is_dir() {
         return;
     }
-    let (key, named) = (directory.key, &written.value.written);
-    let message = match there == directory.path {
-        true => format!("`{named}` is a file"),
-        false => format!("`{named}` lies beneath a file"),
+
+    let key = directory.key;
+    let named = &written.value.written;
+    let message = if there == directory.path {
+        format!("`{named}` is a file")
+    } else {
+        format!("`{named}` lies beneath a file")
     };
+
     let help =
         format!("name a directory as `{key}`; one that is missing is made at the first start");
     problems

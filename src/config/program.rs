@@ -49,16 +49,19 @@ fn find(
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) -> Option<PathBuf> {
-    let (name, written) = (&program.value.value, &program.value.written);
+    let name = &program.value.value;
+    let written = &program.value.written;
     let places = if name.contains('/') {
         vec![directory.join(name)]
     } else {
         search_path(directory, around).into_iter().map(|place| place.join(name)).collect()
     };
+
     if let Some(found) = places.iter().find(|path| is_executable(path)) {
         // `./run` beside the config is the config's directory and `run`.
         return Some(found.components().collect());
     }
+
     let problem = if places.iter().any(|path| path.is_file()) {
         let message = format!("`{written}` cannot be executed");
         let help = format!(
@@ -84,6 +87,7 @@ fn find(
         let message = format!("there is no program `{written}`");
         ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     };
+
     problems.push(problem);
     None
 }
@@ -132,6 +136,7 @@ fn environment(
             variables.push((name.to_owned(), SecretValue(text)));
         }
     }
+
     variables
 }
 

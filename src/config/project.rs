@@ -57,6 +57,7 @@ pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
             other => path.push(other),
         }
     }
+
     path
 }
 

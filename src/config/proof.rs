@@ -77,6 +77,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
         let help = "64 hexadecimal digits, as `organism key show` prints them on that host";
         read.problem(ConfigProblem::new(ProblemCode::BadName, &text.place, message).help(help));
     }
+
     DeclaredProof { known_keys, checkpoints: read.text("checkpoints") }
 }
 

@@ -54,6 +54,7 @@ impl<'a> TableReader<'a> {
                 );
             }
         }
+
         let known = section.key_names().collect();
         Self { table, place, what, mistyped, known, problems }
     }
@@ -71,6 +72,7 @@ impl<'a> TableReader<'a> {
             self.empty(key, &text.place);
             return None;
         }
+
         Some(text)
     }
 
@@ -91,6 +93,7 @@ impl<'a> TableReader<'a> {
             let problem = ConfigProblem::new(ProblemCode::MissingKey, &self.place, message);
             self.problems.push(problem.help(help));
         }
+
         there
     }
 
@@ -117,6 +120,7 @@ impl<'a> TableReader<'a> {
             }
             _ => return self.wrong(key, node, "a whole number", None),
         };
+
         let fits = u64::try_from(number).ok().filter(|number| (1..=most).contains(number));
         if fits.is_none() {
             let message = format!("`{key}` of {} is {}", self.what, range_word(number));
@@ -125,6 +129,7 @@ impl<'a> TableReader<'a> {
             self.problems
                 .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
         }
+
         fits
     }
 
@@ -145,6 +150,7 @@ impl<'a> TableReader<'a> {
             }
             _ => return self.wrong(key, node, "a number", None),
         };
+
         let fits = (least..=most).contains(&number);
         if !fits {
             let message = format!("`{key}` of {} is out of range", self.what);
@@ -153,6 +159,7 @@ impl<'a> TableReader<'a> {
             self.problems
                 .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
         }
+
         fits.then_some(number)
     }
 
@@ -193,6 +200,7 @@ impl<'a> TableReader<'a> {
             }
             _ => return self.wrong(key, node, "a duration such as \"30s\"", None),
         };
+
         let Some(duration) = duration::parse(&text.value) else {
             let message = format!("`{}` is not a duration", text.written);
             let help = match duration::guess(&text.value) {
@@ -204,6 +212,7 @@ impl<'a> TableReader<'a> {
             );
             return None;
         };
+
         if duration.is_zero() || duration > most {
             let word = if duration.is_zero() { "zero" } else { "too long" };
             let message = format!("`{key}` of {} is {word}", self.what);
@@ -212,6 +221,7 @@ impl<'a> TableReader<'a> {
                 .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
             return None;
         }
+
         Some(duration)
     }
 
@@ -229,6 +239,7 @@ impl<'a> TableReader<'a> {
                 ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message).help(help),
             );
         }
+
         found.map(|(_, value)| *value)
     }
 
@@ -275,6 +286,7 @@ impl<'a> TableReader<'a> {
             self.wrong::<()>(key, node, "a table", None);
             return Vec::new();
         };
+
         let entries = table.entries.iter().filter_map(|entry| {
             let name = format!("{key}.{}", entry.key.value);
             Some((entry.key.clone(), self.as_text(&name, &entry.node)?))
@@ -330,6 +342,7 @@ impl<'a> TableReader<'a> {
             (None, "a table") => "such as { NAME = \"value\" }".to_owned(),
             (None, wanted) => format!("write {wanted}"),
         };
+
         self.problems
             .push(ConfigProblem::new(ProblemCode::WrongType, &node.place, message).help(help));
         None

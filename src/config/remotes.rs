@@ -21,5 +21,6 @@ pub(super) fn remotes(
             names.push(member.name.value.clone());
         }
     }
+
     names
 }

@@ -64,6 +64,7 @@ pub(super) fn read(
         };
         secrets.push(ClientSecret { client: member.name.value.clone(), variable, secret });
     }
+
     secrets
 }
 
@@ -88,6 +89,7 @@ fn one(
             (named, file::text(&path).map_err(missing))
         }
     };
+
     let text = match text {
         Ok(text) => text,
         Err(_) if keys == KeyRequirement::Optional => return None,
@@ -99,6 +101,7 @@ fn one(
             return None;
         }
     };
+
     let text = text.trim_end_matches(['\r', '\n']);
     if bits(text) < limits::SECRET_BITS_MIN {
         let least = limits::SECRET_BITS_MIN;
@@ -108,6 +111,7 @@ fn one(
             .push(ConfigProblem::new(ProblemCode::SecretWeak, &named.place, message).help(help));
         return None;
     }
+
     Some(SecretValue(text.to_owned()))
 }
 
@@ -117,6 +121,7 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
     if metadata.permissions().mode() & OTHERS_READ == 0 {
         return;
     }
+
     let written = &named.value.written;
     let message = format!("other users can read the secret in `{written}`");
     let problem = ConfigProblem::new(ProblemCode::SecretReadable, &named.place, message);
@@ -130,6 +135,7 @@ fn bits(text: &str) -> u32 {
     if distinct.len() < limits::SECRET_CHARS_MIN {
         return 0;
     }
+
     let all = |fits: fn(char) -> bool| text.chars().all(fits);
     let hundredths = match () {
         () if all(|c| c.is_ascii_digit()) => 332,
@@ -139,6 +145,7 @@ fn bits(text: &str) -> u32 {
         () if all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) => 500,
         () => 595,
     };
+
     let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
     length.saturating_mul(hundredths) / 100
 }
@@ -158,6 +165,7 @@ mod tests {
         for secret in enough {
             assert!(bits(secret) >= 128, "{secret}: {}", bits(secret));
         }
+
         for secret in ["", "hunter2", "0123456789abcdef", &"ab".repeat(100), &"0".repeat(1000)] {
             assert!(bits(secret) < 128, "{secret}: {}", bits(secret));
         }

@@ -63,12 +63,14 @@ impl DeclaredSections {
         let given = |path: &Option<Located<ExpandedText>>| {
             path.as_ref().map(|path| directory.join(&path.value.value))
         };
+
         let project = ProjectPaths {
             path: project::path_of(file, &around.directory),
             name: name.to_owned(),
             data_parent: self.data.is_none().then(|| around.data_parent()),
             state_parent: self.state.is_none().then(|| around.state_parent()),
         };
+
         let own = project.directory_name();
         let data = given(&self.data).unwrap_or_else(|| around.data_parent().join(&own));
         let state = given(&self.state).unwrap_or_else(|| around.state_parent().join(&own));
@@ -164,9 +166,11 @@ fn unread(
     for member in members {
         names.remove(member.name.value.as_str());
     }
+
     for model in models {
         names.remove(&model.name.value);
     }
+
     names
 }
 
@@ -314,6 +318,7 @@ fn limits_of(
         per_request_money: read.money("per_request_money"),
         wall_time: read.duration("wall_time", limits::WALL_TIME_CEILING).unwrap_or(or.wall_time),
     };
+
     let most = u64::try_from(limits::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX);
     let bytes = read.count("payload_bytes", most).and_then(|bytes| usize::try_from(bytes).ok());
     let of_tree = tree.money.map(|_| read.place_of("money"));

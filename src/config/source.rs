@@ -30,7 +30,8 @@ impl ConfigSource {
         text: impl Into<String>,
         private: &[Range<usize>],
     ) -> Arc<Self> {
-        let (name, text) = (name.into(), text.into());
+        let name = name.into();
+        let text = text.into();
         let masked = NamedSource::new(&name, mask(&text, private));
         Arc::new(Self { name, text, masked })
     }
@@ -92,6 +93,7 @@ impl SourceRange {
         let Some((start, line)) = lines.skip(line.saturating_sub(1) as usize).take(1).last() else {
             return Self::start(source);
         };
+
         let indent = line.len() - line.trim_start().len();
         let nth = line.char_indices().nth((column as usize).saturating_sub(1));
         let from = if column == 0 { Some(indent) } else { nth.map(|(at, _)| at) };
@@ -121,6 +123,7 @@ fn mask(text: &str, private: &[Range<usize>]) -> String {
         3 => String::from('•'),
         bytes => "*".repeat(bytes),
     };
+
     let shown = |(at, c): (usize, char)| if hidden(at) { cover(c) } else { String::from(c) };
     text.char_indices().map(shown).collect()
 }

@@ -76,6 +76,7 @@ fn read_journal(read: &mut TableReader<'_>, nats: Option<DeclaredNats>) -> Decla
     if store == StoreKind::Embedded {
         read.only(&["store", "known_keys", "checkpoints"], "a journal that is embedded");
     }
+
     let stream = read.text("stream").and_then(|text| {
         let name = text.value.value;
         let fits = name.len() <= limits::STREAM_NAME_BYTES_MAX
@@ -89,13 +90,16 @@ fn read_journal(read: &mut TableReader<'_>, nats: Option<DeclaredNats>) -> Decla
         fits.then_some(name)
     });
     let partitions = read.count32("partitions", limits::PARTITIONS_MAX).unwrap_or(1);
-    let replicas = match read.has("replicas") {
-        true => read.count32("replicas", limits::STREAM_REPLICAS_CEILING),
-        false => Some(1),
+    let replicas = if read.has("replicas") {
+        read.count32("replicas", limits::STREAM_REPLICAS_CEILING)
+    } else {
+        Some(1)
     };
+
     if store == StoreKind::JetStream && replicas == Some(1) {
         read.required_with("durability", NAME_DURABILITY);
     }
+
     let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
     let journal = read.place_of("store");
     let replicas = replicas.unwrap_or(1);
@@ -210,6 +214,7 @@ impl DeclaredNats {
             Some(found) => Some(found?),
             None => None,
         };
+
         Some(nats::Options { servers, credentials: credentials?, ca })
     }
 
@@ -230,12 +235,15 @@ impl DeclaredNats {
             );
             return None;
         }
+
         if let Some(named) = &self.credentials_file {
             return found(named, directory, problems).map(Credentials::File);
         }
+
         if let Some(named) = &self.nkey_file {
             return found(named, directory, problems).map(Credentials::Nkey);
         }
+
         let password = self.password_env.as_ref().or(self.password_file.as_ref());
         let Some(user) = &self.user else {
             let Some(password) = password else { return Some(Credentials::Nobody) };
@@ -244,6 +252,7 @@ impl DeclaredNats {
             problems.push(problem.help("add user = \"name\", or take the password out"));
             return None;
         };
+
         let password = match (&self.password_env, &self.password_file) {
             (Some(named), None) => variable(named, around, problems)?,
             (None, Some(named)) => {
@@ -259,6 +268,7 @@ impl DeclaredNats {
                 return None;
             }
         };
+
         let user = user.value.value.clone();
         let variable = self.password_env.as_ref().map(|named| named.value.value.clone());
         Some(Credentials::Password { user, password: Password(password), variable })
@@ -278,6 +288,7 @@ fn address(text: &Located<ExpandedText>, problems: &mut ConfigProblems) -> Optio
             "write \"nats://host:4222\" or \"tls://host:4222\"",
         )
     };
+
     problems.push(ConfigProblem::new(ProblemCode::BadAddress, &text.place, message).help(help));
     None
 }
@@ -313,5 +324,6 @@ fn variable(
         problems
             .push(ConfigProblem::new(ProblemCode::SecretMissing, &named.place, message).help(help));
     }
+
     value.map(|value| value.trim().to_owned())
 }

@@ -14,6 +14,7 @@ pub(super) fn problems(
     let mut problems = ConfigProblems::default();
     let mut last_line = None;
     let mut doubled_table = None;
+
     for error in errors {
         let span = error.span().unwrap_or(text.len()..text.len());
         let line = line_around(text, span.start);
@@ -30,6 +31,7 @@ pub(super) fn problems(
         let place = SourceRange::new(source, span);
         problems.push(problem(doubled, &place, error.message(), source.slice(line)));
     }
+
     problems
 }
 
@@ -42,6 +44,7 @@ fn problem(doubled: bool, place: &SourceRange, message: &str, line: &str) -> Con
         )
         .help("keep one of the two");
     }
+
     let message = message.trim().replace('\n', ", ");
     ConfigProblem::new(ProblemCode::Syntax, place, format!("this is not TOML: {message}"))
         .help(help(&message, line))

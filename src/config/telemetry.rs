@@ -79,6 +79,7 @@ impl DeclaredTelemetry {
                 Vec::new()
             });
         }
+
         let endpoint = match (&self.endpoint, variable(ENDPOINT)) {
             (Some(text), _) => self.own_endpoint(text, problems),
             // Who set it meant that server; only a key must not be readable on the way to it.
@@ -96,6 +97,7 @@ impl DeclaredTelemetry {
             notes.push(format!("{DISABLED} is true: nothing is exported"));
             return None;
         }
+
         let service =
             self.service.as_deref().or(variable(SERVICE)).unwrap_or("organism").to_owned();
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
@@ -144,9 +146,10 @@ impl DeclaredTelemetry {
         let mut headers = SecretHeaders::new();
         for (key, value) in &self.headers {
             let name = key.value.strip_suffix("_file").unwrap_or(&key.value).to_ascii_lowercase();
-            let text = match key.value.ends_with("_file") {
-                true => secret(value, directory, problems),
-                false => Some(value.value.value.clone()),
+            let text = if key.value.ends_with("_file") {
+                secret(value, directory, problems)
+            } else {
+                Some(value.value.value.clone())
             };
             let wrong = if !is_name(&name) {
                 let help = "letters, digits and dashes; `host` and the like are written anyway";
@@ -166,6 +169,7 @@ impl DeclaredTelemetry {
                 headers.push((name, SecretValue(text)));
             }
         }
+
         headers
     }
 }
@@ -188,7 +192,8 @@ fn listed(text: &str) -> Option<SecretHeaders> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let headers = pairs.map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        let (name, value) = (name.trim().to_ascii_lowercase(), decoded(value.trim())?);
+        let name = name.trim().to_ascii_lowercase();
+        let value = decoded(value.trim())?;
         (is_name(&name) && is_value(&value)).then_some((name, SecretValue(value)))
     });
     headers.collect()
@@ -207,6 +212,7 @@ fn decoded(text: &str) -> Option<String> {
         };
         out.push(byte);
     }
+
     String::from_utf8(out).ok()
 }
 
@@ -220,6 +226,7 @@ mod tests {
             let all = listed(text)?.into_iter();
             Some(all.map(|(name, value)| format!("{name}:{}", value.expose())).collect::<Vec<_>>())
         };
+
         let two = vec!["authorization:Basic a=b".to_owned(), "x:1".to_owned()];
         assert_eq!(read("Authorization=Basic%20a=b, x = 1,"), Some(two));
         for wrong in ["x", "=1", "x=%zz", "x=%0d%0a", "x=%", "a b=1", "host=elsewhere"] {

@@ -26,6 +26,7 @@ pub(super) fn check(
             report(member, agent, contracts, schemas, problems);
         }
     }
+
     notes
 }
 
@@ -45,8 +46,10 @@ fn words(
     if agent.transport == ActionTransport::Native {
         names.extend(&contract.replies);
     }
+
     names.sort();
     names.dedup();
+
     for gap in names.into_iter().flat_map(|name| schemas.gaps(name)) {
         if gap.is_closed() {
             let message =
@@ -73,6 +76,7 @@ fn report(
     let takes = |name: &PayloadName| {
         *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))
     };
+
     if !contract.replies.iter().any(takes) {
         let message =
             format!("no final of `{}` can hold a report written as text", member.name.value);

@@ -116,6 +116,7 @@ pub(super) fn parse(
         let source = ConfigSource::masking(name, text, &private);
         return Err(syntax::problems(&source, text, &errors));
     }
+
     let mut private = Vec::new();
     mask::by_table(table.get_ref(), &mut private);
     let source = ConfigSource::masking(name, text, &private);
@@ -164,6 +165,7 @@ impl TomlReader<'_> {
             }
             DeValue::Datetime(_) => TomlValue::Other,
         };
+
         TomlNode { place, private, value }
     }
 }

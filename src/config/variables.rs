@@ -17,6 +17,7 @@ pub(super) fn fill(
     let mut rest = text;
     let mut seen = 0;
     let mut failed = false;
+
     while let Some(at) = rest.find("${") {
         let (before, from) = rest.split_at(at);
         let inner = from.get(2..).unwrap_or_default();
@@ -46,6 +47,7 @@ pub(super) fn fill(
         }
         rest = after;
     }
+
     value.push_str(rest);
     ExpandedText { value, written: text.to_owned(), failed }
 }
@@ -65,12 +67,15 @@ fn one(
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),
     };
+
     if !is_name(name) {
         let message = format!("`{name}` is not the name of a variable");
         return Err(ConfigProblem::new(ProblemCode::BadVariable, here, message)
             .help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
     }
+
     let set = around.variable(name);
+
     match (set.filter(|value| !value.is_empty()), default) {
         (Some(value), _) => Ok(value.to_owned()),
         (None, Some(default)) => Ok(default.to_owned()),

@@ -16,6 +16,7 @@ pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) 
     let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {
         list.iter().find(|at| at.value == *name).map(|at| at.place.clone())
     };
+
     match error {
         VocabularyError::CallOrReply { sender, name } => {
             let member = of(sender);
@@ -106,5 +107,6 @@ fn cycle_from<'r>(
             }
         }
     }
+
     None
 }

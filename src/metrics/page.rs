@@ -100,7 +100,8 @@ impl MetricFamily<'_> {
     fn line(&mut self, end: &str, labels: LabelPairs<'_>, value: &str) {
         let common = self.common.iter().map(|(name, value)| (*name, value.as_str()));
         let labels: Vec<_> = common.chain(labels.iter().copied()).collect();
-        let (name, labels) = (self.samples.name, braced(&labels));
+        let name = self.samples.name;
+        let labels = braced(&labels);
         // Writing to a string cannot fail.
         writeln!(self.samples.text, "{name}{end}{labels} {value}").ok();
     }
@@ -129,11 +130,13 @@ impl MetricFamily<'_> {
         let mut count = 0u64;
         let ends = of.bounds.iter().map(|bound| unit.show(*bound));
         let ends = ends.chain(std::iter::once("+Inf".to_owned()));
+
         for (end, bucket) in ends.zip(&of.buckets) {
             count = count.saturating_add(bucket.get());
             let labels = [labels, &[("le", end.as_str())]].concat();
             self.line("_bucket", &labels, &count.to_string());
         }
+
         self.line("_sum", labels, &unit.show(of.sum.get()));
         self.line("_count", labels, &count.to_string());
         self
@@ -181,6 +184,7 @@ mod tests {
             page.gauges("a", "A.").sample(&[], 1);
             page.gauges("b", "B.").sample(&[("x", "y")], 2);
         }
+
         let text = page.into_text();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [

@@ -61,9 +61,10 @@ impl ProviderKey {
     /// Replaces the key in `text`, in case a server echoed it.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
-        match is_word || mutant("show-the-key") {
-            true => text.to_owned(),
-            false => text.replace(&*self.value, HIDDEN),
+        if is_word || mutant("show-the-key") {
+            text.to_owned()
+        } else {
+            text.replace(&*self.value, HIDDEN)
         }
     }
 
@@ -117,7 +118,8 @@ impl KeyFilter {
 
     /// Whether `piece` contains the key, or a beginning of the key at its end.
     fn may_begin_in(&self, piece: &str) -> bool {
-        let (key, piece) = (self.key.as_bytes(), piece.as_bytes());
+        let key = self.key.as_bytes();
+        let piece = piece.as_bytes();
         let first = key.first().copied().unwrap_or_default();
         memchr::memchr_iter(first, piece).any(|at| {
             let there = piece.get(at..).unwrap_or_default();

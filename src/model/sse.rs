@@ -114,9 +114,10 @@ impl SseDecoder {
     }
 
     fn read_line(&mut self, line: &[u8]) -> Result<bool, OverlongEvent> {
-        let line = match std::mem::replace(&mut self.after_first_line, true) {
-            true => line,
-            false => line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line),
+        let line = if std::mem::replace(&mut self.after_first_line, true) {
+            line
+        } else {
+            line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line)
         };
 
         if line.is_empty() {

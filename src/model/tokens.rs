@@ -62,9 +62,10 @@ impl TokenizerFamily {
         };
 
         let tokens = u64::try_from(vocabulary.count(text)).unwrap_or(u64::MAX);
-        match self.is_estimate() {
-            true => tokens.saturating_mul(100 + limits::ESTIMATE_MARGIN_PERCENT).div_ceil(100),
-            false => tokens,
+        if self.is_estimate() {
+            tokens.saturating_mul(100 + limits::ESTIMATE_MARGIN_PERCENT).div_ceil(100)
+        } else {
+            tokens
         }
     }
 

@@ -45,7 +45,9 @@ pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHos
     if only.is_empty() {
         return if all.is_empty() { Err(NotHosted::Nobody) } else { Ok(all) };
     }
+
     let mut chosen: Vec<AgentSpec> = Vec::new();
+
     for name in only {
         let name = name.trim();
         let found = config.agents.iter().find(|agent| agent.name.as_str() == name);
@@ -56,6 +58,7 @@ pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHos
             None => return Err(nobody(config, name)),
         }
     }
+
     Ok(chosen)
 }
 
@@ -64,10 +67,12 @@ fn nobody(config: &Config, name: &str) -> NotHosted {
     if config.contracts.iter().any(|contract| contract.name.as_str() == name) {
         return NotHosted::NoAgent { name };
     }
+
     let names: Vec<_> = config.far_agents().map(|agent| agent.name.to_string()).collect();
-    match names.is_empty() {
-        true => NotHosted::Nobody,
-        false => NotHosted::Unknown { name, names: names.join(", ") },
+    if names.is_empty() {
+        NotHosted::Nobody
+    } else {
+        NotHosted::Unknown { name, names: names.join(", ") }
     }
 }
 
@@ -94,17 +99,21 @@ impl HostedAgents {
         if !missing.is_empty() {
             return Err(Error::Keys(Arc::new(missing)));
         }
+
         let config = with_core_words(config)?;
         let counts = Arc::new(ModelCounts::new(&config, agents.iter()));
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
         let models = ConfiguredModels::watched(&config, &counts, &tracer)?;
         let (stop, stopped) = watch::channel(false);
-        let (mut posts, mut connections) = (Vec::new(), Vec::new());
+        let mut posts = Vec::new();
+        let mut connections = Vec::new();
+
         for spec in agents {
             let memory = Arc::new(TransferredThread::default());
             let made = models.named(&spec.model)?;
-            let (route, tracer) = (made.model.route(), tracer.clone());
+            let route = made.model.route();
+            let tracer = tracer.clone();
             let agent = local_agents::agent(&config, spec, made, memory)?;
             let (client, denials) = client(&config, &spec.name, keys).await?;
             connections.push((spec.name.clone(), client.clone()));
@@ -119,6 +128,7 @@ impl HostedAgents {
                 stopped.wait_for(|stopped| *stopped).await.ok();
             })));
         }
+
         let hosted = HostedHealth { models: counts, connections, stopped };
         let watcher = HealthMonitor::of_hosted(&config.name, hosted, &tracer);
         Ok(Self { stop, posts, watcher, exporter })
@@ -139,6 +149,7 @@ impl HostedAgents {
                 tracing::error!("a host did not end as it should: {error}");
             }
         }
+
         farewell(self.exporter).await;
     }
 
@@ -156,6 +167,7 @@ async fn client(
     if let Some(keys) = keys {
         servers.credentials = Credentials::Nkey(keys.join(nats_config::seed_of(name)));
     }
+
     let inbox = ListenerSubjects::new(&config.name, name).inbox();
     let called = format!("agent {name} of {}", config.name);
     Ok(nats::connect_with(&servers, &called, Some(&inbox)).await?)
@@ -171,7 +183,8 @@ async fn post(
     agent: TracedAgent<HostedAgent>,
     relay: RemoteSink,
 ) -> Result<RemoteAgentHost, Error> {
-    let (sink, runtime) = (Arc::new(relay.clone()), runtime::Handle::current());
+    let sink = Arc::new(relay.clone());
+    let runtime = runtime::Handle::current();
     let host = NativeHost::new(name.clone(), agent, sink, runtime);
     let host: Arc<dyn Host> = Arc::new(host);
     Ok(RemoteAgentHost::open(&config.name, name.clone(), config.digest, relay, host).await?)

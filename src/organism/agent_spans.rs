@@ -34,6 +34,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
         let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else {
             return self.agent.handle(delivery, context).await;
         };
+
         let own = at.at(self.tracer.another(at.span()));
         delivery.trace = Some(own);
         let name = format!("invoke_agent {}", self.name);
@@ -44,6 +45,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
             .with("gen_ai.conversation.id", delivery.thread.to_string());
         let mut open = SpanGuard::new(&self.tracer, of_route(span, &self.route));
         let answered = self.agent.handle(delivery, context).await;
+
         match &answered {
             Ok(outcome) => open.ends(None, |span| match &outcome.turn {
                 Some(turn) => span
@@ -53,6 +55,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
             }),
             Err(failure) => open.ends(Some(failure.word().into()), |span| span),
         }
+
         answered
     }
 }
@@ -74,6 +77,7 @@ impl TracedModel {
             }
             ProviderConfig::Playback { .. } | ProviderConfig::Routed { .. } => None,
         };
+
         Self { model, tracer: tracer.clone(), server }
     }
 
@@ -100,6 +104,7 @@ impl TracedModel {
         let Some(at) = request.origin.trace.filter(|trace| self.tracer.keeps(trace)) else {
             return self.model.call(request, on_chunk).await;
         };
+
         // The provider is told of the span of this very call.
         let own = at.at(self.tracer.another(at.span()));
         let mut told = request.clone();
@@ -108,6 +113,7 @@ impl TracedModel {
         let span = Span::new(own, SpanKind::Client, name, Time::now()).of(Some(at.span()));
         let mut open = SpanGuard::new(&self.tracer, self.span(request, span));
         let answered = self.model.call(&told, on_chunk).await;
+
         match &answered {
             Ok(end) => open.ends(None, |span| of_end(span, end)),
             Err(error) => open.ends(Some(error.word().into()), |span| {
@@ -115,6 +121,7 @@ impl TracedModel {
                 span.with_some("http.response.status_code", status)
             }),
         }
+
         answered
     }
 }
@@ -166,6 +173,7 @@ fn of_end(span: Span, end: &StreamEnd) -> Span {
     if estimated {
         span.attributes.push(("organism.usage.estimated", AttributeValue::Flag(true)));
     }
+
     span
 }
 

@@ -58,6 +58,7 @@ impl OrganismClient {
 
         let announced_until = Instant::now() + patience;
         let mut held_until = Instant::now() + limits::DOOR_PATIENCE;
+
         loop {
             if let Some(client) = ServiceClient::find(&config.data, Handshake::of(&config)).await? {
                 return Ok(client.into());

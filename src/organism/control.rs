@@ -98,6 +98,7 @@ impl ControlContext {
             ServiceRequest::Submit(submit) => &*submit.payload,
             _ => &[],
         };
+
         let refusal = Refusal::new(Rule::Busy, TOO_MANY_CONNECTIONS, text);
         if let (PumpBackend::One(pump), ServiceRequest::Submit(submit)) = (&self.pumps, request) {
             pump.count_busy(&submit.client);
@@ -106,6 +107,7 @@ impl ControlContext {
         if matches!(request, ServiceRequest::AwaitResults { .. }) {
             return ServiceResponse::unavailable(TOO_MANY_CONNECTIONS, false, false);
         }
+
         match refused(request, refusal) {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. }) => {
                 let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
@@ -144,6 +146,7 @@ impl ControlServer {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+
         let listener = bind_socket(&unready)?;
         std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&unready, path)?;
@@ -160,10 +163,12 @@ impl ControlServer {
         if let Some(reaping) = &self.reaping {
             reaping.abort();
         }
+
         // First the path: whoever connects up to here is served, and nobody connects later.
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
+
         self.closing.send(()).ok();
         OpenConnections(self.served)
     }
@@ -235,6 +240,7 @@ async fn accept(
 
     // Not through the runtime, which may not have noticed the last of them yet.
     let Ok(listener) = listener.into_std() else { return };
+
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
         let Ok(stream) = stream else { continue };
@@ -248,6 +254,7 @@ async fn reap_orphans() {
         Ok(ended) => ended,
         Err(error) => return tracing::warn!("ended orphans stay zombies: {error}"),
     };
+
     while ended.recv().await.is_some() {
         tokio::task::spawn_blocking(children::reap_orphans).await.ok();
     }
@@ -287,11 +294,13 @@ async fn respond(
     let Ok(received) = timeout(context.patience, read.read_until(b'\n', &mut line)).await else {
         return writer.fail("no request came in time").await;
     };
+
     received?;
     let SocketRequest { mut request, handshake } = match encoding::decode_request(&line) {
         Ok(request) => request,
         Err(refusal) => return writer.write_line(refusal).await,
     };
+
     if let Err(denied) = context.rules.judge(caller, &request) {
         // Queries of commands that only look are refused, too; what a command then tries is recorded.
         if !matches!(request, ServiceRequest::Status | ServiceRequest::HeldCalls { .. }) {
@@ -299,15 +308,18 @@ async fn respond(
         }
         return writer.write(&refused(&request, denied.refusal)).await;
     }
+
     let judged = context.identity.as_ref().and_then(|own| own.judge(&request, &handshake));
     if let Some(response) = judged {
         return writer.write(&response).await;
     }
+
     // Decisions and queries are carried out beyond the bound: they free the places of those that wait.
     let waits = matches!(request, ServiceRequest::Submit(_) | ServiceRequest::AwaitResults { .. });
     if context.is_busy && waits {
         return writer.write(&context.busy(&request)).await;
     }
+
     context.rules.vouch_for(caller, &mut request);
     pass_on(request, read, writer, context).await
 }
@@ -347,6 +359,7 @@ async fn pass_on(
     let mut rest = tokio::io::sink();
     let left = tokio::io::copy(&mut read, &mut rest);
     tokio::pin!(left);
+
     loop {
         let response = tokio::select! {
             biased;
@@ -360,6 +373,7 @@ async fn pass_on(
         let Some(response) = response else { break };
         writer.write(&response).await?;
     }
+
     match responding.await {
         Ok(Ok(())) => Ok(()),
         // It may be on record. A connection that ends without a response states no more.

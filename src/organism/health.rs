@@ -105,7 +105,8 @@ impl HealthMonitor {
         table: Arc<PartitionMap>,
         tracer: &SpanTracer,
     ) -> Self {
-        let (name, tracer) = (Arc::clone(name), tracer.clone());
+        let name = Arc::clone(name);
+        let tracer = tracer.clone();
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
@@ -149,6 +150,7 @@ impl HealthMonitor {
             .counter(&[("outcome", "dropped")], &counts.dropped)
             .counter(&[("outcome", "rejected")], &counts.rejected);
         }
+
         match &self.pumps {
             WatchedPumps::One(watched) => watched.write(&mut page),
             WatchedPumps::Elsewhere(hosted) => hosted.models.write(&mut page),
@@ -166,6 +168,7 @@ impl HealthMonitor {
                 }
             }
         }
+
         page.into_text()
     }
 }
@@ -189,6 +192,7 @@ fn lacks_of(table: &PartitionMap) -> Vec<ReadinessProblem> {
             }
         }
     }
+
     lacks
 }
 
@@ -202,5 +206,6 @@ fn lack(unready: Unready, partition: Option<u32>) -> ReadinessProblem {
         Unready::Draining => ("draining", "it is stopping and takes nothing new"),
         Unready::Ended => ("pump", "the pump has ended; the log says why"),
     };
+
     ReadinessProblem { what, why: why.to_owned(), partition }
 }

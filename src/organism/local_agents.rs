@@ -32,15 +32,18 @@ pub(super) fn agents(
     let history = history(config);
     let models = ConfiguredModels::watched(config, counts, tracer)?;
     let mut hosts: Vec<HostedListener> = Vec::new();
+
     for spec in config.near_agents() {
         let made = models.named(&spec.model)?;
-        let (name, route) = (spec.name.clone(), made.model.route());
+        let name = spec.name.clone();
+        let route = made.model.route();
         let agent = agent(config, spec, made, Arc::clone(&history))?;
         let agent = TracedAgent { agent, name, route, tracer: tracer.clone() };
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(spec.name.clone(), agent, sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));
     }
+
     Ok(hosts)
 }
 
@@ -111,6 +114,7 @@ impl ThreadHistory for JournalHistory {
             Some(reader) => reader,
             None => Reader::open(&self.data)?,
         };
+
         let walked = reader.walk(up_to)?;
         *self.idle() = Some(reader);
         Ok(walked.into_iter().map(|sealed| sealed.record).collect())

@@ -187,6 +187,7 @@ impl Organism {
         project::begin(&config.directories(), false)?;
         let _announcement = Announcement::make(&config.data)?;
         let mut on_wait = Some(on_wait);
+
         loop {
             let is_used = || announcement::is_used_by_command(&config.data);
             // Also looked at before: the command may end once the journal was found in use.
@@ -226,14 +227,13 @@ impl Organism {
         if config.partitions() > 1 {
             return Err(Error::Divided { partitions: config.partitions() });
         }
+
         access::refuse_hosted_start(&config)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
-        let presence = match for_command {
-            true => Some(CommandPresence::take(&config.data)?),
-            false => None,
-        };
+        let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };
+
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
         let _responder = responder(&config);
@@ -250,6 +250,7 @@ impl Organism {
             _responder,
             _presence: presence,
         };
+
         match organism.open_control_socket() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.
@@ -317,7 +318,8 @@ impl Organism {
 /// that starts elsewhere knows less about how far the stream had reached.
 fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
-    let (servers, config) = (servers.clone(), Arc::clone(config));
+    let servers = servers.clone();
+    let config = Arc::clone(config);
     let here = BTreeMap::from([(jetstream::Candidate::here(), jetstream::this_process())]);
     Some(AbortOnDrop(tokio::spawn(async move {
         let answered = async {
@@ -365,6 +367,7 @@ fn refuse_without_keys(config: &Config) -> Result<(), Error> {
     if missing.is_empty() {
         return Ok(());
     }
+
     // Whoever holds the journal has its keys: there will be somebody to ask.
     journal::sqlite::is_free(&config.data)?;
     Err(Error::Keys(Arc::new(missing)))
@@ -400,6 +403,7 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
             detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         })?;
     }
+
     Ok(config)
 }
 
@@ -419,6 +423,7 @@ fn open_journal_as(
         core.replay(&sealed.record);
         Ok(())
     };
+
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
         StorageConfig::Embedded => {
             let accept = sqlite::Acceptance::default();
@@ -432,5 +437,6 @@ fn open_journal_as(
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
     };
+
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }

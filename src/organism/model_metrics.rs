@@ -47,7 +47,8 @@ pub struct ModelCounts {
 impl ModelCounts {
     /// Makes a row for each model that an agent of `agents`, those hosted here, may use.
     pub fn new<'a>(config: &Config, agents: impl Iterator<Item = &'a AgentSpec>) -> Self {
-        let (mut rows, mut index) = (Vec::new(), HashMap::<String, HashMap<_, _>>::new());
+        let mut rows = Vec::new();
+        let mut index = HashMap::<String, HashMap<_, _>>::new();
         for agent in agents {
             let own = config.models.iter().find(|model| model.name == agent.model);
             let routes = match own.map(|model| &model.provider) {
@@ -65,6 +66,7 @@ impl ModelCounts {
                 }
             }
         }
+
         Self { rows, index }
     }
 
@@ -93,10 +95,12 @@ impl ModelCounts {
                 calls.counter(&labels, count);
             }
         }
+
         let mut tokens = page.counters(
             "organism_model_tokens_total",
             "Tokens of answered calls: of the prompt (in) and of the answer (out).",
         );
+
         for (agent, model, _, own) in &self.rows {
             for (direction, count) in [("in", &own.tokens_in), ("out", &own.tokens_out)] {
                 let labels =
@@ -104,15 +108,18 @@ impl ModelCounts {
                 tokens.counter(&labels, count);
             }
         }
+
         let mut cost = page.counters(
             "organism_model_cost_total",
             "What answered calls cost, where the config has a price.",
         );
+
         for (agent, model, currency, own) in &self.rows {
             let Some(currency) = currency else { continue };
             let labels = [("agent", agent.as_str()), ("model", model), ("currency", currency)];
             cost.decimal(&labels, own.cost.get(), 9);
         }
+
         let mut took =
             page.histograms("organism_model_call_seconds", "From request to answer or failure.");
         for (agent, model, _, own) in &self.rows {

@@ -39,10 +39,12 @@ impl ConfiguredModels {
         counts: &Arc<ModelCounts>,
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
-        let watched = |model: SharedModel, spec: &ModelSpec, term: &RouteTerms| match tracer.is_on()
-        {
-            true => counts.around(Arc::new(TracedModel::new(model, spec, tracer)), spec, term),
-            false => counts.around(model, spec, term),
+        let watched = |model: SharedModel, spec: &ModelSpec, term: &RouteTerms| {
+            if tracer.is_on() {
+                counts.around(Arc::new(TracedModel::new(model, spec, tracer)), spec, term)
+            } else {
+                counts.around(model, spec, term)
+            }
         };
         Self::made(config, &watched)
     }
@@ -60,6 +62,7 @@ impl ConfiguredModels {
                 routes.insert(&spec.name, (route, term));
             }
         }
+
         let made = config.models.iter().map(|spec| {
             let find = |name: &str| {
                 let found = routes.get(name).cloned();
@@ -101,7 +104,8 @@ impl ConfiguredModels {
     pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
         let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
         let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());
-        let (agent, thread) = (ListenerName::core(), ThreadId::organism());
+        let agent = ListenerName::core();
+        let thread = ThreadId::organism();
         let origin = RequestOrigin { agent, thread, turn: 1, trace: None };
         let request = ModelRequest {
             origin,
@@ -112,6 +116,7 @@ impl ConfiguredModels {
             one_call: false,
             max_tokens: Some(1),
         };
+
         Some(remote.call(&request, &mut |_| {}).await)
     }
 
@@ -129,7 +134,9 @@ fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
         ProviderConfig::Remote { options, .. } => options.answer.answer(),
         ProviderConfig::Routed { .. } => None,
     };
-    let (context_window, price) = (spec.context_window, spec.price.clone());
+
+    let context_window = spec.context_window;
+    let price = spec.price.clone();
     RouteTerms { route: route.model.route(), context_window, max_tokens, price }
 }
 

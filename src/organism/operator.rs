@@ -23,7 +23,8 @@ pub fn action(
     note: &str,
     details: Vec<ActionDetail>,
 ) -> Result<OperatorAction, Error> {
-    let (by, who) = (ListenerName::operator(), this_user());
+    let by = ListenerName::operator();
+    let who = this_user();
     Ok(OperatorAction { verb, by, who, note: note.to_owned(), details })
 }
 
@@ -73,6 +74,7 @@ pub fn record_offline(
         }
         _ => open_journal_as(config, accepts, &mut core)?,
     };
+
     actions.push(action);
     append_actions(&mut core, &mut *journal, &config.texts(), actions)?;
     Ok(journal.close(Time::now())?)
@@ -92,6 +94,7 @@ fn adopted(
     if *without_mac && *last > Position(0) {
         action.details.push(ActionDetail::new(WITHOUT_MAC_UP_TO, last));
     }
+
     Ok(journal)
 }
 
@@ -105,6 +108,7 @@ pub(super) fn open_accepting(
         core.replay(&sealed.record);
         Ok(())
     };
+
     let Config { data, state, checkpoints, .. } = config;
     let copies = checkpoints.as_deref();
     let opened = sqlite::Journal::open_with_copies(data, state, copies, accept, &mut replay);
@@ -122,21 +126,26 @@ pub fn append_actions(
     let mut events = Vec::new();
     // Ids are derived from the journal's own, which the first boot records.
     if core.state().journal.is_nil() {
-        let (id, epoch, detail) = (journal.id(), journal.epoch(), super::VERSION.to_owned());
+        let id = journal.id();
+        let epoch = journal.epoch();
+        let detail = super::VERSION.to_owned();
         let blobs = texts.iter().map(|text| journal.put_blob(text.as_bytes()));
         let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
         events.push(Event::Boot { journal: id, epoch, detail, blobs });
     }
+
     let ticket = Uuid::nil();
     events.extend(actions.into_iter().map(|action| Event::Operator { ticket, action }));
 
     let mut records = Vec::new();
+
     for event in events {
         // Record time never runs backwards, whatever the system's clock says.
         let now = Time::now().max(core.state().time);
         let position = Position(journal.next().0 + records.len() as u64);
         records.extend(core.step(position, now, event).into_record());
     }
+
     journal.append(&mut records)?;
     Ok(())
 }

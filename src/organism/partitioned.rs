@@ -75,6 +75,7 @@ impl PartitionedOrganism {
         let StorageConfig::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });
         };
+
         let rpc = PumpRpc::connect(servers, &config.name).await?;
         let rules = Arc::new(AccessRules::of(&config));
         let table = Arc::new(PartitionMap::new(config.partitions(), partitions, rpc, rules));
@@ -84,15 +85,20 @@ impl PartitionedOrganism {
         let (stop, stopped) = watch::channel(None);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let (mut keepers, mut hands) = (Vec::new(), BTreeMap::new());
+        let mut keepers = Vec::new();
+        let mut hands = BTreeMap::new();
+
         for &partition in partitions {
             let (hand, hand_over) = mpsc::channel(1);
             hands.insert(partition, hand);
-            let (config, table) = (Arc::new(config.of_partition(partition)), Arc::clone(&table));
-            let (stop, tracer) = (stopped.clone(), tracer.clone());
+            let config = Arc::new(config.of_partition(partition));
+            let table = Arc::clone(&table);
+            let stop = stopped.clone();
+            let tracer = tracer.clone();
             let keeper = PartitionWorker::new(config, partition, table, hand_over, stop, tracer);
             keepers.push(tokio::spawn(keeper.keep()));
         }
+
         let roll = GroupMembership::new(Arc::clone(&table), config.digest, hands);
         drop(tokio::spawn(async move {
             if let Err(error) = roll.call(stopped).await {
@@ -104,12 +110,14 @@ impl PartitionedOrganism {
         let mut organism =
             Self { name, table, keepers, stop, control, exporter, _responder, _lock: lock };
         let context = control::ControlContext::of_several(Arc::clone(&organism.table), &config);
+
         match open_control_socket(&config, context) {
             Ok(control) => organism.control = Some(control),
             Err(error) => {
                 return organism.stop("the control socket cannot be opened").await.and(Err(error));
             }
         }
+
         Ok(organism)
     }
 
@@ -151,6 +159,7 @@ impl PartitionedOrganism {
             let ended = keeper.await.unwrap_or(Err(Error::Stopped));
             first = first.and(ended);
         }
+
         farewell(self.exporter).await;
         first
     }
@@ -166,5 +175,6 @@ fn lock(config: &Config) -> Result<Lock, Error> {
         let path = data.display().to_string();
         return Err(journal::Error::Strange { path, detail: detail.to_owned() }.into());
     }
+
     Ok(hold(data, state)?)
 }

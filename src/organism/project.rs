@@ -97,6 +97,7 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
             None => lines.push_str("  of no project, from an earlier version"),
         }
     }
+
     lines
 }
 
@@ -110,10 +111,12 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
                 them away from its project"
             .to_owned();
     }
+
     let how = match earlier {
         [_] => "the only one without further words",
         _ => "with `--from DIR`",
     };
+
     format!(
         "Where one of them is this project's, from an earlier version or from before it was moved, \
          `organism adopt` takes it over ({how}). Otherwise `organism adopt --new` begins a new \
@@ -123,10 +126,7 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
 
 /// Advice for a config whose directory belongs to another project.
 fn beginning(is_beside: bool) -> &'static str {
-    match is_beside {
-        true => "`organism adopt --new`",
-        false => "another directory as `data`",
-    }
+    if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
 
 /// Like [`check`], for repairing a journal: a journal without a project may be repaired before it
@@ -158,6 +158,7 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     if stored(data)?.is_some() {
         return Ok(());
     }
+
     let earlier = earlier(project, data)?;
     if !earlier.is_empty() && !anew {
         return Err(Error::Earlier { ours: project.path.clone(), earlier });
@@ -172,10 +173,12 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
         }
         lock => lock?,
     };
+
     check(directories)?;
     if stored(data)?.is_none() {
         store(data, &project.path)?;
     }
+
     Ok(())
 }
 
@@ -192,17 +195,20 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
         let belongs = is_named && stored(&data).ok().flatten().as_ref() == Some(&path);
         belongs.then(|| (name.to_owned(), own.to_owned()))
     };
+
     let found: Vec<_> = std::fs::read_dir(&parent).ok()?.filter_map(is_ours).collect();
     let [(name, own)] = &found[..] else { return None };
 
     let state_parent = around.state_parent();
-    let (data, state) = (parent.join(own), state_parent.join(own));
+    let data = parent.join(own);
+    let state = state_parent.join(own);
     let project = ProjectPaths {
         path,
         name: name.clone(),
         data_parent: Some(parent),
         state_parent: Some(state_parent),
     };
+
     Some(ProjectFolders { project, data, state })
 }
 
@@ -215,6 +221,7 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(earlier),
         Err(error) => return Err(io(parent)(error)),
     };
+
     for entry in entries {
         let found = entry.map_err(io(parent))?.path();
         let name = found.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -222,6 +229,7 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
             earlier.push(EarlierDirectory { project: stored(&found)?, data: found });
         }
     }
+
     earlier.sort_by(|one, other| one.data.cmp(&other.data));
     Ok(earlier)
 }
@@ -266,13 +274,16 @@ pub fn adopt(
             chosen(journals, from, &project.path)?.unwrap_or_else(|| data.clone())
         }
     };
+
     let before = stored(&source)?;
     let owner = before.as_ref().filter(|owner| **owner != project.path && is_config_present(owner));
     if let (Some(owner), None, false) = (owner, from, mutant("adopt-from-anybody")) {
-        let (owner, ours) = (owner.clone(), project.path.clone());
+        let owner = owner.clone();
+        let ours = project.path.clone();
         let is_beside = source != *data;
         return Err(Error::Owned { data: source, owner, ours, is_beside }.into());
     }
+
     let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
     // A journal from before MACs is adopted, too, whichever project it names.
     let is_bound = is_ours
@@ -305,6 +316,7 @@ pub fn adopt(
     {
         identity::note(state, journal, stream)?;
     }
+
     store(data, &project.path)?;
     Ok(Some(adopted))
 }
@@ -322,18 +334,22 @@ fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail
     if let Some(before) = &adopted.before {
         details.push(ActionDetail::new("from", before.display()));
     }
+
     details.push(ActionDetail::new("to", project.path.display()));
     for (from, to) in &adopted.renamed {
         details.push(ActionDetail::new("renamed", from.display()));
         details.push(ActionDetail::new("to-directory", to.display()));
     }
+
     if let Some((from, to)) = &adopted.copied {
         details.push(ActionDetail::new("copied", from.display()));
         details.push(ActionDetail::new("to-directory", to.display()));
     }
+
     if let Some(stream) = adopted.stream {
         details.push(ActionDetail::new("stream-journal", stream));
     }
+
     details
 }
 
@@ -350,6 +366,7 @@ fn take_state(
         Some(path) => parent.join(directory_name(&project.name, path)),
         None => parent.join(&project.name),
     };
+
     if from == state || !from.exists() {
         return Ok(());
     }
@@ -361,6 +378,7 @@ fn take_state(
         copy(&from, state)?;
         adopted.copied = Some((from, state.to_owned()));
     }
+
     Ok(())
 }
 
@@ -394,10 +412,13 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
         let ours = std::fs::read(to.join(name)).ok();
         ours.is_some() && ours == std::fs::read(from.join(name)).ok()
     };
+
     if is_copied(KEY_FILE) {
         return Ok(());
     }
+
     let unfinished = to.with_extension("copying");
+
     match std::fs::remove_dir_all(&unfinished) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io(&unfinished)(error));
@@ -416,7 +437,8 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
     make_directory(to)?;
     for entry in std::fs::read_dir(from).map_err(io(from))? {
         let entry = entry.map_err(io(from))?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let source = entry.path();
+        let target = to.join(entry.file_name());
         if entry.file_type().map_err(io(&source))?.is_dir() {
             copy_files(&source, &target)?;
             continue;
@@ -424,6 +446,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
         std::fs::copy(&source, &target).map_err(io(&source))?;
         File::open(&target).and_then(|file| file.sync_all()).map_err(io(&target))?;
     }
+
     File::open(to).and_then(|directory| directory.sync_all()).map_err(io(to))
 }
 
@@ -431,6 +454,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     if let Some(parent) = to.parent() {
         make_directory(parent)?;
     }
+
     // Takes the place of an empty directory, and of nothing else.
     std::fs::rename(from, to).map_err(|error| match error.kind() {
         std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => {
@@ -479,5 +503,6 @@ fn store(data: &Path, project: &Path) -> Result<(), Error> {
         std::fs::rename(&unfinished, &path)?;
         File::open(data)?.sync_all()
     };
+
     write().map_err(io(&path))
 }

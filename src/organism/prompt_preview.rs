@@ -154,6 +154,7 @@ fn rebuilt(
     let unreadable = |error: String| {
         nothing(format!("what turn {turn} of {agent} sent cannot be read ({stored}): {error}"))
     };
+
     let inputs = TurnInputs::read(&text).map_err(unreadable)?;
 
     let history = local_agents::history(config);
@@ -174,6 +175,7 @@ fn rebuilt(
         Some(agent) => agent.size(&request, notice),
         None => ModelTerms::default().size(&request, notice),
     };
+
     Ok(PromptPreview { request, position: past.position, wire, digest, size, recorded })
 }
 
@@ -202,6 +204,7 @@ fn with_todays_config(
         );
         return Err(differs(past, digest, &why));
     }
+
     Ok(PromptPreview { digest, recorded: past.prompt, ..preview })
 }
 
@@ -340,6 +343,7 @@ impl ExampleThread {
             input: Input::Boot { detail: "an example".to_owned() },
             facts: vec![Fact::Accepted { message, opening: Some(opening), key: None }],
         };
+
         Ok(Self { record })
     }
 

@@ -65,11 +65,13 @@ impl PumpRuntime {
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }
+
         let handle = pump.handle();
         let (running, ended) = watch::channel(());
         let pump = run_pump(pump, running)?;
         let hosts = hosts.into_iter().map(|(_, host)| host).collect();
-        let (data, journal) = (config.data.clone(), config.journal_name());
+        let data = config.data.clone();
+        let journal = config.journal_name();
         Ok(Self { handle, data, journal, hosts, pump, ended, watched })
     }
 
@@ -183,6 +185,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
+
     hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
     Ok(hosts)
 }
@@ -224,6 +227,7 @@ fn run_pump(
         }
         ended
     };
+
     let thread = std::thread::Builder::new().name("pump".to_owned());
     thread.spawn(run).map_err(Error::io("starting the pump's thread"))
 }

@@ -25,9 +25,11 @@ pub(super) async fn remotes(
     else {
         return Ok(hosts);
     };
+
     let wire = NatsConnection::open(servers, &format!("organism {}", config.name)).await?;
     fits(wire.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
+
     for (name, far) in listeners.chain(far) {
         let sink: Arc<dyn Sink> = sink.clone();
         let mut options = Options { far, ..Options::new(config.name.clone(), name.clone()) };
@@ -35,6 +37,7 @@ pub(super) async fn remotes(
         let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name, Arc::new(host)));
     }
+
     // Answers that can never be heard are better missed now than one delivery after another.
     nats::settled(wire.client(), wire.denials()).await;
     match wire.denials().of_hearing(&format!("organism.{}.re.", config.name)) {

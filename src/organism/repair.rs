@@ -76,6 +76,7 @@ pub fn repair(
             Err(_) => project::begin(&config.directories(), true)?,
         }
     }
+
     let redacted = if accepted.redaction { blanked(data)? } else { Vec::new() };
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accepted.acceptance())?;
@@ -87,6 +88,7 @@ pub fn repair(
         journal.close(Time::now())?;
         return Ok(None);
     }
+
     operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
     journal.close(Time::now())?;
     Ok(Some(repaired))
@@ -99,14 +101,17 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     if matches!(config.storage, StorageConfig::Embedded) {
         return Err(Error::OneHost);
     }
+
     // A host may trust another one before its own first start.
     project::begin(&config.directories(), false)?;
+
     for partition in 0..config.partitions() {
         let details = vec![ActionDetail::new(OperatorAction::TRUSTED_KEY, key)];
         let action = operator::action(OperatorVerb::TrustKey, note, details)?;
         let config = config.of_partition(partition);
         operator::record_offline(&config, None, action, AcceptedDamage::default())?;
     }
+
     Ok(())
 }
 
@@ -183,6 +188,7 @@ impl RepairedJournal {
                 details.push(ActionDetail::new("to", last));
             }
         }
+
         details
     }
 }

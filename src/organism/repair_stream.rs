@@ -37,6 +37,7 @@ pub fn repair_stream(
         jetstream::recorded(journal, &config.state)?;
         repairs.push(PartitionRepair { stream: journal.stream(), repair });
     }
+
     Ok(repairs)
 }
 
@@ -44,6 +45,7 @@ fn details(repair: &StreamRepair) -> Vec<ActionDetail> {
     let StreamRepair { from, kept, acknowledged, aside } = repair;
     let first = Position(kept.0 + 1);
     let mut details = Vec::new();
+
     match from {
         RepairSource::Projection => {
             details.push(ActionDetail::new("published-from", first));
@@ -55,8 +57,10 @@ fn details(repair: &StreamRepair) -> Vec<ActionDetail> {
             details.push(ActionDetail::new("acknowledged-up-to", acknowledged));
         }
     }
+
     if let Some(aside) = aside {
         details.push(ActionDetail::new("set-aside", aside.display()));
     }
+
     details
 }

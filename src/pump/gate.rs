@@ -85,7 +85,8 @@ struct ScannedPayload<'a> {
 
 impl Gate {
     pub fn new(contracts: Arc<Contracts>, schemas: Schemas) -> Self {
-        let (examples, payload_bytes) = (Examples::default(), limits::PAYLOAD_BYTES_MAX);
+        let examples = Examples::default();
+        let payload_bytes = limits::PAYLOAD_BYTES_MAX;
         Self { contracts, schemas, examples, payload_bytes }
     }
 
@@ -110,6 +111,7 @@ impl Gate {
             Meaning::Primitive => self.asked(sender, &element, &submission)?,
             _ => (None, None),
         };
+
         // The rule on the budget stands here; it is the pump's too.
         let payload = Payload::new(element.text);
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
@@ -126,6 +128,7 @@ impl Gate {
             let message = "the core writes words of its own namespace only";
             return Err(submission.refuse(Rule::ReservedName, message));
         }
+
         self.valid(&ListenerName::core(), &element, &submission)?;
         Ok((element.name, Payload::new(element.text)))
     }
@@ -166,6 +169,7 @@ impl Gate {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
         }
+
         let inner = || {
             let mut words = self.contracts.vocabulary(sender)?.iter();
             let opens_call =
@@ -173,6 +177,7 @@ impl Gate {
             let (word, _) = words.find(|(_, meaning)| opens_call(meaning))?;
             self.example(word)
         };
+
         system::example(&name.local, inner)
     }
 
@@ -182,6 +187,7 @@ impl Gate {
         if let Some(example) = known().get(name) {
             return example.clone();
         }
+
         let example = self.schemas.example(name);
         let example = example.filter(|e| e.len() <= limits::REFUSAL_EXAMPLE_BYTES_MAX);
         known().insert(name.clone(), example.clone());
@@ -199,6 +205,7 @@ impl Gate {
             expected: self.expected(sender, &element.name),
             ..submission.refuse(Rule::SchemaInvalid, message)
         };
+
         let primitive = asked::read(&element.name.local, element.text).map_err(invalid)?;
         let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
         let inner = match inner {
@@ -209,6 +216,7 @@ impl Gate {
             }
             None => None,
         };
+
         Ok((Some(primitive), inner))
     }
 
@@ -228,6 +236,7 @@ impl Gate {
             let plain = !meant.namespace.contains(['<', '&', '"', '\'']);
             if plain { nested.rebind(&meant.namespace) } else { None }
         };
+
         meant().unwrap_or(nested)
     }
 
@@ -249,6 +258,7 @@ impl Gate {
                            write one that a peer or you yourself accept";
             return Err(submission.refuse(Rule::SchemaInvalid, message));
         }
+
         self.valid(sender, &element, submission)?;
         let payload = Payload::new(element.text);
         Ok(Checked { name: element.name, meaning, payload, primitive: None, inner: None })
@@ -292,5 +302,6 @@ fn not_reserved(element: &ScannedPayload<'_>, submission: &Submission<'_>) -> Re
         }
         _ => return Ok(()),
     };
+
     Err(submission.refuse(Rule::ReservedName, message))
 }

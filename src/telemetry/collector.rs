@@ -40,7 +40,8 @@ impl SpanCollector {
     pub fn new(telemetry: &TelemetryConfig) -> Self {
         let headers = telemetry.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned()));
-        let (client, endpoint) = (HttpClient::of_system(), telemetry.endpoint.clone());
+        let client = HttpClient::of_system();
+        let endpoint = telemetry.endpoint.clone();
         Self { client, endpoint, headers: headers.collect() }
     }
 
@@ -94,6 +95,7 @@ async fn body(answer: &mut HttpResponse) -> Vec<u8> {
             return Vec::new();
         }
     }
+
     body
 }
 
@@ -134,6 +136,7 @@ fn taken(body: &[u8]) -> ExportVerdict {
         JsonCount::Number(count) => count,
         JsonCount::Text(text) => text.parse().unwrap_or(0),
     };
+
     let visible = error_message.chars().filter(|c| !c.is_control());
     let why = visible.take(limits::ERROR_MESSAGE_CHARS_MAX).collect();
     ExportVerdict::Taken { rejected, why }
@@ -149,6 +152,7 @@ mod tests {
             ExportVerdict::Taken { rejected, why } => (rejected, why),
             other => panic!("{other:?}"),
         };
+
         assert_eq!(of(""), (0, String::new()));
         assert_eq!(of("{}"), (0, String::new()));
         assert_eq!(of(r#"{"partialSuccess":{}}"#), (0, String::new()));

@@ -59,6 +59,7 @@ impl ExportTask {
                 () = stopped(&mut stop) => timeout(limits::SPANS_FAREWELL, export).await.is_ok(),
             }
         };
+
         if !is_exported {
             self.queue.close();
             let mut left = self.batch.len();
@@ -110,13 +111,16 @@ impl ExportTask {
         if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {
             return false;
         }
+
         let until = Instant::now() + limits::SPANS_WAIT;
+
         while let more @ 1.. = room(&self.batch, self.at_once) {
             let came = timeout_at(until, self.queue.recv_many(&mut self.batch, more)).await;
             if !matches!(came, Ok(1..)) {
                 break;
             }
         }
+
         true
     }
 
@@ -145,6 +149,7 @@ impl ExportTask {
             }
             ExportVerdict::Later { why, after } => return Some(self.delay(&why, after)),
         }
+
         None
     }
 
@@ -179,7 +184,9 @@ impl ExportTask {
                 limits::SPANS_QUEUED_MAX
             );
         }
-        let (least, most) = (limits::COLLECTOR_BACKOFF_FIRST, limits::COLLECTOR_BACKOFF_MAX);
+
+        let least = limits::COLLECTOR_BACKOFF_FIRST;
+        let most = limits::COLLECTOR_BACKOFF_MAX;
         let wait = after.unwrap_or(self.backoff).clamp(least, most);
         self.backoff = (self.backoff * 2).min(most);
         wait

@@ -114,5 +114,6 @@ fn attribute(name: &str, value: &AttributeValue) -> Json {
             json!({ "arrayValue": { "values": texts.iter().map(text).collect::<Vec<_>>() } })
         }
     };
+
     json!({ "key": name, "value": value })
 }

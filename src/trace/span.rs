@@ -64,7 +64,9 @@ impl From<u64> for AttributeValue {
 impl Span {
     /// Makes a root span without duration at `began`.
     pub fn new(at: TraceParent, kind: SpanKind, name: String, began: Time) -> Self {
-        let (parent, error, attributes) = (None, None, Vec::new());
+        let parent = None;
+        let error = None;
+        let attributes = Vec::new();
         Self { at, parent, kind, name, began, ended: began, error, attributes }
     }
 

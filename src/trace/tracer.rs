@@ -48,7 +48,8 @@ impl SpanTracer {
         let all = (1u64 << CHANCE_BITS) as f64;
         // A cast of a float saturates.
         let from = ((1.0 - sample) * all) as u64;
-        let (counts, serial) = (Arc::default(), AtomicU64::new(0));
+        let counts = Arc::default();
+        let serial = AtomicU64::new(0);
         (Self(Some(Arc::new(TracerShared { queue, counts, from, serial }))), spans)
     }
 
@@ -108,6 +109,7 @@ mod tests {
             let kept = ids.filter(|id| begun(&tracer, *id).unwrap().is_sampled()).count();
             assert!((least..=most).contains(&kept), "{sample}: {kept}");
         }
+
         assert_eq!(begun(&SpanTracer::default(), Uuid::now_v7()), None);
     }
 
@@ -118,6 +120,7 @@ mod tests {
         for _ in 0..limits::SPANS_QUEUED_MAX + 7 {
             tracer.hand_in(Span::new(at, SpanKind::Internal, String::new(), Time(0)));
         }
+
         let counts = tracer.counts().unwrap();
         assert_eq!(counts.dropped.get(), 7);
         let waiting = std::iter::from_fn(|| spans.try_recv().ok()).count();

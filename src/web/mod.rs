@@ -89,9 +89,10 @@ fn router(asked: HealthSource) -> Router {
 /// (DNS rebinding), but the browser still sends that name in the `Host` header.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    match host.is_some_and(is_here) {
-        true => next.run(request).await,
-        false => (StatusCode::FORBIDDEN, "ask by an address of this machine\n").into_response(),
+    if host.is_some_and(is_here) {
+        next.run(request).await
+    } else {
+        (StatusCode::FORBIDDEN, "ask by an address of this machine\n").into_response()
     }
 }
 
@@ -114,6 +115,7 @@ mod tests {
         {
             assert!(is_here(host), "{host}");
         }
+
         for host in ["example.com", "example.com:9464", "192.0.2.1:9464", "", "localhost.example"] {
             assert!(!is_here(host), "{host}");
         }

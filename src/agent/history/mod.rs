@@ -422,7 +422,8 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
     let show = |place: PlacedItem| match place.item {
         PlacedContent::ModelText(model_text) => MemoryItem::ModelText(model_text),
         PlacedContent::ThreadMessage(message) => {
-            let (answers, native) = (answered(&message), native(&message));
+            let answers = answered(&message);
+            let native = native(&message);
             let left_out = left_out.contains(&message.id);
             let action = action(&message);
             MemoryItem::ThreadMessage(Box::new(ThreadMessage {

@@ -70,9 +70,10 @@ impl AvailableActions {
     /// Feedback that the turn held no native call. `end` describes how to end the task.
     pub fn no_call(&self, raw: &str, end: &str) -> Finding {
         let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
-        let call = match self.tools.is_empty() {
-            true => String::new(),
-            false => format!("call one of the native tools ({}), or ", self.tools.join(", ")),
+        let call = if self.tools.is_empty() {
+            String::new()
+        } else {
+            format!("call one of the native tools ({}), or ", self.tools.join(", "))
         };
 
         let message = format!(

@@ -22,7 +22,8 @@ pub struct GrammarWords {
 
 impl GrammarWords {
     pub fn grammar(&self) -> ActionGrammar {
-        let (reasoning, reserved) = (self.reasoning.clone(), self.reserved.clone());
+        let reasoning = self.reasoning.clone();
+        let reserved = self.reserved.clone();
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 

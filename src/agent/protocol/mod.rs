@@ -77,10 +77,7 @@ impl AgentProtocol {
 
     /// Native tools to offer. In the last turn, only tools that end the call.
     pub fn tools(&self, last: bool) -> Vec<ModelTool> {
-        match last {
-            true => self.tools.ending(),
-            false => self.tools.tools(),
-        }
+        if last { self.tools.ending() } else { self.tools.tools() }
     }
 
     /// Prompt section that describes the tools.
@@ -132,7 +129,8 @@ impl TurnReader<'_> {
     /// provider sent separately.
     pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
-        let (tools, finals) = (&protocol.tools, &protocol.taught.finals);
+        let tools = &protocol.tools;
+        let finals = &protocol.taught.finals;
         let extraction = extractor.finish();
         let mut sorted = ParsedItems::default();
         sorted.thought(reasoning);
@@ -151,7 +149,9 @@ impl TurnReader<'_> {
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
             ActionTransport::XmlFinal => {
-                let (slots, grammar, stop) = (&slots, &grammar, end.stop);
+                let slots = &slots;
+                let grammar = &grammar;
+                let stop = end.stop;
                 let (mut judge, feedback_findings) = (
                     xml_final::XmlFinalPolicy {
                         raw,
@@ -200,7 +200,8 @@ impl AgentProtocol {
     /// its first mistake, any other at its start.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
-            let (name, payload) = (PayloadName::from(action.name()), action.payload());
+            let name = PayloadName::from(action.name());
+            let payload = action.payload();
             let mistake = self.schemas.validate(&name, payload.as_bytes()).err();
             let offset = mistake.and_then(|found| Some(found.first()?.place.offset));
             let place = locate::in_text(raw, action, &payload, offset.unwrap_or_default());

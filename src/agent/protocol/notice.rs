@@ -23,7 +23,8 @@ pub fn write(
     turn: &TurnProgress,
     slots: &TurnSlots,
 ) -> String {
-    let (iteration, most) = (turn.iteration, taught.max_iterations);
+    let iteration = turn.iteration;
+    let most = taught.max_iterations;
     let mut out = format!("<notice>\nTurn {iteration} of {most} for this task.");
     if turn.window_full {
         out.push_str(

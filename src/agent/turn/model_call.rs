@@ -168,8 +168,10 @@ impl ModelAgent {
         context: &impl TurnContext,
         timeout: Duration,
     ) -> Result<ModelAnswer, FailedCall> {
-        let (terms, request) = (&self.options.terms, &rendered.request);
-        let (buffer, count) = (Mutex::default(), AtomicU32::default());
+        let terms = &self.options.terms;
+        let request = &rendered.request;
+        let buffer = Mutex::default();
+        let count = AtomicU32::default();
         let requests = AdmittedRequests { context, terms, request, buffer, count };
         let mut reading = self.protocol.start(&rendered.slots);
         let mut progress = ProgressReporter::new(timeout);
@@ -213,7 +215,8 @@ impl ModelAgent {
         }
 
         let (usage, money) = buffer.lost(terms, request).unzip();
-        let (money, tries) = (money.unwrap_or_default(), buffer.tries());
+        let money = money.unwrap_or_default();
+        let tries = buffer.tries();
         Err(FailedCall { error, usage, money, tries })
     }
 
@@ -234,7 +237,9 @@ impl ModelAgent {
 
         if buffer.is_too_long {
             let error = Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
-            let (error, usage, tries) = (Some(error), Some(end.usage), buffer.tries());
+            let error = Some(error);
+            let usage = Some(end.usage);
+            let tries = buffer.tries();
             return Err(FailedCall { error, usage, money, tries });
         }
 
@@ -255,13 +260,18 @@ impl ModelAgent {
         let message = message.filter(|_| rendered.is_of_own_making());
         let Some(message) = message else { return Err(failure(broken)) };
 
-        let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
-        let (calls, own, model) = (Vec::new(), Vec::new(), None);
+        let stop = StopReason::Unknown;
+        let usage = broken.usage.unwrap_or_default();
+        let calls = Vec::new();
+        let own = Vec::new();
+        let model = None;
         let end = StreamEnd { stop, usage, calls, own, route: self.model.route(), model };
         let finding = feedback::rejected(message);
-        let (findings, feedback) = (vec![finding.clone()], vec![finding]);
+        let findings = vec![finding.clone()];
+        let feedback = vec![finding];
         let reading = ParsedTurn { findings, feedback, ..ParsedTurn::default() };
-        let (money, tries) = (broken.money, broken.tries);
+        let money = broken.money;
+        let tries = broken.tries;
         Ok(ModelAnswer { raw: String::new(), reading, end, money, tries })
     }
 }
@@ -275,7 +285,8 @@ fn failure(broken: FailedCall) -> Failure {
     let spent = spending(&usage.unwrap_or_default(), money);
     let Some(error) = error else {
         let detail = "its caller no longer wants the answer: the model's stream was closed";
-        let (reason, detail) = (stream_buffer::CANCELLED.to_owned(), detail.to_owned());
+        let reason = stream_buffer::CANCELLED.to_owned();
+        let detail = detail.to_owned();
         return Failure::Model { reason, detail, spent, passing: false, tries };
     };
 
@@ -283,7 +294,8 @@ fn failure(broken: FailedCall) -> Failure {
         Error::NoBudget { detail } => Failure::Spent { detail: detail.clone() },
         Error::NoPump => Failure::Unreachable { detail: error.to_string() },
         _ => {
-            let (reason, detail) = (error.word().to_owned(), error.to_string());
+            let reason = error.word().to_owned();
+            let detail = error.to_string();
             Failure::Model { reason, detail, spent, passing: error.is_retried(), tries }
         }
     }

@@ -97,6 +97,7 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
             RequestRefusal::new(RequestRefusal::UNREADABLE, format!("`{name}` is no number"))
         })
     };
+
     Some(match what {
         THREAD => number(header_names::OFFSET).map(|offset| AgentRequest::Thread { offset }),
         RESERVE => reservation(&message.payload),
@@ -128,6 +129,7 @@ impl AgentRequest {
                 (ANSWER, &[(header_names::OFFSET, *offset), (header_names::SIZE, *size)])
             }
         };
+
         let mut headers = HeaderMap::new();
         headers.insert(header_names::ASK, what);
         numbers.iter().for_each(|(name, number)| headers.insert(*name, number.to_string()));
@@ -173,6 +175,7 @@ pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
         Ok(Outcome { turn: None, .. }) => garbage("an answer without its turn"),
         Err(failure) => WireOutcome::Failure(failure),
     };
+
     serde_json::to_vec(&written).expect("plain data is JSON")
 }
 
@@ -181,6 +184,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
     let unusable = |why: &str| {
         Err(Failure::Garbage { detail: format!("this is no answer of an agent: {why}") })
     };
+
     match serde_json::from_slice(bytes) {
         Ok(WireOutcome::Outcome { turn, .. }) if !is_bounded(&turn) => {
             unusable("what was wrong with its turn is more than a turn can hold")
@@ -230,6 +234,7 @@ fn shortened(mut failure: Failure) -> Failure {
     if let Some((end, _)) = detail.char_indices().nth(limits::FAILURE_CHARS_MAX) {
         detail.truncate(end);
     }
+
     failure
 }
 
@@ -269,6 +274,7 @@ mod tests {
         ] {
             assert_eq!(read(&message(&ask)), Some(Ok(ask)));
         }
+
         let mut odd = message(&AgentRequest::Thread { offset: 0 });
         odd.headers.as_mut().unwrap().insert(header_names::OFFSET, "-1");
         assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
@@ -291,6 +297,7 @@ mod tests {
         else {
             panic!("it is another failure")
         };
+
         assert_eq!(detail.chars().count(), limits::FAILURE_CHARS_MAX);
         for unusable in [&b"<a/>"[..], b"{}", b"{\"outcome\":{\"payloads\":[]}}"] {
             assert!(matches!(answer(unusable), Err(Failure::Garbage { .. })), "{unusable:?}");
@@ -303,6 +310,7 @@ mod tests {
             payloads: Vec::new(),
             turn: Some(Turn { note: note.to_owned(), ..Turn::default() }),
         };
+
         assert!(answer(&write(Ok(of("<n/>")))).is_ok());
         let unusable = answer(&write(Ok(of(""))));
         assert!(matches!(unusable, Err(Failure::Garbage { .. })), "{unusable:?}");
@@ -315,6 +323,7 @@ mod tests {
             attempt: attempt.to_owned(),
             finding: Finding::new("unclosed", Place::default(), "not closed"),
         };
+
         let large = "x".repeat(4 * limits::TURN_BYTES_MAX);
         for (broken, good) in [
             (vec![broken(0, "<a"), broken(0, "<b"), broken(2, "<c")], true),
@@ -335,6 +344,7 @@ mod tests {
         while put.len() < all.len() {
             put.extend_from_slice(part(&all, put.len(), 100).unwrap());
         }
+
         assert_eq!(put, all);
         assert_eq!(part(&all, 257, 100), None);
     }

@@ -54,7 +54,8 @@ impl NatsConnection {
     ///
     /// The errors of [`Link::open`].
     pub async fn open(options: &nats::Options, name: &str) -> Result<Arc<Self>, nats::Error> {
-        let (options, name) = (options.clone(), name.to_owned());
+        let options = options.clone();
+        let name = name.to_owned();
         let opened = tokio::task::spawn_blocking(move || Link::open(&options, &name)).await;
         let ended = |error: tokio::task::JoinError| nats::Error::Threads { source: error.into() };
         let link = opened.map_err(ended)??;
@@ -84,6 +85,7 @@ impl NatsConnection {
         if outbox.messages.is_empty() || outbox.is_sending {
             return;
         }
+
         outbox.is_sending = true;
         drop(outbox);
         let wire = Arc::clone(self);
@@ -117,6 +119,7 @@ impl OutboundPublish {
             }
             None => client.publish_with_headers(subject, headers, body.into()).await,
         };
+
         if let Err(error) = sent {
             unsent(SendError { kind: error.kind(), bytes, detail: error.to_string() });
         }

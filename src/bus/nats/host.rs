@@ -78,7 +78,8 @@ impl NatsShared {
     ) -> Self {
         let in_flight = InFlight::new(Instant::now(), options.cancel_grace);
         let in_flight = Mutex::new(in_flight.waiting_for_end(options.waits_for_end));
-        let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
+        let ending = AtomicUsize::default();
+        let strays = AtomicU64::default();
         let idle = Notify::new();
         let name = format!("{:016x}", OsRng.next_u64());
         let is_probe_due = AtomicBool::default();
@@ -175,10 +176,12 @@ impl NatsShared {
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
-        let (connection, now) = (self.connection_of_publish(), Instant::now());
+        let connection = self.connection_of_publish();
+        let now = Instant::now();
         if !self.in_flight().take(token, key, connection, now) {
             return self.not_taken(key, "the listener is shutting down".to_owned());
         }
+
         let recalled = self.memory.recall(delivery, connection, now);
         self.in_flight().note_sent(token, self.sent_delivery(delivery, recalled.is_some()));
         self.publish(token, delivery, recalled);
@@ -197,6 +200,7 @@ impl NatsShared {
             Some(remote_agents) => remote_agents.take(token, delivery),
             None => request::write(delivery, remembered),
         };
+
         let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
         let shared = Arc::clone(self);
         self.wire.put(OutboundPublish {
@@ -213,13 +217,15 @@ impl NatsShared {
         let ended = self.in_flight().end(token);
         let EndedAttempt::InTime(key) = ended else { return };
         if unsent.kind == PublishErrorKind::MaxPayloadExceeded {
-            let (bytes, max) = (unsent.bytes, self.client().max_payload());
+            let bytes = unsent.bytes;
+            let max = self.client().max_payload();
             let detail = format!(
                 "a delivery of {bytes} bytes, where the NATS server takes {max}: raise its \
                  max_payload"
             );
             return self.ended(key, Err(Failure::TooLarge { detail }));
         }
+
         self.not_taken(key, format!("publishing: {}", unsent.detail));
     }
 
@@ -227,13 +233,16 @@ impl NatsShared {
         if !self.in_flight().cancel((call, attempt), Instant::now()) {
             return;
         }
+
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static(header_names::CALL), call.to_string());
         headers.insert(HeaderName::from_static(header_names::ATTEMPT), attempt.to_string());
         let unsent = |unsent: SendError| {
             tracing::warn!("a listener was not told that its caller is gone: {}", unsent.detail);
         };
-        let (subject, unsent) = (self.subjects.cancels(), Box::new(unsent));
+
+        let subject = self.subjects.cancels();
+        let unsent = Box::new(unsent);
         self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
@@ -267,6 +276,7 @@ impl NatsShared {
         let mut look = interval(limits::NATS_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = None;
+
         loop {
             tokio::select! {
                 // What has come is heard before anybody is called silent.
@@ -302,9 +312,11 @@ impl NatsShared {
         if !self.options.waits_for_end {
             return;
         }
+
         let lingering = self.in_flight().lingering(Instant::now());
         for (call, attempt) in lingering {
-            let (listener, waited) = (&self.options.listener, self.options.cancel_grace);
+            let listener = &self.options.listener;
+            let waited = self.options.cancel_grace;
             tracing::warn!(
                 %listener, %call, %attempt, ?waited,
                 "a replica still works on a call whose caller is gone; what comes after it waits: \
@@ -321,6 +333,7 @@ impl NatsShared {
         let Some(denied) = denials.of_publishing(&self.subjects.deliveries(), since) else {
             return;
         };
+
         let Some(published) = Instant::now().checked_sub(limits::NATS_ROUND_TRIP) else { return };
         let _ending = self.ending();
         let untaken = self.in_flight().denied(published);
@@ -331,7 +344,8 @@ impl NatsShared {
 
     /// Asks running replicas to announce themselves again.
     async fn ask_who_is_there(&self) {
-        let (ping, here) = (self.subjects.ping(), self.subjects.here());
+        let ping = self.subjects.ping();
+        let here = self.subjects.here();
         if let Err(error) = self.client().publish_with_reply(ping, here, "".into()).await {
             tracing::warn!("nobody was asked whether {} is there: {error}", self.options.listener);
         }
@@ -347,6 +361,7 @@ impl NatsShared {
             }
             SubjectScope::Attempt(token) => token,
         };
+
         let own = token.strip_prefix(&self.name).and_then(|token| token.strip_prefix('.'));
         let token = own.and_then(|token| AttemptToken::from_str_radix(token, 16).ok());
         if message.headers.as_ref().is_some_and(|headers| headers.get(header_names::ASK).is_some())
@@ -356,10 +371,12 @@ impl NatsShared {
                 None => self.stray(message),
             };
         }
+
         // Looked for before it is read: what answers nothing costs nothing.
         let Some(token) = token.filter(|token| self.in_flight().knows(*token)) else {
             return self.stray(message);
         };
+
         let response = match (responses::read(message), &self.remote_agents) {
             (ListenerResponse::Named(named, answer), None) => {
                 match self.named(token, &named, answer) {
@@ -383,6 +400,7 @@ impl NatsShared {
             ) => ListenerResponse::Answer(agent_requests::answer(&message.payload)),
             (response, _) => response,
         };
+
         self.handle_response(token, response, message);
     }
 
@@ -398,6 +416,7 @@ impl NatsShared {
         if key.is_some_and(|(call, attempt)| named.is(call, attempt)) {
             return Some(answer);
         }
+
         let listener = &self.options.listener;
         tracing::warn!(%listener, "an answer to {named}, which it was not given");
         let payloads = answer.map(|outcome| outcome.payloads).unwrap_or_default();
@@ -469,6 +488,7 @@ impl NatsShared {
         if bytes <= limits::NATS_JUDGED_AT_ONCE_BYTES {
             return self.ended(key, answer);
         }
+
         let shared = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
             shared.ended(key, answer);
@@ -481,14 +501,17 @@ impl NatsShared {
         if self.deliver_all(token) {
             return;
         }
+
         let (ended, is_news) = {
             let mut in_flight = self.in_flight();
             (in_flight.end(token), in_flight.is_gone())
         };
+
         let detail = "no replica of it is connected to NATS";
         if is_news {
             self.sink.left(&self.options.listener, detail);
         }
+
         if let EndedAttempt::InTime(key) = ended {
             self.not_taken(key, detail.to_owned());
         }
@@ -506,7 +529,8 @@ impl NatsShared {
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
-            let (listener, subject) = (&self.options.listener, &message.subject);
+            let listener = &self.options.listener;
+            let subject = &message.subject;
             tracing::warn!(%listener, count, "an answer to nothing is refused, at {subject}");
         }
     }

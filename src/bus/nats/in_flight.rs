@@ -123,7 +123,10 @@ impl InFlight {
         if !self.is_draining {
             let lives_until = self.lease.map(|lease| now + lease);
             let lease = self.lease.unwrap_or_default();
-            let (since, is_acknowledged, patience, is_reported) = (now, false, None, false);
+            let since = now;
+            let is_acknowledged = false;
+            let patience = None;
+            let is_reported = false;
             let sent = SentDelivery::default();
             let out = InFlightAttempt {
                 key,
@@ -138,6 +141,7 @@ impl InFlight {
             };
             self.out.insert(token, out);
         }
+
         !self.is_draining
     }
 
@@ -146,9 +150,11 @@ impl InFlight {
             Some(any) if mutant("take-any-token") => *any,
             _ => token,
         };
+
         if let Some(out) = self.out.remove(&token) {
             return EndedAttempt::InTime(out.key);
         }
+
         let late = self.given_up.iter().position(|(known, _)| *known == token);
         match late.and_then(|index| self.given_up.remove(index)) {
             Some((_, key)) => EndedAttempt::Late(key),
@@ -274,6 +280,7 @@ impl InFlight {
             (out.since, out.connection, out.is_acknowledged) = (now, connection, false);
             return Some(PartialDelivery::Open(delivery));
         }
+
         let key = out.key;
         self.out.remove(&token);
         Some(PartialDelivery::Cancelled(key))
@@ -304,6 +311,7 @@ impl InFlight {
             all.filter_map(|out| out.lives_until.as_mut()).for_each(|until| *until += passed);
             return Vec::new();
         }
+
         let mut overdue = Vec::new();
         let given_up = &mut self.given_up;
         let waits_for_end = self.waits_for_end;
@@ -319,6 +327,7 @@ impl InFlight {
         while given_up.len() > limits::NATS_LATE_MAX {
             given_up.pop_front();
         }
+
         overdue
     }
 }
@@ -356,6 +365,7 @@ impl InFlightAttempt {
             let detail = "did not answer in time after its caller was gone".to_owned();
             return Some(Failure::Crashed { detail });
         }
+
         match self.lives_until {
             Some(until) if until <= now => {
                 let detail = format!(
@@ -404,6 +414,7 @@ mod tests {
             now += limits::NATS_LOOK;
             all.extend(in_flight.overdue(Some(connection), now).into_iter().map(|(key, _)| key));
         }
+
         all
     }
 
@@ -496,11 +507,13 @@ mod tests {
         in_flight.take(1, key(1), 1, now);
         in_flight.cancel(key(1), now);
         let mut renewed = now;
+
         for _ in 0..5 {
             assert_eq!(overdue(&mut in_flight, 1, renewed, LEASE / 2), []);
             renewed += LEASE / 2;
             in_flight.lives(1, LEASE, renewed);
         }
+
         assert_eq!(in_flight.lingering(renewed), [key(1)]);
         assert_eq!(in_flight.lingering(renewed), []);
         assert_eq!(overdue(&mut in_flight, 1, renewed, LEASE + limits::NATS_LOOK), [key(1)]);

@@ -88,6 +88,7 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
         let is_short = (1..=limits::ID_ECHO_CHARS_MAX).contains(&token.len());
         is_short && token.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
+
     let is_own = token.is_some_and(is_token) || mutant("publish-anywhere");
     is_own.then(|| subject.to_owned())
 }
@@ -105,12 +106,14 @@ impl NatsShared {
         if self.options.far.is_some() {
             return;
         }
+
         let Some(headers) = &answer.headers else { return };
         let Some(subject) = named_inbox(self.subjects(), headers) else { return };
         let (key, mark) = {
             let in_flight = self.in_flight();
             (in_flight.holder(token), in_flight.mark(token))
         };
+
         if let (Some((call, _)), Some(mark)) = (key, mark) {
             self.memory.calls().put(call, (subject, mark), 0);
         }
@@ -123,6 +126,7 @@ impl NatsShared {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
         let partial = self.in_flight().take_partial(token, connection, Instant::now());
+
         match partial {
             Some(PartialDelivery::Open(delivery)) => {
                 self.publish(token, &delivery, None);
@@ -151,12 +155,14 @@ impl NatsShared {
         if connection.is_none() {
             return;
         }
+
         let inboxes = format!("{}.", self.subjects().inbox());
         let known_until = self.memory.denial().known_until;
         let denials = self.wire.denials().all_of_publishing_beneath(&inboxes, known_until);
         let (Some((first, _)), Some((last, denied))) = (denials.first(), denials.last()) else {
             return;
         };
+
         let listener = &self.options.listener;
         tracing::warn!(%listener, "each delivery has all messages of its call for now: {denied}");
         *self.memory.denial() = ReplicaDenial { known_until: *last, connection };

@@ -91,7 +91,8 @@ pub enum Error {
 ///
 /// [`Error::TooSmall`] if they do not.
 pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
-    let (server, needed) = (client.max_payload(), payload + limits::ENVELOPE_BYTES_MAX);
+    let server = client.max_payload();
+    let needed = payload + limits::ENVELOPE_BYTES_MAX;
     if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }
 }
 

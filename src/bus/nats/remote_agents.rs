@@ -129,6 +129,7 @@ impl RemoteAgentAttempts {
             let detail = format!("an answer of {size} bytes, of which {most} are taken");
             return Err(RequestRefusal::new(RequestRefusal::TOO_LARGE, detail));
         }
+
         let mut open = self.open();
         let open = open.entry(token).or_default();
         open.came = Some(Instant::now());
@@ -136,10 +137,12 @@ impl RemoteAgentAttempts {
         if offset == 0 {
             kept.clear();
         }
+
         if offset != kept.len() || offset + part.len() > size {
             let detail = format!("the part from {} on comes next", kept.len());
             return Err(RequestRefusal::new(RequestRefusal::OUT_OF_ORDER, detail));
         }
+
         kept.extend_from_slice(part);
         Ok((kept.len() == size).then(|| std::mem::take(kept)))
     }
@@ -162,12 +165,15 @@ impl NatsShared {
             tracing::warn!(%agent, "a question is refused that wants its answer at `{inbox}`");
             return;
         }
+
         let inbox = inbox.to_owned();
         let Some(token) = at.filter(|token| self.knows(*token)) else {
             self.stray(m);
             return self.tell(inbox, Err(RequestRefusal::gone()));
         };
+
         self.mark_alive(token);
+
         match request {
             Ok(AgentRequest::Answer { offset, size }) => {
                 match remote_agents.part(token, offset, size, &m.payload) {
@@ -204,6 +210,7 @@ impl NatsShared {
             let busy = RequestRefusal::new(RequestRefusal::LATER, "too many questions at once");
             return self.tell(inbox, Err(busy));
         };
+
         let shared = Arc::clone(self);
         self.runtime().spawn(async move {
             let response = response.await;
@@ -217,11 +224,14 @@ impl NatsShared {
             headers: refused.headers(),
             body: Vec::new(),
         };
+
         let AgentResponse { headers, body } = response.unwrap_or_else(refusal);
         let unsent = |unsent: SendError| {
             tracing::warn!("the host of an agent was not answered: {}", unsent.detail);
         };
-        let (subject, unsent) = (inbox, Box::new(unsent));
+
+        let subject = inbox;
+        let unsent = Box::new(unsent);
         self.wire.put(OutboundPublish { subject, reply: None, headers, body, unsent });
         self.wire.send();
     }
@@ -241,6 +251,7 @@ impl NatsShared {
         let beyond = || {
             RequestRefusal::new(RequestRefusal::UNREADABLE, format!("it has {} bytes", whole.len()))
         };
+
         let mut headers = HeaderMap::new();
         headers.insert(header_names::SIZE, whole.len().to_string());
         Ok(AgentResponse { headers, body: part.ok_or_else(beyond)?.to_vec() })
@@ -265,6 +276,7 @@ impl NatsShared {
             Some((Some(about), thread_text)) => (about, thread_text),
             _ => return Err(RequestRefusal::gone()),
         };
+
         // However often it is asked for meanwhile, it is read once.
         let read = async || {
             let memory = Arc::clone(&remote_agents.far.memory);
@@ -275,6 +287,7 @@ impl NatsShared {
             };
             read.map(Arc::new).map_err(failed)
         };
+
         thread_text.get_or_try_init(read).await.cloned()
     }
 
@@ -340,6 +353,7 @@ mod tests {
             let mut open = remote_agents.open();
             open.get_mut(&token).unwrap().thread_text.set(Arc::new(vec![0; 9])).unwrap();
         }
+
         let long_ago = Instant::now().checked_sub(limits::NATS_ASK_PATIENCE);
         remote_agents.open().get_mut(&2).unwrap().came = long_ago;
         remote_agents.keep(|token| match token {
@@ -351,6 +365,7 @@ mod tests {
             let open = open.get(&token).unwrap();
             (open.thread_text.initialized(), open.answer.len())
         };
+
         assert_eq!([kept(1), kept(2), kept(3)], [(false, 4), (false, 0), (true, 4)]);
         remote_agents.keep(|_| AttemptStatus::Unknown);
         assert!(remote_agents.open().is_empty());

@@ -17,6 +17,7 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut put = |name: &'static str, value: String| {
         headers.insert(HeaderName::from_static(name), value);
     };
+
     put(header_names::CALL, delivery.call.to_string());
     put(header_names::ATTEMPT, delivery.attempt.to_string());
     put(header_names::THREAD, delivery.thread.to_string());
@@ -24,6 +25,7 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     if let Some(trace) = delivery.trace {
         put(header_names::TRACE, trace.to_string());
     }
+
     headers
 }
 
@@ -33,6 +35,7 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
     let mut put = |name: &'static str, value: String| {
         headers.insert(HeaderName::from_static(name), value);
     };
+
     let body = match delivery.messages.as_slice() {
         [message] if message.kind == Kind::Call && delivery.fresh == 1 => {
             let Message { id, from, seq, time, payload, .. } = &**message;
@@ -52,5 +55,6 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
             frame.into_bytes()
         }
     };
+
     Written { headers, body }
 }

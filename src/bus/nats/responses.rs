@@ -37,6 +37,7 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     if is_nobody(message) {
         return ListenerResponse::Nobody;
     }
+
     let headers = message.headers.as_ref();
     if header(headers, header_names::LEASE).is_some() {
         return match headers.and_then(lease) {
@@ -45,21 +46,26 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
             None => ListenerResponse::Unreadable,
         };
     }
+
     if let Some(state) = header(headers, header_names::MODEL_STATE) {
         return serde_json::from_str(state)
             .map_or(ListenerResponse::Unreadable, ListenerResponse::ModelState);
     }
+
     if header(headers, header_names::HEARTBEAT).is_some() {
         return ListenerResponse::Heartbeat;
     }
+
     if let Some(code) = header(headers, header_names::ERROR_CODE) {
         let detail = header(headers, header_names::ERROR).unwrap_or("it does not say why");
         return ListenerResponse::Answer(Err(failure(code, detail)));
     }
+
     if message.payload.len() > limits::FRAME_BYTES_MAX {
         let detail = format!("an answer of more than {} bytes", limits::FRAME_BYTES_MAX);
         return ListenerResponse::Answer(Err(Failure::Garbage { detail }));
     }
+
     answered(&message.payload)
 }
 
@@ -69,6 +75,7 @@ pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     if seconds.is_nan() {
         return None;
     }
+
     let most = limits::TIMEOUT_CEILING.as_secs_f64();
     let lease = Duration::try_from_secs_f64(seconds.min(most)).ok()?;
     Some(lease.max(limits::NATS_LEASE_MIN))
@@ -93,6 +100,7 @@ fn answered(body: &[u8]) -> ListenerResponse {
         Ok(payloads) => Ok(Outcome { payloads, turn: None }),
         Err(detail) => Err(Failure::Garbage { detail }),
     };
+
     match named {
         Some(named) if memory == ClaimedMemory::Missing => ListenerResponse::MissingMemory(named),
         Some(named) => ListenerResponse::Named(named, outcome),
@@ -124,6 +132,7 @@ mod tests {
             let payloads = payloads.iter().map(|text| text.as_bytes().to_vec()).collect();
             ListenerResponse::Answer(Ok(Outcome { payloads, turn: None }))
         };
+
         let crashed = |detail: &str| Failure::Crashed { detail: detail.to_owned() };
         let refused = Failure::Refused { detail: "no".to_owned() };
         let cases = [

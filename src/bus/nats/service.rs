@@ -80,7 +80,9 @@ impl Service {
 
     pub fn answer(&self, verb: ServiceVerb) -> Value {
         let version = env!("CARGO_PKG_VERSION");
-        let (name, id, metadata) = (&self.name, &self.id, &self.metadata);
+        let name = &self.name;
+        let id = &self.id;
+        let metadata = &self.metadata;
         let endpoint = json!({
             "name": "deliveries",
             "subject": self.subject,
@@ -88,6 +90,7 @@ impl Service {
         });
         let mut answer =
             json!({ "name": name, "id": id, "version": version, "metadata": metadata });
+
         match verb {
             ServiceVerb::Ping => put(&mut answer, "type", json!("io.nats.micro.v1.ping_response")),
             ServiceVerb::Info => {
@@ -101,6 +104,7 @@ impl Service {
                 put(&mut answer, "endpoints", json!([self.counted(endpoint)]));
             }
         }
+
         answer
     }
 

@@ -17,12 +17,15 @@ pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
         [only] => only,
         several => which(several)?,
     };
+
     note!("");
     if !reply.doc.is_empty() {
         note!("{}: {}", reply.name.local, reply.doc);
     }
+
     let text = fill_in(reply, &mut ask)?.to_xml();
     note!("\n{}", visible(&text));
+
     match choose("send it", &["yes", "no"])?.as_str() {
         "yes" => Ok(text.into_bytes()),
         _ => {
@@ -45,9 +48,13 @@ fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
     let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
     let content = Content { kind: "one of".to_owned(), choices, range: None };
     let mut again = None;
+
     loop {
         let path = what;
-        let (content, doc, required, default) = (&content, None, true, None);
+        let content = &content;
+        let doc = None;
+        let required = true;
+        let default = None;
         let answer = ask(Question { path, content, doc, required, default, again })?;
         if content.choices.contains(&answer) {
             return Ok(answer);
@@ -60,13 +67,16 @@ fn ask(question: Question<'_>) -> anyhow::Result<String> {
     if let Some(again) = question.again {
         note!("  {again}");
     }
+
     if let Some(doc) = question.doc {
         note!("  {doc}");
     }
+
     let mut more = if question.required { String::new() } else { ", may be left out".to_owned() };
     if let Some(default) = question.default {
         more = format!(", {default} if left out");
     }
+
     note_part!("{} ({}{more}): ", question.path, question.content);
     std::io::stderr().flush()?;
     let mut line = String::new();
@@ -74,5 +84,6 @@ fn ask(question: Question<'_>) -> anyhow::Result<String> {
         let text = "the input ended before everything was answered; nothing was sent";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
+
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }

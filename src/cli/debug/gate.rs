@@ -57,6 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let sender =
         sender.map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
     let gate = organism::gate(args.config.load()?)?;
+
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
         if !line.trim_ascii().is_empty() {
@@ -66,6 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             break;
         }
     }
+
     Ok(())
 }
 
@@ -77,6 +79,7 @@ fn answer(gate: &Gate, sender: &ListenerName, line: &[u8]) -> GateAnswer {
         place: None,
         message: Some(message),
     };
+
     let question = match serde_json::from_slice::<GateQuestion>(line) {
         Ok(question) => question,
         Err(wrong) => {
@@ -85,11 +88,14 @@ fn answer(gate: &Gate, sender: &ListenerName, line: &[u8]) -> GateAnswer {
             return error(id.unwrap_or_default(), wrong.to_string());
         }
     };
+
     let text = match std::fs::read(&question.file) {
         Ok(text) => text,
         Err(wrong) => return error(question.id, format!("{}: {wrong}", question.file.display())),
     };
+
     let id = question.id;
+
     match gate.check(sender, &text) {
         Ok(_) => GateAnswer { id, verdict: "accepted", rule: None, place: None, message: None },
         Err(refusal) => GateAnswer {

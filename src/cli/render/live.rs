@@ -49,7 +49,8 @@ impl LiveView {
         }
 
         self.explain(out, &message.thread, gloss(message));
-        let (from, to) = (message.from.as_str(), message.to.as_str());
+        let from = message.from.as_str();
+        let to = message.to.as_str();
         let name = &message.name.local;
         let gist = gist(message);
         let line = match message.kind {
@@ -113,11 +114,13 @@ fn margin(thread: &ThreadId) -> String {
 
 /// Values of a payload on one line.
 fn gist(message: &Message) -> String {
-    let (local, payload) = (&*message.name.local, message.payload.as_str());
+    let local = &*message.name.local;
+    let payload = message.payload.as_str();
     let is_core = &*message.name.namespace == system::NAMESPACE;
-    let (head, lines) = match is_core {
-        true => (words::gist(local, payload), words::lines(local, payload)),
-        false => (None, payload::lines(payload)),
+    let (head, lines) = if is_core {
+        (words::gist(local, payload), words::lines(local, payload))
+    } else {
+        (None, payload::lines(payload))
     };
 
     let lines = lines

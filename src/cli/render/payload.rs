@@ -82,9 +82,10 @@ fn is_mixed(element: &Element) -> bool {
 fn show(element: &Element, depth: usize, lines: &mut Vec<String>) {
     let written = |(name, value): &(QName, String)| format!("{}={value}", name.local);
     let attributes: Vec<String> = element.attributes.iter().map(written).collect();
-    let name = match attributes.is_empty() {
-        true => element.local_name().to_owned(),
-        false => format!("{} ({})", element.local_name(), attributes.join(", ")),
+    let name = if attributes.is_empty() {
+        element.local_name().to_owned()
+    } else {
+        format!("{} ({})", element.local_name(), attributes.join(", "))
     };
 
     entry(&name, &element.own_text(), depth, lines);

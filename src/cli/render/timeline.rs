@@ -178,7 +178,9 @@ impl<'p> TimelinePage<'p> {
 
     fn message(&mut self, said: &MessageView, time: &str, thread: Option<&str>) {
         let paper = self.paper;
-        let (from, to, name) = (said.from.as_str(), said.to.as_str(), &*said.name.local);
+        let from = said.from.as_str();
+        let to = said.to.as_str();
+        let name = &*said.name.local;
         let mut head = match said.kind {
             Kind::Note => paper.dim(&format!("{from}  {name}")),
             Kind::Own => format!("{from} ↻  {}", paper.cyan(name)),
@@ -222,9 +224,10 @@ impl<'p> TimelinePage<'p> {
             return self.body("[redacted]", |paper, line| paper.dim(line));
         };
 
-        let lines = match is_core(said) && !self.paper.full {
-            true => words::lines(&said.name.local, text),
-            false => payload::lines(text),
+        let lines = if is_core(said) && !self.paper.full {
+            words::lines(&said.name.local, text)
+        } else {
+            payload::lines(text)
         };
 
         let wrapped: Vec<String> =

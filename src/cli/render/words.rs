@@ -11,7 +11,8 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
         "thread-spawned" => attribute("assigned_id"),
         "model-turn" => Some(turn(&root)),
         "thread-result" => {
-            let (thread, status) = (attribute("thread_id")?, attribute("status")?);
+            let thread = attribute("thread_id")?;
+            let status = attribute("status")?;
             Some(format!("{}  {status}", label(&thread)))
         }
         "timer-set" | "timer-fired" | "timer-cancelled" => attribute("label"),
@@ -28,8 +29,10 @@ fn turn(root: &Element) -> String {
         text.push_str(&format!(" (iteration {})", get("iteration")));
     }
 
-    let (stop, latency) = (get("stop"), get("latency_ms"));
-    let (asked, written) = (get("tokens_in"), get("tokens_out"));
+    let stop = get("stop");
+    let latency = get("latency_ms");
+    let asked = get("tokens_in");
+    let written = get("tokens_out");
     text.push_str(&format!("  {stop}  {asked} + {written} tokens"));
     if let (Some(cost), Some(currency)) = (root.attribute("cost"), root.attribute("currency")) {
         text.push_str(&format!("  {cost} {currency}"));
@@ -96,7 +99,9 @@ fn warnings(mut root: Element) -> Vec<String> {
     let accepted = findings.iter().filter(|one| one.attribute("accepted").is_some());
     let lines = accepted.map(|finding| {
         let get = |name: &str| finding.attribute(name).unwrap_or("?");
-        let (code, line, column) = (get("code"), get("line"), get("column"));
+        let code = get("code");
+        let line = get("line");
+        let column = get("column");
         format!("warning: {code}: {} at line {line}, column {column}", finding.own_text().trim())
     });
     failover.extend(lines);
@@ -115,7 +120,8 @@ fn failover(root: &mut Element) -> Vec<String> {
         tried.iter().map(|one| format!("{} failed: {}", get(one, "route"), get(one, "reason")));
     let mut lines: Vec<_> = failed.collect();
 
-    let (provider, model) = (get(root, "provider"), get(root, "model"));
+    let provider = get(root, "provider");
+    let model = get(root, "model");
 
     match root.attribute("answered_by") {
         Some(answered) if answered != model => {

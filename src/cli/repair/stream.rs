@@ -35,17 +35,21 @@ pub fn run(
         put_json(&json!({ "repaired": repairs.iter().map(one).collect::<Vec<_>>() }))?;
         return Ok(CommandExit::Done.into());
     }
+
     if repairs.is_empty() {
         put("the stream has every record of this host; nothing was done, and nothing recorded\n")?;
     }
+
     for PartitionRepair { stream, repair } in &repairs {
         put(&summary(stream, repair))?;
     }
+
     Ok(CommandExit::Done.into())
 }
 
 fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> String {
-    let (first, last) = (repair.kept.0 + 1, repair.acknowledged);
+    let first = repair.kept.0 + 1;
+    let last = repair.acknowledged;
     let mut lines = vec![format!("stream       {stream}")];
     match repair.from {
         RepairSource::Projection if first > last.0 => {
@@ -59,9 +63,11 @@ fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> St
             lines.push(format!("given up     what was acknowledged up to record {last}"));
         }
     }
+
     if let Some(aside) = &repair.aside {
         lines.push(format!("set aside    the projection, in {}", aside.display()));
     }
+
     lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
     lines.join("\n")
 }

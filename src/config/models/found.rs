@@ -69,6 +69,7 @@ fn playback(
         let problem = ConfigProblem::new(ProblemCode::RecordingMissing, &recording.place, message);
         problems.push(problem.help(near_or_rule(&full)));
     }
+
     ProviderConfig::Playback { recording: full, max_tokens }
 }
 
@@ -96,6 +97,7 @@ fn problems_of_route(
             (format!("model `{}` routes to `{name}`, which is no model", of.name.value), help)
         }
     };
+
     problems.push(ConfigProblem::new(ProblemCode::UnknownRoute, &route.place, message).help(help));
 }
 
@@ -110,6 +112,7 @@ fn provider(
         Some(url) => (url.value.value.as_str(), &url.place),
         None => (remote.preset.base_url?, &remote.place),
     };
+
     let endpoint = ProviderEndpoint::parse(url, remote.insecure).map_err(|bad| {
         let help = match bad {
             BadAddress::Form => "write \"https://host/v1\"; the provider's docs name it",
@@ -128,7 +131,9 @@ fn provider(
         timeouts: remote.timeouts,
         answer: remote.settings.clone(),
     };
-    let (pace, attempts) = (remote.pace, remote.attempts);
+
+    let pace = remote.pace;
+    let attempts = remote.attempts;
     Some(ProviderConfig::Remote { options: Box::new(options), pace, attempts })
 }
 
@@ -142,14 +147,17 @@ fn key(
     if let Some(file) = &remote.key_file {
         return key_in_file(file, directory, problems);
     }
+
     if let Some(named) = &remote.key_env {
         return key_in_variable(&named.value.value, &named.place, around, problems);
     }
+
     let usual = remote.preset.key_variable?;
     let is_needed = remote.preset.needs_key && remote.base_url.is_none();
-    match around.variable(usual).is_some_and(|value| !value.is_empty()) || is_needed {
-        true => key_in_variable(usual, &remote.place, around, problems),
-        false => None,
+    if around.variable(usual).is_some_and(|value| !value.is_empty()) || is_needed {
+        key_in_variable(usual, &remote.place, around, problems)
+    } else {
+        None
     }
 }
 
@@ -167,6 +175,7 @@ fn key_in_variable(
         problems.push(ConfigProblem::new(ProblemCode::BadKey, place, message).help(help));
         return None;
     }
+
     let set = around.variable(name);
     let Some(value) = set.filter(|value| !value.trim().is_empty()) else {
         let state = if set.is_some() { "empty" } else { "not set" };
@@ -185,12 +194,14 @@ fn key_in_variable(
         problems.push(ConfigProblem::new(ProblemCode::KeyMissing, place, message).help(help));
         return None;
     };
+
     let key = ProviderKey::new(value, KeySource::Variable(name.to_owned()));
     let bad = |bad| {
         let message = format!("the key in the environment variable {name} {bad}");
         let help = "copy it again, the key alone, without quotes";
         problems.push(ConfigProblem::new(ProblemCode::BadKey, place, message).help(help));
     };
+
     key.map_err(bad).ok()
 }
 
@@ -210,11 +221,13 @@ fn key_in_file(
             return None;
         }
     };
+
     let bad = |bad| {
         let message = format!("the key in the file `{}` {bad}", named.value.written);
         let help = "the file holds the key alone, on one line";
         problems.push(ConfigProblem::new(ProblemCode::BadKey, &named.place, message).help(help));
     };
+
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
@@ -249,6 +262,7 @@ pub fn shown(model: &ModelSpec) -> Json {
             json!({ "routes": routes, "strategy": word, "attempts": attempts })
         }
     };
+
     if let Some(shown) = shown.as_object_mut() {
         shown.insert("context_window".to_owned(), model.context_window.into());
         if let Some(price) = &model.price {
@@ -261,5 +275,6 @@ pub fn shown(model: &ModelSpec) -> Json {
         shown.retain(|_, value| !value.is_null());
         shown.shift_insert(0, "name".to_owned(), model.name.clone().into());
     }
+
     shown
 }

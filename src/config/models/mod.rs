@@ -122,6 +122,7 @@ fn provided(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
         let recording = read.required_text("recording", "\"recording.toml\"")?;
         return Some(DeclaredKind::Playback { recording, max_tokens });
     }
+
     let Some(preset) = ProviderPreset::named(named) else {
         let known = || std::iter::once(PLAYBACK).chain(PRESETS.iter().map(|preset| preset.name));
         let message = format!("there is no provider `{}`", provider.value.written);
@@ -137,6 +138,7 @@ fn provided(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
         );
         return None;
     };
+
     remote(preset, provider.place, read)
 }
 
@@ -151,6 +153,7 @@ fn remote(
         let problem = ConfigProblem::new(ProblemCode::UnknownKey, &place, message);
         read.problem(problem.help("recordings are for \"playback\", a strategy is for `routes`"));
     }
+
     let settings = settings(preset, read);
     let timeouts = timeouts(read);
     let pace = RateLimits {
@@ -159,18 +162,22 @@ fn remote(
             .unwrap_or(limits::MODEL_CONCURRENCY_DEFAULT),
         tokens_per_minute: read.count("tokens_per_minute", limits::TOKENS_PER_MINUTE_CEILING),
     };
+
     let attempts = attempts(read);
     let base_url = match preset.base_url {
         Some(_) => read.text("base_url"),
         None => read.required_text("base_url", "\"https://host/v1\""),
     };
+
     let insecure = read.flag("insecure").unwrap_or_default();
-    let (key_env, key_file) = (read.text("api_key_env"), read.text("api_key_file"));
+    let key_env = read.text("api_key_env");
+    let key_file = read.text("api_key_file");
     if let (Some(_), Some(file)) = (&key_env, &key_file) {
         let message = "the key is named twice";
         let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &file.place, message);
         read.problem(problem.help("keep either `api_key_env` or `api_key_file`"));
     }
+
     let model = read.required_text("model", "\"what the provider calls it\"")?;
     Some(DeclaredKind::Remote(Box::new(DeclaredRemote {
         preset,
@@ -195,11 +202,13 @@ fn routed(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
         let place = read.place_of("routes");
         read.empty("routes", &place);
     }
+
     if let Some(excess) = routes.get(limits::ROUTES_MAX) {
         let message = format!("there are more than {} routes", limits::ROUTES_MAX);
         let problem = ConfigProblem::new(ProblemCode::OutOfRange, &excess.place, message);
         read.problem(problem.help("take some out"));
     }
+
     let strategy = read.choice("strategy", &STRATEGIES).unwrap_or_default();
     let attempts = attempts(read);
     (!routes.is_empty()).then_some(DeclaredKind::Routed { routes, strategy, attempts })
@@ -218,16 +227,19 @@ fn settings(preset: &ProviderPreset, read: &mut TableReader<'_>) -> AnswerSettin
         reasoning_effort: read.text("reasoning_effort").map(|text| text.value.value),
         thinking_tokens: read.count32("thinking_tokens", limits::ANSWER_TOKENS_CEILING),
     };
+
     if settings.thinking_tokens.is_some_and(|tokens| tokens < limits::THINKING_TOKENS_MIN) {
         let place = read.place_of("thinking_tokens");
         let message = format!("`thinking_tokens` is below {}", limits::THINKING_TOKENS_MIN);
         let problem = ConfigProblem::new(ProblemCode::OutOfRange, &place, message);
         read.problem(problem.help("write a larger number, or leave the key out for no thinking"));
     }
+
     let other = match preset.wire {
         WireFormat::Anthropic => settings.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
         WireFormat::OpenAi(_) => settings.thinking_tokens.map(|_| "thinking_tokens"),
     };
+
     if let Some(key) = other {
         let place = read.place_of(key);
         let message = format!("`{key}` means nothing to \"{}\"", preset.name);
@@ -237,6 +249,7 @@ fn settings(preset: &ProviderPreset, read: &mut TableReader<'_>) -> AnswerSettin
         };
         read.problem(ConfigProblem::new(ProblemCode::UnknownKey, &place, message).help(help));
     }
+
     settings
 }
 
@@ -245,6 +258,7 @@ fn timeouts(read: &mut TableReader<'_>) -> HttpTimeouts {
     let mut one = |key: &str, default: Duration| {
         read.duration(key, limits::MODEL_TIMEOUT_CEILING).unwrap_or(default)
     };
+
     HttpTimeouts {
         connect: one("connect_timeout", or.connect),
         first_byte: one("first_byte_timeout", or.first_byte),
@@ -255,8 +269,10 @@ fn timeouts(read: &mut TableReader<'_>) -> HttpTimeouts {
 
 fn price(read: &mut TableReader<'_>) -> Option<TokenPrice> {
     let mut one = |key| read.number(key, 0.0, limits::PRICE_CEILING);
-    let (input, output) = (one("price_in"), one("price_out"));
-    let (cached, cache_written) = (one("price_cached"), one("price_cache_written"));
+    let input = one("price_in");
+    let output = one("price_out");
+    let cached = one("price_cached");
+    let cache_written = one("price_cache_written");
     let currency = read.text("currency");
     let beside = ["price_cached", "price_cache_written", "currency"];
     let beside = beside.into_iter().any(|key| read.has(key));
@@ -269,9 +285,11 @@ fn price(read: &mut TableReader<'_>) -> Option<TokenPrice> {
         (true, true, false) => Some(("currency", "\"USD\"")),
         _ => None,
     };
+
     if let Some((key, example)) = missing {
         read.required(key, example);
     }
+
     let currency = currency?.value.value;
     Some(TokenPrice { input: input?, output: output?, cached, cache_written, currency })
 }

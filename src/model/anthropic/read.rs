@@ -97,7 +97,8 @@ impl AnthropicReader {
         let block: serde_json::Map<String, Json> = serde_json::from_str(raw.get())
             .map_err(|error| StreamFault::Unreadable { detail: error.to_string() })?;
         let text = |key: &str| block.get(key).and_then(Json::as_str).unwrap_or_default();
-        let (before, calls) = (out.text_bytes(), self.calls.len());
+        let before = out.text_bytes();
+        let calls = self.calls.len();
         let growing = match text("type") {
             "text" => {
                 out.text(text("text"))?;

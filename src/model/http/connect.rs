@@ -31,9 +31,10 @@ pub(super) async fn connect(
 ) -> Result<HttpStream, String> {
     let Some(proxy) = proxies.on_the_way_to(endpoint)? else {
         let stream = tcp(endpoint.host(), endpoint.port()).await?;
-        let stream = match endpoint.is_https() {
-            true => tls.handshake(endpoint.host(), stream).await?,
-            false => stream,
+        let stream = if endpoint.is_https() {
+            tls.handshake(endpoint.host(), stream).await?
+        } else {
+            stream
         };
         return Ok(HttpStream { stream, relay: None });
     };
@@ -60,12 +61,13 @@ async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
 
     for (index, address) in addresses.iter().enumerate() {
         let connecting = TcpStream::connect(address);
-        let connected = match index + 1 == addresses.len() {
-            true => connecting.await,
-            false => match tokio::time::timeout(limits::ADDRESS_PATIENCE, connecting).await {
+        let connected = if index + 1 == addresses.len() {
+            connecting.await
+        } else {
+            match tokio::time::timeout(limits::ADDRESS_PATIENCE, connecting).await {
                 Ok(connected) => connected,
                 Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
-            },
+            }
         };
         match connected {
             Ok(stream) => {

@@ -57,9 +57,10 @@ impl ProviderEndpoint {
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let path = uri.path().trim_end_matches('/').to_owned();
         let endpoint = Self { uri, is_https, host, port, path };
-        match is_https || insecure || endpoint.is_loopback() {
-            true => Ok(endpoint),
-            false => Err(BadAddress::Plain),
+        if is_https || insecure || endpoint.is_loopback() {
+            Ok(endpoint)
+        } else {
+            Err(BadAddress::Plain)
         }
     }
 

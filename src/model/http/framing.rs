@@ -51,9 +51,10 @@ impl BodyFraming {
         let Some(length) = lengths.next().transpose()? else { return Ok(Self::UntilClosed) };
 
         // Two that differ: one of them is wrong.
-        match lengths.all(|other| other.is_ok_and(|other: u64| other == length)) {
-            true => Ok(Self::Length(length)),
-            false => Err(HttpError::Broken),
+        if lengths.all(|other| other.is_ok_and(|other: u64| other == length)) {
+            Ok(Self::Length(length))
+        } else {
+            Err(HttpError::Broken)
         }
     }
 

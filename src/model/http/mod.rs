@@ -144,9 +144,10 @@ impl CallDeadlines {
             _ => Instant::now() + after,
         };
 
-        let (phase, after) = match until < self.ends {
-            true => (phase, after),
-            false => (CallPhase::Total, self.timeouts.total),
+        let (phase, after) = if until < self.ends {
+            (phase, after)
+        } else {
+            (CallPhase::Total, self.timeouts.total)
         };
 
         let waited = tokio::time::timeout_at(until.min(self.ends), what).await;
@@ -155,11 +156,10 @@ impl CallDeadlines {
 
     /// Returns an error if the deadline of the whole call has passed.
     pub fn spent(&self) -> Result<(), HttpError> {
-        match Instant::now() < self.ends {
-            true => Ok(()),
-            false => {
-                Err(HttpError::Timeout { phase: CallPhase::Total, after: self.timeouts.total })
-            }
+        if Instant::now() < self.ends {
+            Ok(())
+        } else {
+            Err(HttpError::Timeout { phase: CallPhase::Total, after: self.timeouts.total })
         }
     }
 }

@@ -77,9 +77,10 @@ impl HttpProxy {
         stream: &mut BoxedStream,
         endpoint: &ProviderEndpoint,
     ) -> Result<(), String> {
-        let host = match endpoint.host().contains(':') {
-            true => format!("[{}]", endpoint.host()),
-            false => endpoint.host().to_owned(),
+        let host = if endpoint.host().contains(':') {
+            format!("[{}]", endpoint.host())
+        } else {
+            endpoint.host().to_owned()
         };
 
         let target = format!("{host}:{}", endpoint.port());

@@ -27,7 +27,8 @@ pub(super) fn request(
     way: &HttpStream,
 ) -> Result<Vec<u8>, HttpError> {
     let bad = |detail: String| HttpError::Connect { host: endpoint.authority(), detail };
-    let (host, path) = (endpoint.authority(), endpoint.at(path));
+    let host = endpoint.authority();
+    let path = endpoint.at(path);
     let target = match &way.relay {
         Some(_) => format!("http://{host}{path}"),
         None => path,

@@ -72,12 +72,14 @@ impl PlaybackModel {
         for turn in recording.turns {
             let key = (turn.agent.clone(), turn.thread.clone(), turn.turn);
             if let Some(first) = turns.insert(key, turn) {
-                let (agent, thread) = (first.agent.to_string(), first.thread);
+                let agent = first.agent.to_string();
+                let thread = first.thread;
                 return Err(LoadError::Twice { path, agent, thread, turn: first.turn });
             }
         }
 
-        let (recorded, model) = (recording.recorded, recording.model);
+        let recorded = recording.recorded;
+        let model = recording.model;
         let shelf = Arc::new(RecordedTurns { path, recorded, model, turns });
         Ok(Self { shelf, delay: Duration::ZERO })
     }

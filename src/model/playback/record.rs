@@ -54,7 +54,8 @@ pub struct RecorderSummary {
 impl TurnRecorder {
     /// Creates a recording file without turns.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
-        let (path, recorded) = (path.to_owned(), recorded.to_owned());
+        let path = path.to_owned();
+        let recorded = recorded.to_owned();
         let recorder = Self { path, recorded, shelf: Mutex::default() };
         recorder.write(&recorder.shelf())?;
         Ok(recorder)

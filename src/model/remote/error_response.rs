@@ -84,7 +84,8 @@ impl RemoteModel {
     }
 
     fn refused(&self, answer: &HttpResponse, body: &[u8]) -> Error {
-        let (route, status) = (self.route(), answer.status());
+        let route = self.route();
+        let status = answer.status();
         if (300..400).contains(&status) {
             let to = self.clean(answer.header("location").unwrap_or("an address it does not name"));
             return Error::Redirected { route, status, to };
@@ -96,10 +97,8 @@ impl RemoteModel {
 
         let is_html = looks_like_html(body.trim_ascii_start());
         let complaint = if is_html { ErrorBody::default() } else { complaint(body) };
-        let message = match is_html {
-            true => self.clean(&title(body)),
-            false => self.clean(&complaint.message),
-        };
+        let message =
+            if is_html { self.clean(&title(body)) } else { self.clean(&complaint.message) };
 
         let key = || self.key_source();
 

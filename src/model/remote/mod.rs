@@ -215,7 +215,8 @@ impl RemoteModel {
 
         let provider = self.options.preset.name.to_owned();
         let own = told.own.into_iter().map(|json| {
-            let (provider, json) = (provider.clone(), hidden(json));
+            let provider = provider.clone();
+            let json = hidden(json);
             OwnBlock { provider, json }
         });
         let calls = told.calls.into_iter().map(|call| ToolCall {

@@ -70,7 +70,8 @@ const fn hosted(
     variable: &'static str,
 ) -> ProviderPreset {
     let wire = WireFormat::OpenAi(quirks);
-    let (base_url, key_variable) = (Some(base_url), Some(variable));
+    let base_url = Some(base_url);
+    let key_variable = Some(variable);
     ProviderPreset { name, wire, base_url, key_variable, needs_key: true }
 }
 

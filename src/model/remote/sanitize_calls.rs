@@ -45,7 +45,8 @@ mod tests {
     use super::*;
 
     fn call(name: &str, arguments: &str) -> ToolCall {
-        let (name, arguments) = (name.to_owned(), arguments.to_owned());
+        let name = name.to_owned();
+        let arguments = arguments.to_owned();
         ToolCall { id: "call-1".to_owned(), name, arguments }
     }
 

@@ -48,7 +48,8 @@ pub(in crate::model) struct AnswerWriter<'a> {
 impl<'a> AnswerWriter<'a> {
     pub fn new(on_chunk: OnChunk<'a>, key: Option<&ProviderKey>) -> Self {
         let filter = || key.and_then(ProviderKey::filter);
-        let (text_filter, reasoning_filter) = (filter(), filter());
+        let text_filter = filter();
+        let reasoning_filter = filter();
         Self { on_chunk, text_filter, reasoning_filter, text_bytes: 0, bytes: 0 }
     }
 

@@ -48,8 +48,10 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     if !processes_are_ours() || mutant("hide-the-caller") {
         return ProcessAncestry::Unknown;
     }
+
     let own = std::process::id();
     let mut seen = walk(pid, own);
+
     for _ in 0..LOOKS_MAX {
         let again = walk(pid, own);
         if again == seen {
@@ -67,6 +69,7 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
         // A parent ended meanwhile, and its number may be somebody else's by now.
         seen = again;
     }
+
     ProcessAncestry::Hosted(None)
 }
 
@@ -105,6 +108,7 @@ fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
         }
         next = parent;
     }
+
     (passed, WalkEnd::Gone)
 }
 

@@ -64,7 +64,8 @@ impl AccessRules {
         let listeners = config.contracts.iter();
         let listeners = listeners.filter(|contract| contract.role == Role::Listener);
         let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
-        let (secrets, operators) = (config.client_secrets.clone(), config.operators.clone());
+        let secrets = config.client_secrets.clone();
+        let operators = config.operators.clone();
         Self { listeners, secrets, operators, data: config.data.clone() }
     }
 
@@ -87,17 +88,20 @@ impl AccessRules {
         if mutant("trust-the-process") {
             return Ok(());
         }
+
         let listener = match &caller.ancestry {
             ProcessAncestry::Foreign => return Ok(()),
             ProcessAncestry::Unknown => return self.judge_unknown(ask),
             ProcessAncestry::Hosted(listener) => listener.as_ref(),
         };
+
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
         if let (Some(client), ServiceRequest::Submit(parcel)) = (client, ask)
             && parcel.client == *client
         {
             return Ok(());
         }
+
         Err(Box::new(denied(listener, client, ask)))
     }
 }
@@ -123,6 +127,7 @@ impl AccessRules {
                   run this command where the organism runs"
                 .to_owned(),
         };
+
         Err(Box::new(nobody(message, ask)))
     }
 
@@ -130,15 +135,16 @@ impl AccessRules {
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
-        match self.operators.is_empty() {
-            true => format!(
+        if self.operators.is_empty() {
+            format!(
                 "{unknown}: set [operators.NAME] key in the config and sign with --sign FILE, or \
                  run this command where the organism runs"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "{unknown}: sign with --sign FILE, the key of one of [operators] ({})",
                 self.operators.names()
-            ),
+            )
         }
     }
 
@@ -158,6 +164,7 @@ impl AccessRules {
         if !has_secret || self.is_proved(parcel) || mutant("take-any-sender-over-nats") {
             return Ok(());
         }
+
         let message = format!(
             "over NATS this client has to prove itself: set secret_env or secret_file of \
              [clients.{}] for this command, too",
@@ -184,9 +191,11 @@ impl AccessRules {
             | ServiceRequest::JournalId { .. }
             | ServiceRequest::Status => return,
         };
+
         if mutant("trust-the-name") && origin.is_some() {
             return;
         }
+
         let who = caller.uid.map(operator::identity).unwrap_or_default();
         origin.get_or_insert_default().who = who;
     }
@@ -229,6 +238,7 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     if !is_hosted || mutant("trust-the-process") {
         return Ok(());
     }
+
     let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
     Err(Error::HostedProcess { listener: named.unwrap_or_else(unknown) })
 }
@@ -252,6 +262,7 @@ fn denied(
                       detached itself sends and decides nothing"
             .to_owned(),
     };
+
     let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
     DeniedCaller {
         sender: listener.cloned().unwrap_or_else(unknown),
@@ -271,5 +282,6 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
         ServiceRequest::Status => "status".to_owned(),
     };
+
     text.into_bytes()
 }

@@ -58,14 +58,17 @@ impl SeedFolder {
 
     /// Public keys of a user, the current one first. Makes a key if there is none.
     pub fn of(&self, user: &str) -> Result<Vec<String>, KeyError> {
-        let (path, old) = (self.path(user), self.old(user));
+        let path = self.path(user);
+        let old = self.old(user);
         if !path.exists() {
             make(&path)?;
         }
+
         let mut keys = vec![public(&path)?];
         if old.exists() {
             keys.push(public(&old)?);
         }
+
         Ok(keys)
     }
 
@@ -73,9 +76,10 @@ impl SeedFolder {
     pub fn is_of(&self, organism: &str) -> Result<(), KeyError> {
         let path = self.directory.join("accounts.conf");
         let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
-        match text.contains(&format!("\n  \"{organism}\" {{\n")) {
-            true => Ok(()),
-            false => Err(KeyError::Another { path, organism: organism.to_owned() }),
+        if text.contains(&format!("\n  \"{organism}\" {{\n")) {
+            Ok(())
+        } else {
+            Err(KeyError::Another { path, organism: organism.to_owned() })
         }
     }
 
@@ -89,13 +93,15 @@ impl SeedFolder {
 
     /// Rotates the key of a user, after [`can_rotate`](Self::can_rotate) has allowed it.
     pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
-        let (path, old) = (self.path(user), self.old(user));
+        let path = self.path(user);
+        let old = self.old(user);
         let gone = |path: &Path| match std::fs::remove_file(path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 Err(KeyError::Io { path: path.to_owned(), source })
             }
             _ => Ok(()),
         };
+
         match rotation {
             KeyRotation::Renew if path.exists() => std::fs::rename(&path, &old)
                 .map_err(|source| KeyError::Io { path: path.clone(), source })?,
@@ -106,6 +112,7 @@ impl SeedFolder {
                 gone(&path)?;
             }
         }
+
         make(&path)
     }
 
@@ -122,6 +129,7 @@ impl SeedFolder {
                 std::fs::remove_file(&path).map_err(|source| KeyError::Io { path, source })?;
             }
         }
+
         Ok(())
     }
 
@@ -161,6 +169,7 @@ pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;

@@ -96,35 +96,43 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
             return Err(Error::NoUser { user: user.clone(), users: names.join(", ") });
         }
     }
+
     let open = options.nodes.iter().find(|node| !node.is_loopback());
     if let (Some(node), None) = (open, &options.tls) {
         return Err(Error::Open { host: node.host.clone() });
     }
+
     nodes_differ(&options.nodes)?;
     let keys = SeedFolder::open(&options.directory)?;
     keys.is_of(&config.name)?;
     for (user, rotation) in &options.rotate {
         keys.can_rotate(user, *rotation)?;
     }
+
     for (user, rotation) in &options.rotate {
         keys.rotate(user, *rotation)?;
     }
+
     let mut granted = Vec::new();
     let mut seeds = Vec::new();
+
     for (user, rights) in users {
         let public = keys.of(&user)?;
         seeds.push((user.clone(), keys.path(&user)));
         granted.push((user, public, rights));
     }
+
     keys.only(&seeds.iter().map(|(user, _)| user.as_str()).collect::<Vec<_>>())?;
     let accounts = server::accounts(&config.name, &granted);
     put(&options.directory.join("accounts.conf"), &accounts)?;
     let mut servers = Vec::new();
+
     for (index, node) in options.nodes.iter().enumerate() {
         let path = options.directory.join(node.file(options.nodes.len()));
         put(&path, &server::config(&config.name, options, index, &keys.cluster_secret()?))?;
         servers.push(path);
     }
+
     Ok(WrittenFiles { servers, seeds })
 }
 
@@ -135,6 +143,7 @@ fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {
             return Err(Error::NodeTwice { node: format!("{}={}", node.name, node.host) });
         }
     }
+
     Ok(())
 }
 
@@ -144,10 +153,12 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
         StorageConfig::JetStream { journal, .. } => Some(journal),
         StorageConfig::Embedded => None,
     };
+
     let far = || config.far_agents().map(|agent| &agent.name);
     if journal.is_none() && config.remotes.is_empty() && far().next().is_none() {
         return Err(Error::NothingOnNats);
     }
+
     let hosted = || config.remotes.iter().chain(far());
     let mut users = vec![
         (
@@ -159,6 +170,7 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     if journal.is_some() {
         users.push((SYSTEM.to_owned(), SubjectRights::of_system()));
     }
+
     let listener =
         |name: &ListenerName| (user_of(name), SubjectRights::of_listener(&config.name, name));
     users.extend(hosted().map(listener));

@@ -29,10 +29,12 @@ impl SubjectRights {
             subscribe.extend([format!("{asked}.{listener}.*"), format!("{asked}.{listener}")]);
             subscribe.push(asked);
         }
+
         let mut publish = vec![subjects.answers(), format!("{OPERATORS}>")];
         if mutant("grant-too-much") {
             publish.push(format!("organism.{organism}.re.>"));
         }
+
         Self { publish, subscribe }
     }
 
@@ -63,6 +65,7 @@ impl SubjectRights {
             }
             publish.push(journal.count());
         }
+
         let subscribe = vec![own("re.>"), own("pump.>"), "_INBOX.>".to_owned()];
         Self { publish, subscribe }
     }

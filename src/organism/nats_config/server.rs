@@ -55,6 +55,7 @@ pub fn accounts(organism: &str, users: &[(String, Vec<String>, SubjectRights)]) 
         out.push_str("  $SYS {\n");
         account(&mut out, &system);
     }
+
     out.push_str("}\n");
     out
 }
@@ -69,6 +70,7 @@ fn account(out: &mut String, users: &[&(String, Vec<String>, SubjectRights)]) {
             out.push_str("      } }\n");
         }
     }
+
     out.push_str("    ]\n  }\n");
 }
 
@@ -91,13 +93,16 @@ pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> 
         );
         out.push_str("  sync_interval: always\n");
     }
+
     out.push_str("}\n");
     if let Some(tls) = &options.tls {
         let _ = writeln!(out, "tls {{\n{}}}", files(tls));
     }
+
     if options.nodes.len() > 1 {
         cluster(&mut out, organism, options, node, secret);
     }
+
     out
 }
 
@@ -108,11 +113,13 @@ fn cluster(out: &mut String, organism: &str, options: &Options, node: &ServerNod
     if let Some(tls) = &options.tls {
         let _ = writeln!(out, "  tls {{\n{}  verify: true\n  }}", files(tls));
     }
+
     out.push_str("  routes: [\n");
     for other in options.nodes.iter().filter(|other| *other != node) {
         let address = at(&other.host, options.cluster_port);
         let _ = writeln!(out, "    {}", quoted(&format!("nats://cluster:{secret}@{address}")));
     }
+
     out.push_str("  ]\n}\n");
 }
 
@@ -124,15 +131,13 @@ fn files(tls: &ServerTls) -> String {
             let _ = writeln!(out, "  {key}: {}", quoted(&path.display().to_string()));
         }
     }
+
     out
 }
 
 /// `host:port`, with brackets around an IPv6 address.
 fn at(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn list(subjects: &[String]) -> String {

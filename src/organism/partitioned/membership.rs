@@ -49,8 +49,10 @@ impl GroupMembership {
         config: Digest,
         keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     ) -> Self {
-        let (holder, known) = (this_process(), LiveMembers::default());
-        let (spurned, warned) = (BTreeMap::new(), BTreeSet::new());
+        let holder = this_process();
+        let known = LiveMembers::default();
+        let spurned = BTreeMap::new();
+        let warned = BTreeSet::new();
         Self { table, holder, config, keepers, known, given: None, spurned, warned }
     }
 
@@ -61,6 +63,7 @@ impl GroupMembership {
         let mut beat = interval(limits::ROLL_BEAT);
         let stopping = async move { drop(stop.wait_for(Option::is_some).await) };
         tokio::pin!(stopping);
+
         loop {
             tokio::select! {
                 Some(message) = heard.next() => self.hear(&message.payload),
@@ -72,11 +75,13 @@ impl GroupMembership {
                 () = &mut stopping => break,
             }
         }
+
         rpc.announce_member(&self.entry(true)).await
     }
 
     fn entry(&self, is_leaving: bool) -> MemberRecord {
-        let (id, holder) = (Candidate::here(), self.holder.clone());
+        let id = Candidate::here();
+        let holder = self.holder.clone();
         let config = self.config;
         let (has, ready, is_moving) = self.table.posture();
         MemberRecord { id, holder, config, has, ready, is_moving, is_leaving }
@@ -99,7 +104,9 @@ impl GroupMembership {
         if !is_news || !self.warned.insert(entry.id) {
             return;
         }
-        let (theirs, ours) = (entry.config, self.config);
+
+        let theirs = entry.config;
+        let ours = self.config;
         tracing::warn!(
             "{} runs another config ({theirs}) than this process ({ours}): nothing is handed over \
              between them; give all processes the same one, and start them again one by one",
@@ -113,20 +120,24 @@ impl GroupMembership {
         if self.is_under_way(now) {
             return;
         }
+
         let Some(PartitionHandover { from, to, of }) = self.known.due(now) else { return };
         let spurned = self.spurned.get(&to).copied();
         let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_AGAIN);
         if from != Candidate::here() || again {
             return;
         }
+
         let busy = |partition: &u32| {
             let watched = self.table.watched();
             watched.get(partition).map_or(0, PumpHealth::under_way)
         };
+
         let Some(partition) = of.into_iter().min_by_key(busy) else { return };
         let (Some(keeper), Some(heir)) = (self.keepers.get(&partition), self.known.get(to)) else {
             return;
         };
+
         let holder = heir.holder.clone();
         tracing::info!(partition, "it is handed over to {holder}, which has fewer");
         if keeper.try_send(PartitionHeir { id: to, holder }).is_ok() {
@@ -142,11 +153,13 @@ impl GroupMembership {
         if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_PATIENCE) {
             return true;
         }
+
         if !arrived {
             tracing::warn!(partition, "whoever it was handed over to did not take it");
             self.spurned.insert(to, now);
             self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_AGAIN);
         }
+
         self.given = None;
         false
     }
@@ -172,14 +185,18 @@ impl LiveMembers {
     }
 
     fn hear(&mut self, entry: MemberRecord, now: Instant) {
-        let before = match entry.is_leaving {
-            true => self.entries.remove(&entry.id),
-            false if !self.has_room_for(entry.id) => return,
-            false => self.entries.insert(entry.id, (entry.clone(), now)),
+        let before = if entry.is_leaving {
+            self.entries.remove(&entry.id)
+        } else if self.has_room_for(entry.id) {
+            self.entries.insert(entry.id, (entry.clone(), now))
+        } else {
+            return;
         };
+
         let moved = |(before, _): &(MemberRecord, Instant)| {
             before.has != entry.has || before.is_moving != entry.is_moving
         };
+
         if before.as_ref().is_none_or(moved) || entry.is_leaving {
             self.changed = Some(now);
         }
@@ -215,7 +232,8 @@ mod tests {
     /// A full membership table refuses new members and keeps the known ones up to date.
     #[test]
     fn a_full_roll_still_hears_those_who_are_on_it() {
-        let (mut known, begun) = (LiveMembers::default(), Instant::now());
+        let mut known = LiveMembers::default();
+        let begun = Instant::now();
         let entries: Vec<_> = (0..=limits::ROLL_MAX).map(|_| entry(&[], &[])).collect();
         entries.iter().for_each(|entry| known.hear(entry.clone(), begun));
         let later = begun + limits::ROLL_LAPSE / 2;
@@ -239,8 +257,10 @@ mod tests {
 
     #[test]
     fn nothing_is_due_before_nothing_has_changed_for_a_while() {
-        let (mut known, begun) = (LiveMembers::default(), Instant::now());
-        let (first, second) = (entry(&[0, 1, 2], &[]), entry(&[], &[0, 1, 2]));
+        let mut known = LiveMembers::default();
+        let begun = Instant::now();
+        let first = entry(&[0, 1, 2], &[]);
+        let second = entry(&[], &[0, 1, 2]);
         known.hear(first.clone(), begun);
         let later = begun + limits::BALANCE_CALM;
         known.hear(second.clone(), later);
@@ -254,12 +274,15 @@ mod tests {
 
     #[test]
     fn whoever_falls_silent_or_says_farewell_is_given_nothing() {
-        let (mut known, begun) = (LiveMembers::default(), Instant::now());
-        let (first, second) = (entry(&[0, 1, 2], &[]), entry(&[], &[0, 1, 2]));
+        let mut known = LiveMembers::default();
+        let begun = Instant::now();
+        let first = entry(&[0, 1, 2], &[]);
+        let second = entry(&[], &[0, 1, 2]);
         let all = |known: &mut LiveMembers, now| {
             known.hear(first.clone(), now);
             known.hear(second.clone(), now);
         };
+
         all(&mut known, begun);
         let silent = begun + limits::ROLL_LAPSE;
         known.hear(first.clone(), silent);

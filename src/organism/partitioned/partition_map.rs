@@ -73,10 +73,14 @@ impl PartitionMap {
         rpc: PumpRpc,
         rules: Arc<AccessRules>,
     ) -> Self {
-        let place = |partition| match ours.contains(&partition) {
-            true => PartitionLocation::Starting,
-            false => PartitionLocation::Foreign,
+        let place = |partition| {
+            if ours.contains(&partition) {
+                PartitionLocation::Starting
+            } else {
+                PartitionLocation::Foreign
+            }
         };
+
         let places = Mutex::new((0..partitions).map(place).collect());
         Self {
             places,
@@ -108,6 +112,7 @@ impl PartitionMap {
         if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
             return BTreeMap::new();
         }
+
         let known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |at: &Instant| at.elapsed() < limits::MEMBER_FRESH;
         let fresh = known.iter().filter(|(_, (_, at))| is_fresh(at));
@@ -126,9 +131,10 @@ impl PartitionMap {
     }
 
     pub(super) fn is_ready(&self, partition: u32, ready: bool) {
-        match ready {
-            true => self.poise().ready.insert(partition),
-            false => self.poise().ready.remove(&partition),
+        if ready {
+            self.poise().ready.insert(partition)
+        } else {
+            self.poise().ready.remove(&partition)
         };
     }
 
@@ -140,11 +146,13 @@ impl PartitionMap {
 
     /// State of this process for its announcements.
     pub(super) fn posture(&self) -> MemberPosture {
-        let (places, poise) = (self.all(), self.poise());
+        let places = self.all();
+        let poise = self.poise();
         let of = |fits: fn(&PartitionLocation) -> bool| {
             let fitting = (0..).zip(places.iter()).filter(move |(_, place)| fits(place));
             fitting.map(|(partition, _)| partition)
         };
+
         let leaving = of(|place| matches!(place, PartitionLocation::Leaving)).next().is_some();
         let here =
             of(|place| matches!(place, PartitionLocation::Here(_) | PartitionLocation::Leaving));
@@ -186,6 +194,7 @@ impl PartitionMap {
             // A program may write its own requests: they find the same way as everybody else's.
             submission.assign_thread_and_key();
         }
+
         let partitions = u32::try_from(self.all().len()).unwrap_or(1);
         let partition = match &request {
             ServiceRequest::Submit(submission) => submission.partition(partitions),
@@ -198,6 +207,7 @@ impl PartitionMap {
             ServiceRequest::Status => return Ok(()),
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
+
         match self.place(partition) {
             PartitionLocation::Here(_) | PartitionLocation::Leaving => {
                 self.respond_here(partition, request, responses).await
@@ -244,6 +254,7 @@ impl PartitionMap {
             },
             _ => ServiceResponse::unavailable("it is changing hands", true, false),
         };
+
         // The client may have left.
         responses.send(response).await.ok();
         Ok(())
@@ -261,5 +272,6 @@ async fn respond(
         responses.send(ServiceResponse::UnknownThread).await.ok();
         return Ok(());
     }
+
     pump.respond(request, responses).await
 }

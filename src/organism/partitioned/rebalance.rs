@@ -78,11 +78,13 @@ mod tests {
             is_moving: true,
             is_leaving: false,
         };
+
         let mut last = entry(&[]);
         (last.id, last.is_leaving) = (first.id, true);
         let line = |name: &str, entry: &MemberRecord| {
             format!("{name}\t{}\n", serde_json::to_string(entry).unwrap())
         };
+
         assert_eq!(line("an entry", &first) + &line("the last entry", &last), FIXTURE);
     }
 
@@ -124,6 +126,7 @@ mod tests {
             moves += 1;
             assert!(moves < 1_000, "it goes on for ever");
         }
+
         (moves, roll.iter().map(|entry| entry.has.len()).collect())
     }
 
@@ -138,7 +141,8 @@ mod tests {
     #[test]
     fn whoever_has_all_hands_over_until_everybody_has_a_share_and_no_further() {
         let all: Vec<u32> = (0..64).collect();
-        let (four, all) = (&all[..4], &all[..]);
+        let four = &all[..4];
+        let all = &all[..];
         assert_eq!(settled(&[four]), (0, vec![4]));
         assert_eq!(settled(&[four, four]), (2, vec![2, 2]));
         let (moves, mut shares) = settled(&[four, four, four]);
@@ -161,7 +165,8 @@ mod tests {
 
     #[test]
     fn nothing_is_handed_over_while_something_moves_or_to_another_config() {
-        let (mut first, mut second) = (entry(&[0, 1]), entry(&[0, 1]));
+        let mut first = entry(&[0, 1]);
+        let mut second = entry(&[0, 1]);
         first.has = std::mem::take(&mut first.ready);
         let due =
             |first: &MemberRecord, second: &MemberRecord| super::due([first, second].into_iter());

@@ -68,7 +68,8 @@ impl PartitionWorker {
     async fn in_turns(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
             let bequest = journal.bequest();
-            let (journal, natives) = (Box::new(journal), HashMap::new());
+            let journal = Box::new(journal);
+            let natives = HashMap::new();
             let works =
                 PumpRuntime::start(&self.config, core, journal, natives, &self.tracer).await;
             let is_over = match works {
@@ -85,6 +86,7 @@ impl PartitionWorker {
                 return Ok(());
             }
         }
+
         Ok(())
     }
 
@@ -99,6 +101,7 @@ impl PartitionWorker {
                 LeaseWait { config: &config, released: &released, table: &table, partition };
             tell.send(waiting.wait_for_turn()).ok();
         };
+
         let name = format!("standby-{partition}");
         let thread = std::thread::Builder::new().name(name).spawn(wait);
         thread.map_err(Error::io("starting a standby's thread"))?;
@@ -113,6 +116,7 @@ impl PartitionWorker {
             let closing = move || journal.close(Time::now());
             tokio::task::spawn_blocking(closing).await.map_err(|_| Error::Stopped)??;
         }
+
         Ok(None)
     }
 
@@ -127,9 +131,11 @@ impl PartitionWorker {
                 return Err(error);
             }
         };
+
         self.table.watched().insert(self.partition, works.watched());
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}
+
         self.table.put(self.partition, PartitionLocation::Here(works.service()));
         let told = tokio::select! {
             () = works.ended() => None,
@@ -138,6 +144,7 @@ impl PartitionWorker {
             }
             Some(heir) = self.hand_over.recv() => Some(WorkerStop::HandOver(heir)),
         };
+
         self.table.put(self.partition, PartitionLocation::Leaving);
         let over = works.end();
         let ending = async {
@@ -151,6 +158,7 @@ impl PartitionWorker {
                 None => works.bury().await,
             }
         };
+
         // The next pump answers as soon as it can: it and this one would say different things.
         let (ended, ()) = tokio::join!(ending, async {
             over.await;
@@ -159,6 +167,7 @@ impl PartitionWorker {
         self.table.watched().remove(&self.partition);
         serving.drain().await;
         let is_stop = matches!(told, Some(WorkerStop::Stop(_)));
+
         match ended {
             Ok(()) => Ok(!matches!(told, Some(WorkerStop::HandOver(_)))),
             Err(Error::Journal(error)) if is_passing(&error) => {
@@ -174,11 +183,13 @@ impl PartitionWorker {
         if mutant("leave-what-is-out") {
             return;
         }
+
         let mut stop = self.stop.clone();
         let stopping = async {
             drop(stop.wait_for(Option::is_some).await);
             sleep(limits::DRAIN_TIMEOUT).await;
         };
+
         tokio::select! {
             () = sleep(limits::HANDOVER_DRAIN) => {}
             () = stopping => {}
@@ -247,9 +258,12 @@ impl LeaseWait<'_> {
             core.replay(&sealed.record);
             Ok(())
         };
+
         self.table.is_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
-        let (mut followed, mut warned) = (None::<Instant>, String::new());
+        let mut followed = None::<Instant>;
+        let mut warned = String::new();
+
         loop {
             standby = match standby.look()? {
                 Office::Ours(elect) => {

@@ -55,7 +55,8 @@ impl PumpRpc {
                 let Some((inbox, request)) = partial.add(&message) else { continue };
                 // Without a place a request gets no response, and its client repeats it.
                 let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-                let (handler, responding) = (handler.clone(), responding.clone());
+                let handler = handler.clone();
+                let responding = responding.clone();
                 drop(tokio::spawn(async move {
                     handler.respond(inbox, &request).await;
                     drop((place, responding));
@@ -101,8 +102,10 @@ impl PartialRequests {
             tracing::warn!("a request is refused whose responses would go to `{inbox}`");
             return None;
         }
+
         let (mut decoder, since) =
             self.0.remove(inbox).unwrap_or((ChunkDecoder::default(), Instant::now()));
+
         match decoder.decode(&message.payload) {
             DecodedChunk::Message(line) => return Some((inbox.to_owned(), line)),
             DecodedChunk::Incomplete => {}
@@ -113,6 +116,7 @@ impl PartialRequests {
         if self.0.len() < limits::EXCHANGE_HALVES_MAX {
             self.0.insert(inbox.to_owned(), (decoder, since));
         }
+
         None
     }
 }
@@ -128,7 +132,8 @@ impl RequestHandler {
     async fn respond(&self, inbox: String, request: &[u8]) {
         let mut writer =
             InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
-        let (table, partition) = (Arc::clone(&self.table), self.partition);
+        let table = Arc::clone(&self.table);
+        let partition = self.partition;
         let request = match encoding::decode_request::<ServiceRequest>(request) {
             Ok(request) => request,
             Err(refusal) => {
@@ -136,6 +141,7 @@ impl RequestHandler {
                 return writer.write_mark(ChunkKind::End).await;
             }
         };
+
         if let Err(denied) = table.rules.judge_remote(&request) {
             table.record_denied(&denied).await;
             writer.write(&refused(&request, denied.refusal)).await;
@@ -148,6 +154,7 @@ impl RequestHandler {
         let mut heartbeat = interval(limits::EXCHANGE_BEAT);
         let timeout = sleep(limits::EXCHANGE_TURN);
         tokio::pin!(timeout);
+
         loop {
             tokio::select! {
                 response = received.recv() => match response {
@@ -162,6 +169,7 @@ impl RequestHandler {
                 }
             }
         }
+
         match (&mut responding).await {
             Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
             Ok(Err(error)) => writer.fail(error).await,

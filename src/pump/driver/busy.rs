@@ -88,6 +88,7 @@ mod tests {
         for _ in 0..3 {
             busy.count(&name("desk"), START);
         }
+
         assert_eq!(busy.next(), Some(end));
         assert_eq!(busy.take_due(START), []);
         let desk = BusyCount { client: name("desk"), since: START, count: 3 };

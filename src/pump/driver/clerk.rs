@@ -104,6 +104,7 @@ impl Clerk {
             drained.send(()).ok();
             self.stop = true;
         }
+
         self.stop
     }
 
@@ -114,6 +115,7 @@ impl Clerk {
         {
             self.watchers.add(thread, notices);
         }
+
         if let Receipt::Accepted { calls, again: false, .. } = &receipt
             && let Some(completions) = waiter.completions.take()
         {
@@ -121,6 +123,7 @@ impl Clerk {
                 self.await_completion(*call, completions.clone());
             }
         }
+
         // A client that went away reads the record when it comes back.
         waiter.receipt.send(receipt).ok();
     }

@@ -83,9 +83,11 @@ mod tests {
         for n in [3, 1, 2] {
             sender.send(completion(n)).unwrap();
         }
+
         for call in calls {
             assert_eq!(completions.next().await.unwrap().unwrap().call, call);
         }
+
         assert!(completions.next().await.is_none());
     }
 

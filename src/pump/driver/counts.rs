@@ -279,6 +279,7 @@ impl Counts {
             page.gauges("organism_checkpoint_age_seconds", "Since the last signed checkpoint.")
                 .decimal(&[], age, 6);
         }
+
         page.counters(
             "organism_checkpoint_copy_failures_total",
             "Attempts to copy checkpoints elsewhere that failed.",
@@ -315,26 +316,31 @@ impl Counts {
                 family.counter(&[("listener", name.as_str()), ("outcome", outcome)], count);
             }
         }
+
         let mut family = page.counters(
             "organism_attempt_failures_total",
             "Attempts that failed, by listener and kind of failure.",
         );
+
         for (name, own) in &self.listeners {
             for (kind, count) in FAILURES.iter().zip(own.failures.all()) {
                 family.counter(&[("listener", name.as_str()), ("kind", kind)], count);
             }
         }
+
         let mut family =
             page.histograms("organism_delivery_seconds", "From hand-over to the end of it.");
         for (name, own) in &self.listeners {
             family.histogram(&[("listener", name.as_str())], &own.took, MetricUnit::Seconds);
         }
+
         let mut gauge = |name, help, of: fn(&OfListener) -> u64| {
             let mut family = page.gauges(name, help);
             for (name, own) in &self.listeners {
                 family.sample(&[("listener", name.as_str())], of(own));
             }
         };
+
         gauge("organism_deliveries_under_way", "Handed over and not ended.", |own| {
             own.under_way.get()
         });

@@ -86,6 +86,7 @@ impl Submit {
             Ok(checked) => checked.payload().as_str().as_bytes(),
             Err(refusal) => refusal.head.as_bytes(),
         };
+
         let (rule, message) = match error {
             Error::Away { .. } => (Rule::Busy, "the journal's server is away; send it again later"),
             Error::Denied(_) => {
@@ -93,6 +94,7 @@ impl Submit {
             }
             _ => (Rule::StorageFull, "the disk is full; send it again when there is room"),
         };
+
         let refusal = Refusal::new(rule, message, text);
         let retry_after = Some(super::ROOM_RETRY);
         // A client that has left needs no answer.
@@ -195,18 +197,22 @@ impl Handle {
                 Some(_) => (None, Err(long_key(text))),
                 None => (key, self.gate.check(client, text)),
             };
+
         let turn = match &target {
             Target::Thread { id } => Some(self.intake.turn(client, id).await),
             Target::New { .. } => self.intake.try_new_thread(client),
         };
+
         let Some(turn) = turn else {
             let receipt = self.refuse_busy(client, text, TOO_MANY_NEW_THREADS);
             return Ok((receipt, Completions::none()));
         };
+
         let Some(place) = self.inbox.try_place() else {
             let receipt = self.refuse_busy(client, text, INBOX_FULL);
             return Ok((receipt, Completions::none()));
         };
+
         let id = MessageId(Uuid::now_v7());
         let begun = self.tracer.begin(id.0, SpanId::of_call(CallId(id)));
         let by = client.clone();
@@ -221,10 +227,12 @@ impl Handle {
         if let Some(error) = refused(&receipt) {
             spans::turned_away(&self.tracer, (trace, begun), client, CallId(id), error);
         }
+
         let calls: &[CallId] = match &receipt {
             Receipt::Accepted { calls, again: false, .. } => calls,
             _ => &[],
         };
+
         let completions = Completions::of(calls, completed);
         Ok((receipt, completions))
     }
@@ -244,9 +252,11 @@ impl Handle {
             trace: None,
             begun: None,
         };
+
         let (receipt, recorded) = oneshot::channel();
         let place = self.inbox_place().await?;
-        let (completions, notices) = (None, None);
+        let completions = None;
+        let notices = None;
         let submit = Box::new(Submit { submission, receipt, completions, notices, place });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
@@ -263,6 +273,7 @@ impl Handle {
         let Some(place) = self.inbox.try_place() else {
             return Ok(Err(busy(reason.as_bytes(), INBOX_FULL)));
         };
+
         let (ruling, ruled) = oneshot::channel();
         let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
         let cancel = Box::new(Cancel { cancellation, ruling, place });
@@ -281,6 +292,7 @@ impl Handle {
         let Some(place) = self.inbox.try_place() else {
             return Ok(Err(busy(message.to_string().as_bytes(), INBOX_FULL)));
         };
+
         let (ruling, ruled) = oneshot::channel();
         let ticket = Uuid::now_v7();
         let decision = CallDecision { ticket, message, decision, origin };
@@ -323,7 +335,8 @@ impl Handle {
     /// Reports that no host exists for the listener of this delivery.
     pub(super) fn unhosted(&self, delivery: &Delivery) {
         let detail = "nothing hosts this listener".to_owned();
-        let (call, attempt) = (delivery.call, delivery.attempt);
+        let call = delivery.call;
+        let attempt = delivery.attempt;
         // The pump reads its own letters: while it runs, this arrives.
         let listener = delivery.listener.clone();
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();

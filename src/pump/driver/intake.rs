@@ -105,11 +105,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_is_as_long_as_it_may_be_and_forgotten_when_nobody_stands_in_it() {
-        let (intake, desk) = (Intake::default(), ListenerName::parse("desk").unwrap());
+        let intake = Intake::default();
+        let desk = ListenerName::parse("desk").unwrap();
         let mut turns = Vec::new();
         for _ in 0..limits::SUBMISSIONS_AT_ONCE {
             turns.push(intake.turn(&desk, "one").await);
         }
+
         let mut next = Box::pin(intake.turn(&desk, "one"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(next.as_mut().poll(&mut context).is_pending());

@@ -28,7 +28,8 @@ pub(super) struct Meter {
 
 impl Meter {
     pub fn new(counts: Arc<Counts>) -> Self {
-        let (under_way, now) = (Map::default(), Instant::now());
+        let under_way = Map::default();
+        let now = Instant::now();
         Self { counts, under_way, waited: false, now, spans: None }
     }
 
@@ -76,6 +77,7 @@ impl Meter {
             self.input(&record.input);
             record.facts.iter().for_each(|fact| self.fact(fact));
         }
+
         if let Some(last) = records.last() {
             self.counts.position.set(last.position.0);
         }
@@ -132,6 +134,7 @@ impl Meter {
         if let Some(spans) = &mut self.spans {
             spans.performs(effect, state);
         }
+
         match effect {
             Effect::Deliver(delivery) => self.handed_over(delivery),
             Effect::Withdraw { call, attempt, .. } => {
@@ -176,6 +179,7 @@ impl Meter {
                 own.backlog.set(number(core.backlog(name)));
             }
         }
+
         self.waited = waits;
     }
 }

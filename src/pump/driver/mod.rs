@@ -116,9 +116,12 @@ impl Pump {
         let (outbox, inbox) = channel();
         let busy = BusyCounter::default();
         let handle = Handle::new(outbox, gate.clone(), busy.clone());
-        let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let (hosts, told) = (Map::default(), Vec::new());
-        let (watch, beats) = (Watch::start(core.state().time), Beats::default());
+        let alarms = Alarms::default();
+        let clerk = Clerk::default();
+        let hosts = Map::default();
+        let told = Vec::new();
+        let watch = Watch::start(core.state().time);
+        let beats = Beats::default();
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
         Self {
             core,
@@ -165,7 +168,8 @@ impl Pump {
 
     /// The sink that hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
-        let (outbox, beats) = (self.handle.outbox(), self.beats.clone());
+        let outbox = self.handle.outbox();
+        let beats = self.beats.clone();
         let arrivals = self.arrivals.clone();
         Arc::new(PumpSink::new(self.gate.clone(), outbox, beats, arrivals, self.counts()))
     }
@@ -182,18 +186,21 @@ impl Pump {
     /// Runs until it is stopped. Returns early only if it could not keep a promise: the disk
     /// failed, or another pump took over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
-        let (journal, epoch) = (self.journal.id(), self.journal.epoch());
+        let journal = self.journal.id();
+        let epoch = self.journal.epoch();
         let blobs = std::mem::take(&mut self.blobs);
         let boot = Event::Boot { journal, epoch, detail: detail.to_owned(), blobs };
         if let Some(mutant) = mutant::active() {
             tracing::error!(mutant, "a safety rule is switched off; this pump is for tests only");
         }
+
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
         // What passed before this start is in the boot.
         self.watch.now();
         self.watch.standstill();
         let mut batch = vec![Letter::Event(boot)];
+
         loop {
             let now = self.watch.now();
             // First, so that nothing is judged by time that is not counted.
@@ -237,16 +244,19 @@ impl Pump {
             Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
             Err(TryRecvError::Empty) => self.inbox.recv_timeout(patience),
         };
+
         match first {
             Ok(letter) => batch.push(letter),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => batch.push(Letter::Stop),
         }
+
         while batch.len() < limits::GROUP_COMMIT_MAX {
             let letter = self.clerk.take_put_off().or_else(|| self.inbox.try_recv().ok());
             let Some(letter) = letter else { break };
             batch.push(letter);
         }
+
         let now = self.watch.now();
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
@@ -294,6 +304,7 @@ impl Pump {
                 }
             }
         }
+
         steps
     }
 
@@ -307,13 +318,16 @@ impl Pump {
             }
             _ => {}
         }
+
         if let Event::Outcome { turn: Some(turn), .. } = &mut event {
             self.inputs.extend(turn.inputs.take());
         }
+
         let step = self.core.step(*position, now, event);
         if step.record.is_some() {
             position.0 += 1;
         }
+
         step
     }
 
@@ -326,9 +340,11 @@ impl Pump {
             effects.append(&mut step.effects);
             records.extend(step.into_record());
         }
+
         if mutant("deliver-before-durable") {
             self.perform_all(std::mem::take(&mut effects))?;
         }
+
         if !records.is_empty() {
             self.keep_inputs()?;
             // Before the first attempt: a later one may find what an earlier one wrote, and prove
@@ -343,6 +359,7 @@ impl Pump {
             self.persist(|journal| journal.show(&records))?;
             self.meter.committed(&records);
         }
+
         self.perform_all(effects)
     }
 
@@ -359,6 +376,7 @@ impl Pump {
             }
             self.kept.insert(digest);
         }
+
         Ok(())
     }
 
@@ -370,6 +388,7 @@ impl Pump {
             }
             self.perform(effect);
         }
+
         self.told.drain(..).for_each(|host| host.flush());
         Ok(())
     }
@@ -402,10 +421,12 @@ impl Pump {
                 Err(error) => return Err(error),
             }
         }
+
         if has_waited {
             self.meter.counts().waits(None);
             self.watch.was_kept(since);
         }
+
         Ok(())
     }
 

@@ -52,6 +52,7 @@ impl Watchers {
         } else {
             notice.thread.root()
         };
+
         for watcher in self.0.get(&root).into_iter().flatten() {
             // One that takes no more has enough to show.
             watcher.try_send(notice.clone()).ok();
@@ -62,9 +63,11 @@ impl Watchers {
         if self.0.is_empty() {
             return;
         }
+
         let ModelReport { listener, call, state: wait } = report;
         let Some(open) = state.call(call) else { return };
-        let (thread, wait) = (open.thread.clone(), Wait::Model(wait));
+        let thread = open.thread.clone();
+        let wait = Wait::Model(wait);
         self.notify(&Notice { thread, call, listener, wait });
     }
 }

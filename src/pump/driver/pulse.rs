@@ -24,6 +24,7 @@ impl Pulse {
         if let Err(error) = started {
             tracing::warn!("cannot tell a pump that is busy from one that was stopped: {error}");
         }
+
         Self(ticks)
     }
 

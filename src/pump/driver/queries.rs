@@ -130,6 +130,7 @@ impl Pump {
             Hold::Answer => None,
             Hold::Approval => contract?.approval.wanted(request.payload.as_str()),
         };
+
         Some(HeldRequest { request, hold: held.hold, until: held.until, why })
     }
 }

@@ -77,10 +77,12 @@ impl PumpSink {
             let failure = Failure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
+
         if let Err(detail) = self.note_of(listener, call, &outcome) {
             let failure = Failure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
+
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
         let payloads: Vec<_> = payloads.collect();
         if outcome.turn.is_none() {
@@ -89,7 +91,10 @@ impl PumpSink {
                 tracing::warn!("{listener} answered what the gate refuses: {refusal}");
             }
         }
-        let (listener, turn, arrived) = (listener.clone(), outcome.turn, Some(arrived));
+
+        let listener = listener.clone();
+        let turn = outcome.turn;
+        let arrived = Some(arrived);
         Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }
 }
@@ -106,13 +111,15 @@ impl PumpSink {
         let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
             return Ok(());
         };
+
         match self.gate.check_core(turn.note.as_bytes()) {
             Ok((name, payload))
                 if *name.local == *"model-turn" && payload.as_str() == turn.note =>
             {
-                match is_of(&turn.note, listener, call) || mutant("believe-the-note") {
-                    true => Ok(()),
-                    false => Err("its turn is noted as another's".to_owned()),
+                if is_of(&turn.note, listener, call) || mutant("believe-the-note") {
+                    Ok(())
+                } else {
+                    Err("its turn is noted as another's".to_owned())
                 }
             }
             Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
@@ -133,7 +140,9 @@ struct CheckGuard<'a> {
 impl Drop for CheckGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let (listener, call, attempt) = (self.listener.clone(), self.call, self.attempt);
+            let listener = self.listener.clone();
+            let call = self.call;
+            let attempt = self.attempt;
             let failure = Failure::Garbage { detail: "the check of its answer failed".to_owned() };
             self.sink.send(Event::Failed { listener, call, attempt, failure });
         }
@@ -237,12 +246,14 @@ mod tests {
     #[test]
     fn an_answer_whose_check_panics_ends_its_attempt() {
         let (sink, inbox) = sink();
-        let (listener, call) = (ListenerName::core(), CallId(MessageId(Uuid::nil())));
+        let listener = ListenerName::core();
+        let call = CallId(MessageId(Uuid::nil()));
         let check = || {
             let attempt = Attempt { epoch: 1, n: 1 };
             let _guard = CheckGuard { sink: &sink, listener: &listener, call, attempt };
             panic!("the check of this answer panics");
         };
+
         assert!(catch_unwind(AssertUnwindSafe(check)).is_err());
         let sent = inbox.try_iter().next();
         assert!(matches!(sent, Some(Letter::Event(Event::Failed { .. }))));
@@ -251,11 +262,13 @@ mod tests {
     #[test]
     fn a_flood_of_heartbeats_is_one_letter_for_each_attempt() {
         let (sink, inbox) = sink();
-        let (listener, call) = (ListenerName::core(), CallId(MessageId(Uuid::nil())));
+        let listener = ListenerName::core();
+        let call = CallId(MessageId(Uuid::nil()));
         let attempt = |n| Attempt { epoch: 1, n };
         for n in [1, 2] {
             (0..1000).for_each(|_| sink.heartbeat(&listener, call, attempt(n)));
         }
+
         assert_eq!(inbox.try_iter().count(), 2);
         sink.beats.heard(call, attempt(2));
         sink.heartbeat(&listener, call, attempt(2));

@@ -32,7 +32,8 @@ pub(super) struct Spans {
 impl Spans {
     /// Starts with the calls that were open when the last pump ended.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
-        let (calls, under_way) = (Map::default(), Map::default());
+        let calls = Map::default();
+        let under_way = Map::default();
         let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
         let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.calls.values()).collect();
         // Callers first: whether a caller's span is kept decides what its calls are part of.
@@ -41,6 +42,7 @@ impl Spans {
         for (request, call) in open {
             spans.opened(request, &call.opening, state);
         }
+
         spans
     }
 
@@ -64,6 +66,7 @@ impl Spans {
                 _ => {}
             }
         }
+
         self.deliveries_ended(record);
     }
 
@@ -72,6 +75,7 @@ impl Spans {
         if let Input::Deadline { call, attempt } = &record.input {
             self.ended(*call, *attempt, Some("timeout"));
         }
+
         for fact in &record.facts {
             match fact {
                 Fact::Heard { call, attempt } => self.ended(*call, *attempt, None),
@@ -105,13 +109,16 @@ impl Spans {
             Opener::Client { .. } => None,
             Opener::Call { call, .. } => self.calls.get(call),
         };
+
         let caller = caller.filter(|caller| caller.at.is_of_trace(given));
         let parent = caller.map_or(given.span(), |caller| caller.at.span());
         let by_agent = self.is_agent(opening.opener.name()) && !self.is_agent(&message.to);
-        let (kind, name) = match by_agent {
-            true => (SpanKind::Internal, format!("execute_tool {}", message.name.local)),
-            false => (SpanKind::Producer, format!("send {}", message.to)),
+        let (kind, name) = if by_agent {
+            (SpanKind::Internal, format!("execute_tool {}", message.name.local))
+        } else {
+            (SpanKind::Producer, format!("send {}", message.to))
         };
+
         let span = Span::new(given.at(own), kind, name, message.time);
         // The first span of a trace that began here is part of nothing.
         let span = messaging(span.of((parent != own).then_some(parent)), "send", &message.to)
@@ -119,18 +126,21 @@ impl Spans {
             .with("messaging.message.conversation_id", message.thread.to_string())
             .with("organism.sender", message.from.to_string())
             .with("organism.payload.name", message.name.to_string());
-        let span = match by_agent {
-            true => span
-                .with("gen_ai.operation.name", "execute_tool")
+        let span = if by_agent {
+            span.with("gen_ai.operation.name", "execute_tool")
                 .with("gen_ai.tool.name", message.name.local.to_string())
                 .with("gen_ai.tool.type", "function")
-                .with("gen_ai.conversation.id", message.thread.to_string()),
-            false => span,
+                .with("gen_ai.conversation.id", message.thread.to_string())
+        } else {
+            span
         };
-        let span = match mutant("export-what-was-said") {
-            true => span.with("organism.payload", message.payload.as_str().to_owned()),
-            false => span,
+
+        let span = if mutant("export-what-was-said") {
+            span.with("organism.payload", message.payload.as_str().to_owned())
+        } else {
+            span
         };
+
         self.calls.insert(call, span);
     }
 
@@ -163,6 +173,7 @@ impl Spans {
             (1, Some(message)) => span.with("messaging.message.id", message.id.to_string()),
             _ => span.with("messaging.batch.message_count", count(*fresh)),
         };
+
         let span = span
             .with("messaging.message.conversation_id", thread.to_string())
             .with("organism.call.id", delivery.call.to_string())

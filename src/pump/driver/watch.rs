@@ -38,7 +38,8 @@ impl Watch {
     pub fn start(last: Time) -> Self {
         let now = Time::now();
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
-        let (reading, standstill) = (Reading::now(), Standstill::default());
+        let reading = Reading::now();
+        let standstill = Standstill::default();
         Self { set: (start, reading), pulse: Pulse::start(reading.awake), standstill }
     }
 
@@ -88,12 +89,14 @@ mod tests {
     /// uptime and the time awake.
     fn watch() -> (Watch, impl Fn(&mut Watch, Time, Duration, Duration) -> Time) {
         let start = Reading { awake: Instant::now(), since_boot: HOUR };
-        let (pulse, standstill) = (Pulse::start(start.awake), Standstill::default());
+        let pulse = Pulse::start(start.awake);
+        let standstill = Standstill::default();
         let watch = Watch { set: (noon(), start), pulse, standstill };
         let at = move |watch: &mut Watch, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
             watch.at(system, Reading { awake, since_boot: start.since_boot + up })
         };
+
         (watch, at)
     }
 

@@ -44,6 +44,7 @@ pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedEl
         Primitive::SendToThread { .. } => (1, 1),
         _ => return Ok(None),
     };
+
     let mut found = nested(text, levels);
     match found.len() {
         1 => Ok(found.pop()),

@@ -36,11 +36,13 @@ impl Submission<'_> {
         let Some(first) = findings.next() else {
             return self.refuse(rule, "not valid by its schema");
         };
+
         let mut message = first.message.clone();
         for other in findings {
             let place = self.place(&other.place);
             message.push_str(&format!("; {} at {place}", other.message));
         }
+
         Refusal::new(rule, message, self.text).at(self.place(&first.place))
     }
 
@@ -51,11 +53,13 @@ impl Submission<'_> {
             (Some(outer), Some(inner)) => Some(format!("{outer}{inner}")),
             (outer, inner) => inner.clone().or_else(|| outer.clone()),
         };
+
         if inside.column == 0 {
             // Only the line is known, if that.
             let line = base.line + inside.line.saturating_sub(1);
             return Place { line, path, ..base.clone() };
         }
+
         let past = inside.offset.min(self.added.end).saturating_sub(self.added.start);
         Place { path, ..Place::at(self.text, base.offset + inside.offset - past) }
     }
@@ -67,6 +71,7 @@ impl Submission<'_> {
             Primitive::SpawnThread { .. } => "/spawn-thread/initial-payload",
             _ => "/send-to-thread",
         };
+
         let base = Place { path: Some(path.to_owned()), ..Place::at(self.text, offset) };
         Self { text: self.text, base, added: nested.added.clone() }
     }

@@ -26,19 +26,22 @@ pub(super) enum RenderedMessage<'a> {
 
 impl<'a> RenderedMessage<'a> {
     fn result(name: Option<&'a str>, from: Option<&'a str>, text: impl Into<Cow<'a, str>>) -> Self {
-        let (name, from) = (name.map(Cow::Borrowed), from.map(Cow::Borrowed));
+        let name = name.map(Cow::Borrowed);
+        let from = from.map(Cow::Borrowed);
         Self::Result { name, from, text: text.into(), payload: false }
     }
 
     fn payload(name: &'a str, from: Option<&'a str>, xml: &'a str) -> Self {
-        let (name, from) = (Some(Cow::Borrowed(name)), from.map(Cow::Borrowed));
+        let name = Some(Cow::Borrowed(name));
+        let from = from.map(Cow::Borrowed);
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
     /// Builds a result from names that were borrowed from a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
-        let (name, from) = (name.map(owned), from.map(owned));
+        let name = name.map(owned);
+        let from = from.map(owned);
         Self::Result { name, from, text: text.into(), payload: false }
     }
 
@@ -174,11 +177,13 @@ fn reply<'a>(
     answered: &'a AnsweredCall,
     version: RendererVersion,
 ) -> RenderedMessage<'a> {
-    let (name, payload) = (&*answered.name.local, message.payload.as_str());
+    let name = &*answered.name.local;
+    let payload = message.payload.as_str();
     let from = answered.group.then(|| message.from.as_str());
-    let shown = match is_failure(&message.name.local) {
-        true => RenderedMessage::result(Some(name), from, failure(&failure_text(payload))),
-        false => RenderedMessage::payload(name, from, payload),
+    let shown = if is_failure(&message.name.local) {
+        RenderedMessage::result(Some(name), from, failure(&failure_text(payload)))
+    } else {
+        RenderedMessage::payload(name, from, payload)
     };
 
     if answered.in_window {
@@ -356,10 +361,8 @@ fn inert(payload: &str) -> String {
     while let Some(at) = rest.find("<!") {
         let (before, special) = rest.split_at(at);
         out.push_str(before);
-        let (open, close) = match special.starts_with("<![CDATA[") {
-            true => ("<![CDATA[", "]]>"),
-            false => ("<!--", "-->"),
-        };
+        let (open, close) =
+            if special.starts_with("<![CDATA[") { ("<![CDATA[", "]]>") } else { ("<!--", "-->") };
         let body = special.strip_prefix(open).and_then(|body| body.split_once(close));
         let Some((body, after)) = body else {
             out.push_str(&escape_text(special));

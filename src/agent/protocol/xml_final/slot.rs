@@ -26,7 +26,9 @@ pub(super) enum SlotMismatch {
 impl TurnSlots {
     /// Nonce of a turn: the same for each rendering of the turn, and different for each turn.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
-        let (thread, call, turn) = (thread.as_str(), call.to_string(), turn.to_string());
+        let thread = thread.as_str();
+        let call = call.to_string();
+        let turn = turn.to_string();
         let turn = if mutant("one-nonce-for-all") { String::new() } else { turn };
         let parts = [thread, "\0", &call, "\0", &turn].map(str::as_bytes);
         let digest = Digest::of_parts(&parts).to_string();

@@ -70,12 +70,14 @@ impl RemoteAgentHost {
             };
             subscribed.map_err(|error| failed(subject, error.to_string())())
         };
+
         let cancels = one(relay.subjects().cancels(), None).await?;
         let mut streams: Vec<Pin<Box<dyn Stream<Item = _> + Send + Sync>>> = Vec::new();
         for (verb, subject) in service.subjects() {
             let questions = one(subject, None).await?;
             streams.push(Box::pin(questions.map(move |message| (verb, message))));
         }
+
         // Last: whoever gets a delivery is there for everything else.
         let deliveries = one(relay.subjects().deliveries(), Some(listener.to_string())).await?;
         let questions = select_all(streams);
@@ -102,6 +104,7 @@ impl RemoteAgentHost {
         let mut leave_by: Option<Instant> = None;
         let mut ending: OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> = None.into();
         let mut is_ending = false;
+
         loop {
             let patience = async {
                 match leave_by {
@@ -145,7 +148,8 @@ impl RemoteAgentHost {
 
     /// Lets running deliveries end, and sends the last answers.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        let (relay, host) = (self.relay.clone(), Arc::clone(&self.host));
+        let relay = self.relay.clone();
+        let host = Arc::clone(&self.host);
         let ending: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             host.drain().await;
             relay.idle().await;
@@ -168,18 +172,22 @@ impl RemoteAgentHost {
             Ok(read) => read,
             Err(why) => return tracing::error!("a delivery cannot be read: {why}"),
         };
-        let (call, attempt) = (delivery.call, delivery.attempt);
+
+        let call = delivery.call;
+        let attempt = delivery.attempt;
         self.relay.hold((call, attempt), reply.to_string());
         if config == self.config.to_string() {
             return self.host.deliver(delivery);
         }
+
         let detail = format!(
             "its host has another config than the pump, {} and not {config}: give both the same \
              file, the same files beside it, and the same variables",
             self.config
         );
         tracing::error!(agent = %self.listener, "{detail}");
-        let (relay, listener) = (self.relay.clone(), self.listener.clone());
+        let relay = self.relay.clone();
+        let listener = self.listener.clone();
         tokio::spawn(async move {
             // Another host may have it soon: pump and hosts are not started again all at once.
             sleep(limits::NATS_OTHER_CONFIG_REST).await;
@@ -205,9 +213,11 @@ impl RemoteAgentHost {
         if is_new {
             subjects.push(self.relay.subjects().here());
         }
+
         for subject in subjects {
             self.relay.say(subject, lease()).await;
         }
+
         if is_new {
             self.announced_on = connection;
         }
@@ -219,6 +229,7 @@ impl RemoteAgentHost {
         if !self.relay.subjects().may_ask(&reply) {
             return;
         }
+
         let text = self.service.answer(verb).to_string();
         let client = self.relay.client();
         client.publish_with_headers(reply, lease(), text.into()).await.ok();
@@ -261,5 +272,6 @@ fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, S
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         trace: headers.get(header_names::TRACE).and_then(|text| text.as_str().parse().ok()),
     };
+
     Ok((delivery, head.text(header_names::CONFIG)?.to_owned()))
 }

@@ -44,7 +44,8 @@ impl std::fmt::Debug for RemoteSink {
 impl RemoteSink {
     /// Makes a sink over a connection with the inbox prefix of [`ListenerSubjects::inbox`].
     pub fn new(client: Client, subjects: ListenerSubjects, runtime: runtime::Handle) -> Self {
-        let (held, idle) = (Mutex::default(), Notify::new());
+        let held = Mutex::default();
+        let idle = Notify::new();
         Self(Arc::new(SharedSink { client, subjects, runtime, held, idle }))
     }
 
@@ -95,9 +96,11 @@ impl RemoteSink {
         let unread = |detail: String| Failure::Unreachable {
             detail: format!("the thread cannot be read: {detail}"),
         };
+
         let reply = self.reply((delivery.call, delivery.attempt));
         let reply = reply.ok_or_else(|| unread("its delivery is not here any more".to_owned()))?;
         let mut whole = Vec::new();
+
         loop {
             let ask = AgentRequest::Thread { offset: whole.len() };
             let response = self.ask(&reply, &ask, Vec::new()).await;
@@ -126,6 +129,7 @@ impl RemoteSink {
             AgentRequest::Answer { .. } => part,
             _ => ask.body(),
         };
+
         loop {
             let request = Request::new()
                 .headers(ask.headers())
@@ -160,14 +164,17 @@ impl RemoteSink {
     /// Sends an answer to the pump, in as many parts as necessary.
     async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), RequestRefusal> {
         let room = self.0.client.max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
-        let (most, size) = (limits::NATS_PAGE_BYTES.min(room), whole.len());
+        let most = limits::NATS_PAGE_BYTES.min(room);
+        let size = whole.len();
         let mut offset = 0;
+
         while let Some(part) =
             agent_requests::part(whole, offset, most).filter(|part| !part.is_empty())
         {
             self.ask(reply, &AgentRequest::Answer { offset, size }, part.to_vec()).await?;
             offset += part.len();
         }
+
         Ok(())
     }
 
@@ -178,11 +185,13 @@ impl RemoteSink {
             let detail = format!("an answer of {} bytes", whole.len());
             whole = agent_requests::write(Err(Failure::Garbage { detail }));
         }
+
         let mut taken = self.answer(&reply, &whole).await;
         if matches!(&taken, Err(refused) if refused.code == RequestRefusal::OUT_OF_ORDER) {
             // A part was asked again that had been taken.
             taken = self.answer(&reply, &whole).await;
         }
+
         match taken {
             Ok(()) => {}
             Err(refused) if refused.code == RequestRefusal::GONE => {
@@ -194,6 +203,7 @@ impl RemoteSink {
                 });
             }
         }
+
         self.held().remove(&key);
         self.0.idle.notify_waiters();
     }
