@@ -306,7 +306,6 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 /// Chunks that wait for each worker's turn.
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
-pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Notices on their way to one waiting client; more are dropped.
 pub const NOTICES_MAX: usize = 64;

@@ -3,6 +3,7 @@
 //!
 //! The model's turns are recorded and marked as such; everything else really happens.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +14,6 @@ use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::Reader;
-use crate::limits;
 use crate::organism::{Organism, OrganismClient};
 use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
@@ -130,6 +130,7 @@ async fn ask(
     let mut answer = None;
     let mut view = live::LiveView::new(*paper);
     let mut seen = Position(0);
+    let mut shown = Ok(());
     {
         let sending = organism.submit(question, |sent| match sent {
             SubmitUpdate::Result { how: thread::Closing::Completed, replies, .. } => {
@@ -143,27 +144,39 @@ async fn ask(
             | SubmitUpdate::NoThread { .. }
             | SubmitUpdate::Waits(_) => {}
         });
+        let following = organism.follow(|_, position| {
+            if position > seen {
+                shown = show_since(&data, &mut seen, &mut view);
+            }
+            match shown {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
         let mut sending = std::pin::pin!(sending);
-        loop {
-            let sent = tokio::time::timeout(limits::TAIL_INTERVAL, sending.as_mut()).await;
-            seen = show_since(&data, seen, &mut view)?;
-            if let Ok(sent) = sent {
-                sent?;
-                break;
+        tokio::select! {
+            sent = &mut sending => sent?,
+            // It ends early where nothing can be shown.
+            followed = following => {
+                followed?;
+                sending.await?;
             }
         }
     }
+    shown?;
+    show_since(&data, &mut seen, &mut view)?;
     organism.close().await?;
     Ok(answer)
 }
 
-fn show_since(data: &Path, seen: Position, view: &mut live::LiveView) -> anyhow::Result<Position> {
+fn show_since(data: &Path, seen: &mut Position, view: &mut live::LiveView) -> anyhow::Result<()> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
     for sealed in reader.records(Position(seen.0 + 1), last)? {
         put(&view.record(&sealed.record))?;
     }
-    Ok(last)
+    *seen = last;
+    Ok(())
 }
 
 fn opening(paper: &RenderOutput, file: &Path, directory: Option<&Path>) -> String {

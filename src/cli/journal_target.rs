@@ -41,12 +41,17 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
 
 /// All journals that these arguments select: one, or one for each local partition.
 pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<Reader>> {
-    let data = data_dir(place)?;
-    let open = |journal: &Path| {
-        let opened = Reader::open(journal);
-        opened.map_err(|error| lost(place, journal, error))
+    let readers = readers_in(place, &data_dir(place)?)?;
+    Ok(readers.into_iter().map(|(_, reader)| reader).collect())
+}
+
+/// Every journal in `data`, the directory of these arguments, with its partition.
+pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32, Reader)>> {
+    let open = |(partition, journal): (Option<u32>, PathBuf)| {
+        let opened = Reader::open(&journal).map_err(|error| lost(place, &journal, error));
+        Ok((partition.unwrap_or_default(), opened?))
     };
-    partitions_in(&data).iter().map(|(_, journal)| open(journal)).collect()
+    partitions_in(data).into_iter().map(open).collect()
 }
 
 /// Why the journal in `data` cannot be opened. If the state directory knows a journal that is

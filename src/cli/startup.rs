@@ -1,6 +1,7 @@
 //! Start-up steps that commands share: config, runtime, log.
 
 use std::io::Read as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -12,7 +13,7 @@ use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
 use crate::envelope::{Refusal, Rule};
-use crate::ids::{Digest, ListenerName, MessageId};
+use crate::ids::{Digest, ListenerName, MessageId, Position};
 use crate::journal::sqlite::{DATABASE, Reader};
 use crate::journal::{Error, partitions_in};
 use crate::limits;
@@ -21,7 +22,8 @@ use crate::organism::{self, OrganismClient, operator, project};
 use crate::service::handshake::Handshake;
 use crate::service::signing::{self, OperatorSigner};
 use crate::service::{
-    self, DecisionRequest, ServiceClient, SocketTransport, SubmittedAnswer, socket_path,
+    self, DecisionRequest, ServiceClient, ServiceTransport, SocketTransport, SubmittedAnswer,
+    socket_path,
 };
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
@@ -277,15 +279,47 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     }
 
     if is_read {
-        note!(
-            "note: no organism responds to this command; the journal in {} is read as it stands now",
-            data.display()
-        );
+        note_read_once(data);
     }
 
     all.retain(|call| call.hold == hold);
     HeldCall::sort(&mut all);
     Ok(all)
+}
+
+/// Notes that the output is of the journal and not of a pump.
+pub(super) fn note_read_once(data: &Path) {
+    note!(
+        "note: no organism responds to this command; the journal in {} is read as it stands now",
+        data.display()
+    );
+}
+
+/// Follows the journals in `data` through the organism that runs on them, until it ends and no
+/// other one takes its place: [`ServiceClient::follow`].
+pub(super) fn follow(
+    data: &Path,
+    mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
+) -> anyhow::Result<()> {
+    let socket = SocketTransport::new(data, handshake_in(data)?);
+    let client = ServiceClient::new(data, ServiceTransport::Socket(socket));
+    runtime()?.block_on(async {
+        loop {
+            let mut has_responded = false;
+            let mut has_left = false;
+            let followed = client.follow(|partition, position| {
+                has_responded = true;
+                let next = on_recorded(partition, position);
+                has_left = next.is_break();
+                next
+            });
+            // Its errors all mean that nothing responds any more.
+            if followed.await.is_err() || !has_responded || has_left {
+                return;
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Like [`waiting`], for listing: without a journal, the list is empty.

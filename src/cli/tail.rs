@@ -1,5 +1,8 @@
 //! `organism tail`: shows messages as they are recorded.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::audit::{BusyRefusals, MessageView, RefusalView};
@@ -13,6 +16,7 @@ use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget, known};
 use super::output;
 use super::render::{self, RenderOutput, put, put_json};
+use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -24,7 +28,7 @@ pub struct Args {
     /// Number of records before the current end to start with.
     #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     lines: u64,
-    /// Stop at the current end.
+    /// Stop at the current end; without it, at the end of the organism.
     #[arg(long)]
     no_follow: bool,
     /// Show whole payloads.
@@ -37,37 +41,83 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
+    let data = journal_target::data_dir(&args.place)?;
     let paper = RenderOutput::stdout(args.full);
-    // Of each journal, how far it was shown.
-    let mut seen: Vec<Position> = Vec::new();
+    let is_following = !args.no_follow;
+    let mut tail = JournalTail { args, data, within, paper, seen: BTreeMap::new() };
 
-    loop {
+    tail.show_new()?;
+    if is_following && !output::is_closed() {
+        tail.follow()?;
+    }
+    Ok(CommandExit::Done.into())
+}
+
+struct JournalTail {
+    args: Args,
+    data: PathBuf,
+    within: Option<ThreadId>,
+    paper: RenderOutput,
+    /// Position up to which the journal of each partition was shown.
+    seen: BTreeMap<u32, Position>,
+}
+
+impl JournalTail {
+    /// Shows what is recorded, for as long as an organism runs that writes it.
+    fn follow(&mut self) -> anyhow::Result<()> {
+        let mut shown = Ok(());
+        let data = self.data.clone();
+        startup::follow(&data, |partition, position| {
+            // One look covers all that was recorded up to it.
+            if self.seen.get(&partition).is_none_or(|seen| *seen < position) {
+                shown = self.show_new();
+            }
+            match shown.is_err() || output::is_closed() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        shown?;
+        if output::is_closed() {
+            return Ok(());
+        }
+
+        // The last records may have come after the last look.
+        self.show_new()?;
+        startup::note_read_once(&data);
+        Ok(())
+    }
+
+    /// Shows every record that was not shown yet.
+    fn show_new(&mut self) -> anyhow::Result<()> {
         // Opened anew each time: a reader that lingers would hold back the pump's housekeeping.
-        let readers = journal_target::readers(&args.place)?;
-        for reader in readers.iter().skip(seen.len()) {
-            let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
-            seen.push(Position(last.0.saturating_sub(args.lines)));
+        let readers = journal_target::readers_in(&self.args.place, &self.data)?;
+        for (partition, reader) in &readers {
+            if !self.seen.contains_key(partition) {
+                let last =
+                    reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
+                let begin = Position(last.0.saturating_sub(self.args.lines));
+                self.seen.insert(*partition, begin);
+            }
         }
         loop {
-            let mut news = Vec::new();
-            for (reader, seen) in readers.iter().zip(&mut seen) {
-                news.extend(after(reader, seen)?);
+            let mut records = Vec::new();
+            for (partition, reader) in &readers {
+                if let Some(seen) = self.seen.get_mut(partition) {
+                    records.extend(after(reader, seen)?);
+                }
             }
-            if news.is_empty() {
-                break;
+            if records.is_empty() {
+                return Ok(());
             }
+
             if readers.len() > 1 {
-                news.sort_by_key(|sealed| sealed.record.time);
+                records.sort_by_key(|sealed| sealed.record.time);
             }
-            for sealed in &news {
-                show(sealed, within.as_ref(), &paper, args.json)?;
+            for sealed in &records {
+                show(sealed, self.within.as_ref(), &self.paper, self.args.json)?;
             }
         }
-        if args.no_follow || output::is_closed() {
-            return Ok(CommandExit::Done.into());
-        }
-        drop(readers);
-        std::thread::sleep(limits::TAIL_INTERVAL);
     }
 }
 

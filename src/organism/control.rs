@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -131,7 +131,7 @@ impl ControlContext {
 
 pub struct ControlServer {
     path: PathBuf,
-    closing: oneshot::Sender<()>,
+    closing: watch::Sender<bool>,
     reaping: Option<JoinHandle<()>>,
     served: mpsc::Receiver<()>,
 }
@@ -152,7 +152,7 @@ impl ControlServer {
         std::fs::rename(&unready, path)?;
         // Every connection holds an end of this: it closes when all of them are done.
         let (serving, served) = mpsc::channel(1);
-        let (closing, closed) = oneshot::channel();
+        let (closing, closed) = watch::channel(false);
         tokio::spawn(accept(listener, context, serving, closed));
         let reaping = children::is_subreaper().then(|| tokio::spawn(reap_orphans()));
         Ok(Self { path: path.to_owned(), closing, reaping, served })
@@ -169,7 +169,7 @@ impl ControlServer {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
 
-        self.closing.send(()).ok();
+        self.closing.send(true).ok();
         OpenConnections(self.served)
     }
 }
@@ -209,13 +209,13 @@ async fn accept(
     listener: UnixListener,
     context: ControlContext,
     serving: mpsc::Sender<()>,
-    mut closed: oneshot::Receiver<()>,
+    mut closed: watch::Receiver<bool>,
 ) {
     let connections = ConnectionBound::default();
     loop {
         let accepted = tokio::select! {
             biased;
-            closed = &mut closed => match closed {
+            closed = closed.changed() => match closed {
                 Ok(()) => break,
                 Err(_) => return,
             },
@@ -225,9 +225,9 @@ async fn accept(
             Ok((stream, _)) => {
                 let (place, is_busy) = connections.place().await;
                 let context = if is_busy { context.refusing() } else { context.clone() };
-                let serving = serving.clone();
+                let (serving, closed) = (serving.clone(), closed.clone());
                 tokio::spawn(async move {
-                    serve(stream, context, serving).await;
+                    serve(stream, context, serving, closed).await;
                     drop(place);
                 });
             }
@@ -244,7 +244,7 @@ async fn accept(
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
         let Ok(stream) = stream else { continue };
-        tokio::spawn(serve(stream, context.clone(), serving.clone()));
+        tokio::spawn(serve(stream, context.clone(), serving.clone(), closed.clone()));
     }
 }
 
@@ -270,13 +270,18 @@ impl OpenConnections {
     }
 }
 
-async fn serve(stream: UnixStream, context: ControlContext, _serving: mpsc::Sender<()>) {
+async fn serve(
+    stream: UnixStream,
+    context: ControlContext,
+    _serving: mpsc::Sender<()>,
+    closed: watch::Receiver<bool>,
+) {
     // Read now: the process at the other end is still there.
     let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
     let mut writer = ResponseWriter { write, patience: context.patience };
     // A client that left gets no responses; its request is carried out all the same.
-    if let Err(error) = respond(read, &mut writer, &context, &caller).await {
+    if let Err(error) = respond(read, &mut writer, &context, &caller, closed).await {
         tracing::debug!("a control connection ended early: {error}");
     }
 }
@@ -286,6 +291,7 @@ async fn respond(
     writer: &mut ResponseWriter,
     context: &ControlContext,
     caller: &SocketCaller,
+    closed: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let mut line = Vec::new();
     let mut read =
@@ -303,7 +309,7 @@ async fn respond(
 
     if let Err(denied) = context.rules.judge(caller, &request) {
         // Queries of commands that only look are refused, too; what a command then tries is recorded.
-        if !matches!(request, ServiceRequest::Status | ServiceRequest::HeldCalls { .. }) {
+        if !is_look(&request) {
             context.record_denied(&denied).await;
         }
         return writer.write(&refused(&request, denied.refusal)).await;
@@ -315,13 +321,26 @@ async fn respond(
     }
 
     // Decisions and queries are carried out beyond the bound: they free the places of those that wait.
-    let waits = matches!(request, ServiceRequest::Submit(_) | ServiceRequest::AwaitResults { .. });
+    let waits = matches!(
+        request,
+        ServiceRequest::Submit(_)
+            | ServiceRequest::AwaitResults { .. }
+            | ServiceRequest::FollowJournals
+    );
     if context.is_busy && waits {
         return writer.write(&context.busy(&request)).await;
     }
 
     context.rules.vouch_for(caller, &mut request);
-    pass_on(request, read, writer, context).await
+    pass_on(request, read, writer, context, closed).await
+}
+
+/// Queries of commands that only look.
+fn is_look(request: &ServiceRequest) -> bool {
+    matches!(
+        request,
+        ServiceRequest::Status | ServiceRequest::HeldCalls { .. } | ServiceRequest::FollowJournals
+    )
 }
 
 /// Response to a refused request.
@@ -337,6 +356,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         | ServiceRequest::HeldThread { .. }
         | ServiceRequest::HeldCalls { .. }
         | ServiceRequest::JournalId { .. }
+        | ServiceRequest::FollowJournals
         | ServiceRequest::Status => ServiceResponse::Failed(refusal.to_string()),
     }
 }
@@ -348,6 +368,7 @@ async fn pass_on(
     mut read: impl AsyncRead + Unpin,
     writer: &mut ResponseWriter,
     context: &ControlContext,
+    mut closed: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
     let context = context.clone();
@@ -355,10 +376,13 @@ async fn pass_on(
         request,
         ServiceRequest::Submit(_) | ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. }
     );
+    // A follower has no last response that an orderly stop could wait for.
+    let is_follower = matches!(request, ServiceRequest::FollowJournals);
     let responding = tokio::spawn(async move { context.respond(request, responses).await });
     let mut rest = tokio::io::sink();
     let left = tokio::io::copy(&mut read, &mut rest);
-    tokio::pin!(left);
+    let closing = async { drop(closed.wait_for(|closed| *closed).await) };
+    tokio::pin!(left, closing);
 
     loop {
         let response = tokio::select! {
@@ -369,6 +393,7 @@ async fn pass_on(
                 responding.await.ok();
                 return Ok(());
             }
+            () = &mut closing, if is_follower => return Ok(()),
         };
         let Some(response) = response else { break };
         writer.write(&response).await?;

@@ -1,11 +1,12 @@
 //! The client of an organism: sends requests over a transport, repeats those that may be repeated, and
 //! recognises what an earlier attempt already got.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::{Notify, OnceCell, mpsc};
 use uuid::Uuid;
 
 use super::handshake::Handshake;
@@ -18,7 +19,7 @@ use super::{
 use crate::audit::{self, HeldCall};
 use crate::config::{Config, StorageConfig};
 use crate::envelope::{Refusal, Rule};
-use crate::ids::{CallId, Digest, MessageId, ThreadId};
+use crate::ids::{CallId, Digest, MessageId, Position, ThreadId};
 use crate::journal::jetstream::identity;
 use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
@@ -280,6 +281,33 @@ impl ServiceClient {
         let mut calls: Vec<_> = calls.collect();
         HeldCall::sort(&mut calls);
         Ok(calls)
+    }
+
+    /// Follows the journals on this host: `on_recorded` gets the partition and the position of the
+    /// last record of each, at once and whenever one grows. Returns where it breaks, or where the
+    /// organism ends.
+    pub async fn follow(
+        &self,
+        mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut failed = None;
+        let leave = Notify::new();
+        let on_response = |response| match response {
+            ServiceResponse::Recorded { partition, position } => {
+                if on_recorded(partition, position).is_break() {
+                    leave.notify_one();
+                }
+            }
+            ServiceResponse::Unavailable(why) => failed = Some(Error::failed(why.detail)),
+            ServiceResponse::Failed(detail) => failed = Some(Error::failed(detail)),
+            other => failed = Some(unexpected(&other)),
+        };
+
+        tokio::select! {
+            () = leave.notified() => return Ok(()),
+            ended = self.attempt(0, &ServiceRequest::FollowJournals, on_response) => ended?,
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// The one response to a request, and whether an earlier one may have been lost.

@@ -23,7 +23,7 @@ mod waiters;
 pub use client::ServiceClient;
 pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
-pub use pump_service::{PumpService, journal_in};
+pub use pump_service::{PumpService, follow, journal_in};
 pub use request::{BearerSecret, DecisionRequest, ServiceRequest, SubmitRequest, SubmittedAnswer};
 pub use response::{PartitionUnavailable, ReplyPayload, ServiceResponse, SubmitUpdate};
 pub use socket_transport::{SocketTransport, bind_socket, socket_path};

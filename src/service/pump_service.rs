@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use super::{
@@ -73,6 +73,10 @@ impl PumpService {
                     responses.send(ServiceResponse::HeldCall(Box::new(call))).await.ok();
                 }
                 ServiceResponse::HeldCallsEnd
+            }
+            ServiceRequest::FollowJournals => {
+                follow(0, self.pump.recorded(), responses).await;
+                return Ok(());
             }
             // The socket answers it.
             ServiceRequest::Status => return Ok(()),
@@ -179,6 +183,29 @@ impl PumpService {
 
     pub async fn has_thread(&self, thread: &ThreadId) -> Result<bool, Error> {
         Ok(self.pump.tree_head(thread.clone()).await?.is_some())
+    }
+}
+
+/// Sends how far a journal can be read, at once and whenever it has grown, until its pump ends or
+/// the client leaves.
+pub async fn follow(
+    partition: u32,
+    mut recorded: watch::Receiver<Position>,
+    responses: &mpsc::Sender<ServiceResponse>,
+) {
+    loop {
+        let position = *recorded.borrow_and_update();
+        // The client may have left.
+        responses.send(ServiceResponse::Recorded { partition, position }).await.ok();
+
+        tokio::select! {
+            grown = recorded.changed() => {
+                if grown.is_err() {
+                    return;
+                }
+            }
+            () = responses.closed() => return,
+        }
     }
 }
 

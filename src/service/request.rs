@@ -59,6 +59,9 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
+    /// How far the journals on this host go, at once and whenever one grows. Never ends by itself.
+    #[serde(rename = "follow")]
+    FollowJournals,
     /// The config that runs.
     #[serde(rename = "status")]
     Status,

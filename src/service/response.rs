@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::TreeWait;
 use crate::audit::HeldCall;
 use crate::envelope::{Message, Refusal};
-use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::thread::Closing;
 
 /// One response to a request.
@@ -29,6 +29,14 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
+    /// The journal of a partition on this host can be read up to here.
+    #[serde(rename = "recorded")]
+    Recorded {
+        #[serde(rename = "partition")]
+        partition: u32,
+        #[serde(rename = "position")]
+        position: Position,
+    },
     #[serde(rename = "unknown")]
     UnknownThread,
     /// The pump of the partition is unavailable, so responses are missing: ask again.

@@ -65,12 +65,17 @@ struct FoundConnection {
 }
 
 impl SocketTransport {
+    /// The transport to whichever organism runs on the journal in `data` when a request is sent.
+    pub fn new(data: &Path, handshake: Handshake) -> Self {
+        let (data, path) = (data.to_owned(), socket_path(data));
+        Self { data, path, handshake, found: Mutex::default() }
+    }
+
     /// Connects to the organism that runs on the journal in `data`, if one does.
     /// [`Error::ForeignSocket`] where another process serves the socket than the one that holds the
     /// journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
-        let (data, path) = (data.to_owned(), socket_path(data));
-        let transport = Self { data, path, handshake, found: Mutex::default() };
+        let transport = Self::new(data, handshake);
         let Some(stream) = transport.connect().await? else { return Ok(None) };
 
         let found = FoundConnection { stream, since: Instant::now() };

@@ -13,6 +13,7 @@ mod clock;
 mod cluster;
 mod copies;
 mod demo;
+mod follow;
 mod forged_tails;
 mod forgers;
 mod gate;

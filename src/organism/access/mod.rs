@@ -189,6 +189,7 @@ impl AccessRules {
             | ServiceRequest::HeldThread { .. }
             | ServiceRequest::HeldCalls { .. }
             | ServiceRequest::JournalId { .. }
+            | ServiceRequest::FollowJournals
             | ServiceRequest::Status => return,
         };
 
@@ -280,6 +281,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::HeldThread { message, .. } => format!("where {message}"),
         ServiceRequest::HeldCalls { partition } => format!("held calls of partition {partition}"),
         ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
+        ServiceRequest::FollowJournals => "follow the journals".to_owned(),
         ServiceRequest::Status => "status".to_owned(),
     };
 

@@ -4,19 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Notify, mpsc};
+use futures_util::future::join_all;
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::PartitionStatus;
+use crate::ids::Position;
 use crate::journal::jetstream::{Candidate, this_process};
 use crate::limits;
 use crate::organism::access::{AccessRules, DeniedCaller};
 use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
-use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse};
+use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse, follow};
 
 /// Location of every partition.
 pub struct PartitionMap {
     places: Mutex<Vec<PartitionLocation>>,
+    /// Position up to which the journal of each partition can be read on this host.
+    recorded: Vec<watch::Sender<Position>>,
     poise: Mutex<TakeoverPlan>,
     /// Notified when a partition has a new owner.
     arrivals: Notify,
@@ -82,8 +86,10 @@ impl PartitionMap {
         };
 
         let places = Mutex::new((0..partitions).map(place).collect());
+        let recorded = (0..partitions).map(|_| watch::Sender::default()).collect();
         Self {
             places,
+            recorded,
             poise: Mutex::default(),
             arrivals: Notify::new(),
             watched: Mutex::default(),
@@ -168,6 +174,13 @@ impl PartitionMap {
         self.arrivals.notify_waiters();
     }
 
+    /// The journal of a partition can be read up to here.
+    pub(super) fn set_recorded(&self, partition: u32, position: Position) {
+        if let Some(recorded) = self.recorded.get(partition as usize) {
+            recorded.send_replace(position);
+        }
+    }
+
     fn place(&self, partition: u32) -> PartitionLocation {
         self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
@@ -204,6 +217,10 @@ impl PartitionMap {
             ServiceRequest::HeldThread { partition, .. }
             | ServiceRequest::HeldCalls { partition }
             | ServiceRequest::JournalId { partition } => *partition,
+            ServiceRequest::FollowJournals => {
+                self.follow(responses).await;
+                return Ok(());
+            }
             ServiceRequest::Status => return Ok(()),
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
@@ -228,6 +245,14 @@ impl PartitionMap {
                 }
             }
         }
+    }
+
+    /// Follows the journals of all partitions on this host.
+    async fn follow(&self, responses: &mpsc::Sender<ServiceResponse>) {
+        let journals = (0..).zip(&self.recorded);
+        let following = journals
+            .map(|(partition, recorded)| follow(partition, recorded.subscribe(), responses));
+        join_all(following).await;
     }
 
     async fn arrival_of(&self, partition: u32) {

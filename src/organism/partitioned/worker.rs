@@ -1,6 +1,7 @@
 //! The worker of one partition: follows its stream as a standby, pumps it once it holds the lease,
 //! and returns to standby when another pump takes over.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -13,6 +14,7 @@ use super::membership::PartitionHeir;
 use super::{PartitionLocation, PartitionMap};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
+use crate::ids::Position;
 use crate::journal::jetstream::{self, Bequest, Office, Standby};
 use crate::journal::{self, Sealed};
 use crate::limits;
@@ -136,9 +138,11 @@ impl PartitionWorker {
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}
 
-        self.table.put(self.partition, PartitionLocation::Here(works.service()));
+        let table = Arc::clone(&self.table);
+        table.put(self.partition, PartitionLocation::Here(works.service()));
         let told = tokio::select! {
             () = works.ended() => None,
+            () = publish_recorded(&table, self.partition, &works) => None,
             told = self.stop.wait_for(Option::is_some) => {
                 Some(WorkerStop::Stop(told.ok().and_then(|why| why.clone()).unwrap_or_default()))
             }
@@ -193,6 +197,17 @@ impl PartitionWorker {
         tokio::select! {
             () = sleep(limits::HANDOVER_DRAIN) => {}
             () = stopping => {}
+        }
+    }
+}
+
+/// Publishes how far the pump of a partition has recorded, until it ends.
+async fn publish_recorded(table: &PartitionMap, partition: u32, works: &PumpRuntime) {
+    let mut recorded = works.handle().recorded();
+    loop {
+        table.set_recorded(partition, *recorded.borrow_and_update());
+        if recorded.changed().await.is_err() {
+            return works.ended().await;
         }
     }
 }
@@ -254,8 +269,10 @@ impl LeaseWait<'_> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
         let mut core = core(self.config);
+        let last = Cell::new(Position(0));
         let mut replay = |sealed: Sealed| {
             core.replay(&sealed.record);
+            last.set(sealed.record.position);
             Ok(())
         };
 
@@ -283,6 +300,7 @@ impl LeaseWait<'_> {
             };
             if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_FOLLOW) {
                 standby = standby.follow(&mut replay)?;
+                self.table.set_recorded(self.partition, last.get());
                 self.table.is_ready(self.partition, standby.is_ready());
                 followed = Some(Instant::now());
             }

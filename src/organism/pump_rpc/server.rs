@@ -148,6 +148,12 @@ impl RequestHandler {
             return writer.write_mark(ChunkKind::End).await;
         }
 
+        if matches!(request, ServiceRequest::FollowJournals) {
+            let failed = ServiceResponse::failed("journals are followed on their own host");
+            writer.write(&failed).await;
+            return writer.write_mark(ChunkKind::End).await;
+        }
+
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let mut responding =
             tokio::spawn(async move { table.respond_here(partition, request, &responses).await });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::Letter;
@@ -15,7 +15,7 @@ use super::spans;
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
-use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{
@@ -116,6 +116,7 @@ pub struct Handle {
     intake: Intake,
     inbox: InboxBound,
     busy: BusyCounter,
+    recorded: watch::Receiver<Position>,
     tracer: SpanTracer,
 }
 
@@ -138,10 +139,21 @@ fn busy(text: &[u8], message: &str) -> Refusal {
 }
 
 impl Handle {
-    pub(super) fn new(outbox: Sender<Letter>, gate: Gate, busy: BusyCounter) -> Self {
+    pub(super) fn new(
+        outbox: Sender<Letter>,
+        gate: Gate,
+        busy: BusyCounter,
+        recorded: watch::Receiver<Position>,
+    ) -> Self {
         let intake = Intake::default();
         let inbox = InboxBound::default();
-        Self { outbox, gate, intake, inbox, busy, tracer: SpanTracer::default() }
+        let tracer = SpanTracer::default();
+        Self { outbox, gate, intake, inbox, busy, recorded, tracer }
+    }
+
+    /// Position of the last durable record, as it grows. Closed when the pump has ended.
+    pub fn recorded(&self) -> watch::Receiver<Position> {
+        self.recorded.clone()
     }
 
     /// Counts a submission that an entry point refuses as `busy`.

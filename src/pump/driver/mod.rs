@@ -101,6 +101,9 @@ pub struct Pump {
     beats: Beats,
     arrivals: Arrivals,
     busy: BusyCounter,
+    /// Position of the last durable record. A value and not a queue: a slow follower holds up
+    /// nothing, and the next position covers those that it missed.
+    recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadProof,
     meter: Meter,
     /// Inputs of this batch's turns, which are stored before their records.
@@ -115,7 +118,9 @@ impl Pump {
     pub fn new(core: Core, journal: Box<dyn Journal>, gate: Gate) -> Self {
         let (outbox, inbox) = channel();
         let busy = BusyCounter::default();
-        let handle = Handle::new(outbox, gate.clone(), busy.clone());
+        let last = Position(journal.next().0.saturating_sub(1));
+        let (recorded, follow) = tokio::sync::watch::channel(last);
+        let handle = Handle::new(outbox, gate.clone(), busy.clone(), follow);
         let alarms = Alarms::default();
         let clerk = Clerk::default();
         let hosts = Map::default();
@@ -139,6 +144,7 @@ impl Pump {
             beats,
             arrivals: Arrivals::default(),
             busy,
+            recorded,
             lead: LeadProof::default(),
             meter,
             inputs: Vec::new(),
@@ -357,6 +363,7 @@ impl Pump {
             let early: Vec<_> = effects.extract_if(.., early).collect();
             self.perform_all(early)?;
             self.persist(|journal| journal.show(&records))?;
+            self.recorded.send_replace(Position(self.journal.next().0.saturating_sub(1)));
             self.meter.committed(&records);
         }
 

@@ -1,6 +1,7 @@
 //! Several pumps share the threads of one organism, each process on a host of its own: whoever
 //! asks reaches the right one, and what one of them leaves behind the other goes on with.
 
+mod follows;
 mod load;
 mod proved;
 mod repeated;
