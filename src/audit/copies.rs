@@ -8,7 +8,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use crate::ids::Position;
-use crate::journal::checkpoint::Outside;
+use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::sqlite::is_free;
 use crate::journal::{Checkpoint, CheckpointCopies, Error, directory_problem};
 use crate::limits;
@@ -74,7 +74,7 @@ impl ReadCopies {
         }
 
         if let Some(state) = &options.state {
-            let outside = Outside::new(state, journal);
+            let outside = CheckpointFile::new(state, journal);
             let lines = outside.read()?;
             copies.add(outside.path(), lines, false, !options.distrust_state);
         }
@@ -96,7 +96,7 @@ impl ReadCopies {
         journal: Uuid,
         path: &Path,
     ) -> Result<(), Error> {
-        let mut lines = Outside::at(path).read()?;
+        let mut lines = CheckpointFile::at(path).read()?;
         lines.retain(|line| line.journal == journal);
         if lines.is_empty() {
             let detail = format!(

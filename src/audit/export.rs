@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::envelope::{self, Disposition, Message, Payload};
 use crate::ids::{MessageId, Position, ThreadId};
-use crate::journal::sqlite::Reader;
-use crate::journal::{Error, Sealed};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, HashedRecord};
 use crate::limits;
 use crate::thread::{Fact, Record};
 use crate::xml::escape::escape_text;
@@ -26,14 +26,14 @@ pub enum ExportFormat {
 /// Writes the current records of all trees, or of `tree`. Several journals become one XML document
 /// with a part for each, or JSON lines in the order of time.
 pub fn export(
-    readers: &[Reader],
+    readers: &[JournalReader],
     tree: Option<&ThreadId>,
     format: ExportFormat,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let source = |reader| -> Result<_, Error> {
         let head = match tree {
-            Some(root) => Reader::head(reader, root)?.unwrap_or_default(),
+            Some(root) => JournalReader::head(reader, root)?.unwrap_or_default(),
             None => reader.last()?,
         };
         Ok(ExportSource { reader, tree, head })
@@ -53,7 +53,7 @@ pub fn export(
 
 /// The records to write. Every iteration yields the same ones.
 struct ExportSource<'r> {
-    reader: &'r Reader,
+    reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
     head: Position,
 }
@@ -62,7 +62,7 @@ struct ExportSource<'r> {
 /// keeps its own order.
 fn each_in_time(
     sources: &[ExportSource<'_>],
-    visit: &mut dyn FnMut(&Sealed) -> Result<(), Error>,
+    visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,
 ) -> Result<(), Error> {
     if let [source] = sources {
         return source.each(visit);
@@ -88,11 +88,11 @@ fn each_in_time(
 struct PeekedJournal<'s, 'r> {
     source: &'s ExportSource<'r>,
     from: u64,
-    read: VecDeque<Sealed>,
+    read: VecDeque<HashedRecord>,
 }
 
 impl PeekedJournal<'_, '_> {
-    fn next(&mut self) -> Result<Option<Sealed>, Error> {
+    fn next(&mut self) -> Result<Option<HashedRecord>, Error> {
         let next = self.read.pop_front();
         if self.read.is_empty() && self.source.tree.is_none() {
             self.from += limits::SCAN_RECORDS;
@@ -104,7 +104,7 @@ impl PeekedJournal<'_, '_> {
 
 impl ExportSource<'_> {
     /// Reads all records of a tree, or the first batch of the journal.
-    fn first(&self) -> Result<Vec<Sealed>, Error> {
+    fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         match (self.tree, self.head) {
             (Some(_), Position(0)) => Ok(Vec::new()),
             (Some(_), head) => self.reader.walk(head),
@@ -113,7 +113,7 @@ impl ExportSource<'_> {
     }
 
     /// Reads one batch of records from position `from`.
-    fn some(&self, from: u64) -> Result<Vec<Sealed>, Error> {
+    fn some(&self, from: u64) -> Result<Vec<HashedRecord>, Error> {
         if from > self.head.0 {
             return Ok(Vec::new());
         }
@@ -121,7 +121,7 @@ impl ExportSource<'_> {
         self.reader.records(Position(from), Position(to))
     }
 
-    fn each(&self, visit: &mut dyn FnMut(&Sealed) -> Result<(), Error>) -> Result<(), Error> {
+    fn each(&self, visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>) -> Result<(), Error> {
         if self.tree.is_some() {
             return self.reader.walk(self.head)?.iter().try_for_each(visit);
         }
@@ -209,7 +209,10 @@ fn xml(source: &ExportSource<'_>, out: &mut dyn Write) -> Result<(), Error> {
     written(writeln!(out, "</e:journal>"))
 }
 
-fn record(Sealed { record, hash, .. }: &Sealed, out: &mut dyn Write) -> std::io::Result<()> {
+fn record(
+    HashedRecord { record, hash, .. }: &HashedRecord,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     writeln!(
         out,
         "<e:record position=\"{}\" tree=\"{}\" previous=\"{}\" time=\"{}\" hash=\"{hash}\">",

@@ -9,7 +9,7 @@ use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::journal::Error;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::system;
 use crate::thread::{Fact, Hold, Record};
@@ -72,7 +72,7 @@ impl HeldCall {
 }
 
 /// Returns all held calls, oldest first. Reads the whole journal.
-pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
+pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     let mut open = OpenCalls::default();
     let mut from = Position(1);
     let last = reader.last()?;

@@ -2,7 +2,7 @@
 
 use crate::ids::{Position, ThreadId};
 use crate::journal::Error;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::thread::Fact;
 
@@ -11,7 +11,7 @@ use super::views::MessageView;
 /// Returns the newest `limit` messages that contain `text` in their payload, names or thread,
 /// ignoring case; oldest first. `within` restricts the search to a thread and its subthreads.
 pub fn search(
-    reader: &Reader,
+    reader: &JournalReader,
     text: &str,
     within: Option<&ThreadId>,
     limit: usize,

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
-use crate::journal::sqlite::Reader;
-use crate::journal::{Error, Sealed};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, HashedRecord};
 use crate::thread::{Closing, Fact, Opener, Opening, Record};
 
 use super::ledger::{MessageLedger, ThreadCounts};
@@ -55,10 +55,10 @@ impl From<Closing> for ThreadPhase {
 }
 
 /// Whether the thread is on record.
-pub fn is_recorded(reader: &Reader, thread: &ThreadId) -> Result<bool, Error> {
+pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Error> {
     let Some(head) = reader.head(&thread.root())? else { return Ok(false) };
     let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: t, .. } if t == thread);
-    let opened = |sealed: &Sealed| sealed.record.facts.iter().any(opens);
+    let opened = |sealed: &HashedRecord| sealed.record.facts.iter().any(opens);
     Ok(reader.walk(head)?.iter().any(opened))
 }
 
@@ -141,14 +141,14 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Returns the `newest` trees by their last change, oldest first. `None` returns all.
-pub fn summaries(reader: &Reader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
+pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);
     let skipped = newest.map_or(0, |newest| trees.len().saturating_sub(newest));
     trees.into_iter().skip(skipped).map(|tree| Ok(summary(&reader.walk(tree.head)?))).collect()
 }
 
-fn summary(records: &[Sealed]) -> TreeSummary {
+fn summary(records: &[HashedRecord]) -> TreeSummary {
     let records: Vec<&Record> = records.iter().map(|sealed| &sealed.record).collect();
     let root = records.first().map_or_else(ThreadId::organism, |record| record.tree.clone());
     let (mut ledger, mut calls, mut subthreads, mut asked) =

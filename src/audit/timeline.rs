@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::clock::Time;
 use crate::envelope::{Disposition, Failure, Rule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
-use crate::journal::sqlite::Reader;
-use crate::journal::{Error, Sealed};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, HashedRecord};
 use crate::thread::{DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
 use crate::xml::findings::Finding;
 
@@ -125,12 +125,12 @@ pub struct SignedBy {
 /// Builds the timeline of a thread up to position `up_to`. Returns `None` if the thread is not on
 /// record.
 pub fn story(
-    reader: &Reader,
+    reader: &JournalReader,
     thread: &ThreadId,
     up_to: Option<Position>,
 ) -> Result<Option<ThreadTimeline>, Error> {
     let mut teller = TimelineBuilder::default();
-    for Sealed { record, .. } in reader.tree(&thread.root(), up_to)? {
+    for HashedRecord { record, .. } in reader.tree(&thread.root(), up_to)? {
         teller.take(&record);
     }
     Ok(teller.tell(thread))

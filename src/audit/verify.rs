@@ -8,11 +8,11 @@ use uuid::Uuid;
 use crate::agent::PastTurn;
 use crate::envelope::Kind;
 use crate::ids::{Digest, Position};
-use crate::journal::checkpoint::Key;
+use crate::journal::checkpoint::CheckpointKey;
 use crate::journal::sqlite::{
-    Reader, Signers, acknowledged, replaced, replaced_journal, scan, unreadable,
+    CheckpointSigners, JournalReader, acknowledged, replaced, replaced_journal, scan, unreadable,
 };
-use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
+use crate::journal::{Checkpoint, Error, HashedRecord, KeyId, MacCoverage, TreeHeads};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
@@ -102,9 +102,9 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    heads: Heads,
+    heads: TreeHeads,
     ledger: MessageLedger,
-    coverage: Coverage,
+    coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
     /// Positions of payloads whose redaction is on record.
     redactions: BTreeSet<Position>,
@@ -114,7 +114,7 @@ struct JournalProof {
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: ReadCopies,
-    signers: Signers,
+    signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
     /// Whether the auditor named the keys that count, so that no record adds one.
@@ -129,7 +129,7 @@ impl JournalProof {
         options: &VerifyOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        let about = Reader::open(data).and_then(|reader| reader.about());
+        let about = JournalReader::open(data).and_then(|reader| reader.about());
         let about = about.map_err(|error| match &options.state {
             Some(state) => unreadable(data, state, error),
             None => error,
@@ -142,14 +142,14 @@ impl JournalProof {
         let replaced = state.map(|state| replaced(data, state, about.journal)).transpose()?;
         let replaced = replaced.flatten();
         self.take_keys(options)?;
-        let due = Reader::open(data)?.checkpoints()?.pop().map(|line| line.position);
+        let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
         self.copies = ReadCopies::read(data, options, self.journal, due.unwrap_or_default())?;
         self.is_pinned = !options.keys.is_empty();
         if !self.is_pinned {
             self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
         }
 
-        let reader = Reader::open(data)?;
+        let reader = JournalReader::open(data)?;
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
         if options.is_backup {
@@ -183,27 +183,31 @@ impl JournalProof {
 
     /// Determines the keys that count.
     fn take_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
-        let key =
-            match options.key_state.as_ref().or(options.state.as_ref()).map(|at| Key::read(at)) {
-                Some(Ok(key)) => key,
-                // An auditor may read the checkpoints and not the key.
-                Some(Err(Error::Io { source, .. }))
-                    if source.kind() == std::io::ErrorKind::PermissionDenied =>
-                {
-                    None
-                }
-                Some(Err(error)) => return Err(error),
-                None => None,
-            };
+        let key = match options
+            .key_state
+            .as_ref()
+            .or(options.state.as_ref())
+            .map(|at| CheckpointKey::read(at))
+        {
+            Some(Ok(key)) => key,
+            // An auditor may read the checkpoints and not the key.
+            Some(Err(Error::Io { source, .. }))
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                None
+            }
+            Some(Err(error)) => return Err(error),
+            None => None,
+        };
 
         self.at_hand.extend(options.keys.iter().cloned());
         let key = key.filter(|key| options.keys.is_empty() || self.at_hand.contains(&key.public()));
-        self.at_hand.extend(key.as_ref().map(Key::public));
+        self.at_hand.extend(key.as_ref().map(CheckpointKey::public));
         if options.keys.is_empty() {
             self.at_hand.extend(options.known_keys.iter().cloned());
         }
 
-        self.coverage = Coverage::new(self.journal, key.as_ref().map(Key::mac));
+        self.coverage = MacCoverage::new(self.journal, key.as_ref().map(CheckpointKey::mac));
         Ok(())
     }
 
@@ -238,7 +242,7 @@ impl JournalProof {
         result
     }
 
-    fn take(&mut self, sealed: &Sealed) -> Result<(), Error> {
+    fn take(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let position = sealed.record.position;
         let broken = |detail| Error::Broken { position: position.0, detail };
         self.ledger.take(&sealed.record).map_err(broken)?;
@@ -362,7 +366,7 @@ impl JournalProof {
         }
     }
 
-    fn hold_to(&mut self, checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
+    fn hold_to(&mut self, checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
         let position = checkpoint.position.0;
         let broken = |detail: &str| Error::Broken { position, detail: detail.to_owned() };
         if checkpoint.journal != self.journal || checkpoint.count != position {
@@ -387,7 +391,7 @@ impl JournalProof {
     }
 
     /// Checks the table of trees. It is derived data, but readers rely on it.
-    fn check_trees(&self, reader: &Reader, last: Position) -> Result<(), Error> {
+    fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
         for tree in &trees {
@@ -410,7 +414,7 @@ impl JournalProof {
         Ok(())
     }
 
-    fn check_blobs(&mut self, reader: &Reader) -> Result<(), Error> {
+    fn check_blobs(&mut self, reader: &JournalReader) -> Result<(), Error> {
         for digest in reader.blobs()? {
             reader.blob(digest)?;
             self.blobs += 1;

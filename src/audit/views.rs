@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::envelope::{Disposition, Kind, Message, Refusal, Rule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::thread::{Input, Record};
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 
 /// A message with its position, and its disposition as of the queried position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -124,7 +124,7 @@ pub struct RefusalView {
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<TextLocation>,
     #[serde(rename = "length")]
     pub length: usize,
     #[serde(rename = "digest")]

@@ -7,7 +7,7 @@ use crate::envelope;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::xml::element::Element;
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 use crate::xml::scan::split;
 
 /// Number of bytes within which the first tag of an answer must be found.
@@ -74,7 +74,7 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     let start = content.start;
     let content = frame.get(content).unwrap_or_default();
     let ranges = split(content).map_err(|violation| {
-        let place = Place::at(frame, start + violation.offset);
+        let place = TextLocation::at(frame, start + violation.offset);
         format!("{violation} at {place} of the answer")
     })?;
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::audit;
 use crate::ids::{ListenerName, ThreadId};
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
@@ -61,7 +61,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// never ran has no journal.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
-    let recorded = Reader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));
+    let recorded =
+        JournalReader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));
     match recorded {
         Ok(true) => Ok(()),
         Ok(false) | Err(journal::Error::Missing { .. }) => {

@@ -18,7 +18,7 @@ use super::output;
 use super::render::put_json;
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::{ActionGrammar, ExtractLimits, Extraction, Extractor};
-use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -91,7 +91,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 impl ExtractTurn {
     /// Grammar of the known names.
     pub fn grammar(&self) -> ActionGrammar {
-        let mut shapes = Shapes::default();
+        let mut shapes = ShapeArena::default();
         for (name, spec) in &self.known_tags {
             let id = shape(&mut shapes, name, spec);
             shapes.roots.push(id);
@@ -108,7 +108,7 @@ impl ExtractTurn {
     }
 }
 
-fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
+fn shape(shapes: &mut ShapeArena, name: &str, spec: &Json) -> ShapeId {
     let braced = name.strip_prefix('{').and_then(|rest| rest.rsplit_once('}'));
     let name = match braced {
         Some((namespace, local)) => QName::new(Some(namespace), local),
@@ -127,8 +127,8 @@ fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
         }
     }
 
-    let content = if is_text { Content::Text } else { Content::Elements(children) };
-    shapes.add(Shape { name, attributes, content })
+    let content = if is_text { ShapeContent::Text } else { ShapeContent::Elements(children) };
+    shapes.add(ElementShape { name, attributes, content })
 }
 
 /// The extraction as JSON, in the format of the corpus.

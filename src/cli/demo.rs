@@ -13,7 +13,7 @@ use crate::audit::VerifyOptions;
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::organism::{Organism, OrganismClient};
 use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
@@ -170,7 +170,7 @@ async fn ask(
 }
 
 fn show_since(data: &Path, seen: &mut Position, view: &mut live::LiveView) -> anyhow::Result<()> {
-    let reader = Reader::open(data)?;
+    let reader = JournalReader::open(data)?;
     let last = reader.last()?;
     for sealed in reader.records(Position(seen.0 + 1), last)? {
         put(&view.record(&sealed.record))?;
@@ -228,7 +228,7 @@ fn closing(
         Some(broken) => format!("  {}\n", paper.red(&format!("BROKEN: {}", broken.detail))),
     });
     out.push_str(&format!("\n{}\n", paper.bold("Try next")));
-    let summaries = audit::summaries(&Reader::open(data)?, None)?;
+    let summaries = audit::summaries(&JournalReader::open(data)?, None)?;
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
     let data = data.display();

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use crate::audit;
 use crate::journal::Error;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     if let Some(root) = &tree {
-        let head_in = |reader: &Reader| {
+        let head_in = |reader: &JournalReader| {
             reader.head(root).map_err(|error| journal_target::failed_in(reader, error))
         };
         let heads = readers.iter().map(head_in).collect::<Result<Vec<_>, _>>()?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::ids::ThreadId;
-use crate::journal::sqlite::{Reader, unreadable};
+use crate::journal::sqlite::{JournalReader, unreadable};
 use crate::journal::{Error, partitions_in};
 
 use super::exit::{self, CommandExit, CommandFailure};
@@ -40,15 +40,15 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
 }
 
 /// All journals that these arguments select: one, or one for each local partition.
-pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<Reader>> {
+pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<JournalReader>> {
     let readers = readers_in(place, &data_dir(place)?)?;
     Ok(readers.into_iter().map(|(_, reader)| reader).collect())
 }
 
 /// Every journal in `data`, the directory of these arguments, with its partition.
-pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32, Reader)>> {
+pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32, JournalReader)>> {
     let open = |(partition, journal): (Option<u32>, PathBuf)| {
-        let opened = Reader::open(&journal).map_err(|error| lost(place, &journal, error));
+        let opened = JournalReader::open(&journal).map_err(|error| lost(place, &journal, error));
         Ok((partition.unwrap_or_default(), opened?))
     };
     partitions_in(data).into_iter().map(open).collect()
@@ -67,7 +67,7 @@ fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
 
 /// The selected journals that may hold records of a thread. Every partition holds records that
 /// belong to no tree.
-pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<Reader>> {
+pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
         let mut with = Vec::new();
@@ -96,7 +96,7 @@ pub fn unknown(thread: &ThreadId) -> CommandFailure {
 }
 
 /// Like [`failed`], for an error of an open journal.
-pub fn failed_in(reader: &Reader, error: Error) -> anyhow::Error {
+pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }
 

@@ -95,7 +95,7 @@ impl TestArgs {
     fn way(&self) -> Way {
         let servers = self.nats.clone().map(|url| nats::Options {
             servers: vec![url],
-            credentials: nats::Credentials::Nobody,
+            credentials: nats::NatsCredentials::Nobody,
             ca: None,
         });
         servers.map_or(Way::Process, Way::Nats)

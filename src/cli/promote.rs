@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::organism::promote::{Phase, Promoted, PromotionResult, promote};
+use crate::organism::promote::{PromotedJournal, PromotionPhase, PromotionResult, promote};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::{count, put, put_json};
@@ -30,9 +30,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = progress_bar(args.json);
     let outcome = promote(&config, &mut |phase, done, all| {
         bar.set_message(match phase {
-            Phase::Proving => "proving",
-            Phase::Publishing => "sending",
-            Phase::Comparing => "comparing",
+            PromotionPhase::Proving => "proving",
+            PromotionPhase::Publishing => "sending",
+            PromotionPhase::Comparing => "comparing",
         });
         bar.set_length(all);
         bar.set_position(done);
@@ -62,8 +62,9 @@ fn progress_bar(json: bool) -> ProgressBar {
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn summary(promoted: &Promoted) -> String {
-    let Promoted { journal, stream, records, trees, checkpoints, blobs, published, .. } = promoted;
+fn summary(promoted: &PromotedJournal) -> String {
+    let PromotedJournal { journal, stream, records, trees, checkpoints, blobs, published, .. } =
+        promoted;
     let there = match records - published {
         0 => String::new(),
         before => format!(", {before} of them were there already"),

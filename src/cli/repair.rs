@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::journal::sqlite::Found;
+use crate::journal::sqlite::FoundJournal;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 
 use super::exit::CommandExit;
@@ -100,7 +100,7 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
     lines.join("\n")
 }
 
-fn loss_lines(found: &Found) -> Vec<String> {
+fn loss_lines(found: &FoundJournal) -> Vec<String> {
     let mut lines = Vec::new();
     let loss = &found.loss;
     lines.push(format!("kept         records up to {}", found.last));

@@ -16,7 +16,7 @@ use super::problems;
 use super::render::put_json;
 use crate::config::{self, ConfigEnvironment};
 use crate::ids::PayloadName;
-use crate::schema::{Compiler, SchemaFile, SchemaProblem, Verdict, serve_compiler};
+use crate::schema::{SchemaCompiler, SchemaFile, SchemaProblem, SchemaVerdict, serve_compiler};
 use crate::xml::findings::Finding;
 
 #[derive(Debug, clap::Args)]
@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Loads a schema, or reports all its problems.
 fn open(path: &Path) -> anyhow::Result<SchemaFile> {
-    let file = SchemaFile::open(&mut Compiler::default(), path).map_err(|problems| {
+    let file = SchemaFile::open(&mut SchemaCompiler::default(), path).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         CommandFailure::new(
             CommandExit::Config,
@@ -130,11 +130,13 @@ impl SchemaAnswer {
         Self { id, verdict, code: None, path: None, line: None, message: None }
     }
 
-    fn of_verdict(id: serde_json::Value, verdict: &Verdict) -> Self {
+    fn of_verdict(id: serde_json::Value, verdict: &SchemaVerdict) -> Self {
         match verdict {
-            Verdict::Valid => Self::new(id, "valid"),
-            Verdict::Invalid(findings) => Self::new(id, "invalid").because(findings.first()),
-            Verdict::Malformed(findings) => Self::new(id, "malformed").because(findings.first()),
+            SchemaVerdict::Valid => Self::new(id, "valid"),
+            SchemaVerdict::Invalid(findings) => Self::new(id, "invalid").because(findings.first()),
+            SchemaVerdict::Malformed(findings) => {
+                Self::new(id, "malformed").because(findings.first())
+            }
         }
     }
 
@@ -193,7 +195,7 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         } else {
             print_verdict(&shown, &verdict);
         }
-        if verdict != Verdict::Valid {
+        if verdict != SchemaVerdict::Valid {
             exit = CommandExit::InvalidData;
         }
     }
@@ -201,11 +203,11 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
-fn print_verdict(text: &str, verdict: &Verdict) {
+fn print_verdict(text: &str, verdict: &SchemaVerdict) {
     let (word, findings): (_, &[Finding]) = match verdict {
-        Verdict::Valid => ("valid", &[]),
-        Verdict::Invalid(findings) => ("invalid", findings),
-        Verdict::Malformed(findings) => ("malformed", findings),
+        SchemaVerdict::Valid => ("valid", &[]),
+        SchemaVerdict::Invalid(findings) => ("invalid", findings),
+        SchemaVerdict::Malformed(findings) => ("malformed", findings),
     };
 
     put_line!("{text}: {word}");
@@ -229,7 +231,7 @@ type OpenedSchema = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
 
 /// Writes one line for every input line, even for an invalid one.
 fn batch() -> anyhow::Result<ExitCode> {
-    let mut compiler = Compiler::default();
+    let mut compiler = SchemaCompiler::default();
     let mut opened: HashMap<PathBuf, OpenedSchema> = HashMap::new();
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
@@ -256,7 +258,7 @@ fn batch() -> anyhow::Result<ExitCode> {
 }
 
 fn answer(
-    compiler: &mut Compiler,
+    compiler: &mut SchemaCompiler,
     opened: &mut HashMap<PathBuf, OpenedSchema>,
     question: SchemaQuestion,
 ) -> SchemaAnswer {

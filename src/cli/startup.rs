@@ -14,7 +14,7 @@ use crate::config::{
 };
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
-use crate::journal::sqlite::{DATABASE, Reader};
+use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
@@ -268,7 +268,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
             all.extend(held);
             continue;
         }
-        match Reader::open(&journal).and_then(|reader| audit::held(&reader)) {
+        match JournalReader::open(&journal).and_then(|reader| audit::held(&reader)) {
             // A journal that does not exist holds nothing.
             Err(Error::Missing { .. }) => {}
             held => {

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use crate::audit::{BusyRefusals, MessageView, RefusalView};
 use crate::ids::{Position, ThreadId};
-use crate::journal::Sealed;
-use crate::journal::sqlite::Reader;
+use crate::journal::HashedRecord;
+use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::thread::Fact;
 
@@ -123,7 +123,7 @@ impl JournalTail {
 
 /// Reads the next batch of a journal's records. The batch is bounded so that other journals get
 /// their turn.
-fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
+fn after(reader: &JournalReader, seen: &mut Position) -> anyhow::Result<Vec<HashedRecord>> {
     let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;
     if *seen >= last {
         return Ok(Vec::new());
@@ -137,7 +137,7 @@ fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
 }
 
 fn show(
-    Sealed { record, .. }: &Sealed,
+    HashedRecord { record, .. }: &HashedRecord,
     within: Option<&ThreadId>,
     paper: &RenderOutput,
     json: bool,

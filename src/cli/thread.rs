@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::audit;
 use crate::ids::ThreadId;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget, known, unknown};
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if found { Ok(CommandExit::Done.into()) } else { Err(unknown(&thread).into()) }
 }
 
-fn newest(readers: &[Reader]) -> anyhow::Result<Option<ThreadId>> {
+fn newest(readers: &[JournalReader]) -> anyhow::Result<Option<ThreadId>> {
     let mut trees = Vec::new();
     for reader in readers {
         let here = reader.trees().map_err(|error| journal_target::failed_in(reader, error))?;

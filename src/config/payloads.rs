@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::contract::{Approval, Contract, Contracts, Role};
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::{Compiler, Parameter, SchemaProblem, Schemas, short_form_xsd};
+use crate::schema::{PayloadParameter, SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
 use crate::{envelope, system};
 
 use super::keys::nearest;
@@ -21,7 +21,7 @@ use super::{file, vocabulary};
 pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
-    compiler: Compiler,
+    compiler: SchemaCompiler,
     /// Payload names that each file declares; `None` for a file with a reported problem.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
@@ -41,7 +41,7 @@ impl PayloadResolver {
         Self {
             directory: directory.to_owned(),
             schemas,
-            compiler: Compiler::default(),
+            compiler: SchemaCompiler::default(),
             files: HashMap::new(),
             digests: BTreeMap::new(),
             finals: HashMap::new(),
@@ -157,8 +157,8 @@ impl PayloadResolver {
         problems: &mut ConfigProblems,
     ) -> Approval {
         let has_flag = |name: &PayloadName| {
-            fn within(parameters: &[Parameter]) -> bool {
-                let is_flag = |one: &Parameter| one.attribute && one.name == Approval::FLAG;
+            fn within(parameters: &[PayloadParameter]) -> bool {
+                let is_flag = |one: &PayloadParameter| one.attribute && one.name == Approval::FLAG;
                 parameters.iter().any(|one| is_flag(one) || within(&one.parameters))
             }
             within(&self.schemas.describe(name).parameters)

@@ -105,7 +105,7 @@ impl SourceRange {
     pub fn line_and_column(&self) -> (u32, u32) {
         let text = &self.source.text;
         let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-        let place = findings::Place::at(
+        let place = findings::TextLocation::at(
             text.as_bytes().get(mark..).unwrap_or_default(),
             self.span.start.saturating_sub(mark),
         );

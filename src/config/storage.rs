@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::journal::jetstream::{self, Durability};
+use crate::journal::jetstream::{self, StreamDurability};
 use crate::limits;
-use crate::nats::{self, Credentials, Password};
+use crate::nats::{self, NatsCredentials, NatsPassword};
 
 use super::agents::near_or_rule;
 use super::environment::ConfigEnvironment;
@@ -27,8 +27,8 @@ enum StoreKind {
 
 const STORES: [(&str, StoreKind); 2] =
     [("embedded", StoreKind::Embedded), ("jetstream", StoreKind::JetStream)];
-const DURABILITIES: [(&str, Durability); 2] =
-    [("lazy", Durability::Lazy), ("synced", Durability::Synced)];
+const DURABILITIES: [(&str, StreamDurability); 2] =
+    [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
 /// Help text for a journal on one server without a durability setting, naming both values.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
@@ -43,7 +43,7 @@ pub(super) struct DeclaredStorage {
     stream: Option<String>,
     partitions: u32,
     replicas: u32,
-    durability: Durability,
+    durability: StreamDurability,
     nats: Option<DeclaredNats>,
     pub proof: DeclaredProof,
 }
@@ -176,7 +176,7 @@ impl DeclaredStorage {
                     replicas: self.replicas,
                     durability: self.durability,
                     system: match system {
-                        Some(path) => Some(Box::new(Credentials::Nkey(path?))),
+                        Some(path) => Some(Box::new(NatsCredentials::Nkey(path?))),
                         None => None,
                     },
                     known_keys: self.proof.known_keys.clone(),
@@ -223,7 +223,7 @@ impl DeclaredNats {
         directory: &Path,
         around: &ConfigEnvironment,
         problems: &mut ConfigProblems,
-    ) -> Option<Credentials> {
+    ) -> Option<NatsCredentials> {
         let ways = [&self.credentials_file, &self.nkey_file, &self.user];
         let password = self.password_env.is_some() || self.password_file.is_some();
         let other = self.credentials_file.is_some() || self.nkey_file.is_some();
@@ -237,16 +237,16 @@ impl DeclaredNats {
         }
 
         if let Some(named) = &self.credentials_file {
-            return found(named, directory, problems).map(Credentials::File);
+            return found(named, directory, problems).map(NatsCredentials::File);
         }
 
         if let Some(named) = &self.nkey_file {
-            return found(named, directory, problems).map(Credentials::Nkey);
+            return found(named, directory, problems).map(NatsCredentials::Nkey);
         }
 
         let password = self.password_env.as_ref().or(self.password_file.as_ref());
         let Some(user) = &self.user else {
-            let Some(password) = password else { return Some(Credentials::Nobody) };
+            let Some(password) = password else { return Some(NatsCredentials::Nobody) };
             let message = "`nats` has a password and no user";
             let problem = ConfigProblem::new(ProblemCode::MissingKey, &password.place, message);
             problems.push(problem.help("add user = \"name\", or take the password out"));
@@ -271,7 +271,7 @@ impl DeclaredNats {
 
         let user = user.value.value.clone();
         let variable = self.password_env.as_ref().map(|named| named.value.value.clone());
-        Some(Credentials::Password { user, password: Password(password), variable })
+        Some(NatsCredentials::Password { user, password: NatsPassword(password), variable })
     }
 }
 

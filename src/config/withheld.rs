@@ -32,7 +32,7 @@ fn key_variable(model: &ModelSpec) -> Option<String> {
 
 fn password_variable(servers: &nats::Options) -> Option<String> {
     match &servers.credentials {
-        nats::Credentials::Password { variable, .. } => variable.clone(),
+        nats::NatsCredentials::Password { variable, .. } => variable.clone(),
         _ => None,
     }
 }

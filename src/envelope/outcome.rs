@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Money, Rule, Spending};
 use crate::ids::Digest;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// The record of one model call, carried in an agent's outcome and written down by the core.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct WrittenPayload {
     pub payload: Digest,
     /// Without a line where the model wrote no XML.
     #[serde(rename = "place")]
-    pub place: Place,
+    pub place: TextLocation,
     /// How the model would write it right, where that is not the payload's own form.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Digest, PayloadName};
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 
 /// The rules of the gate, in the order they are tried; the first that fails decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -193,7 +193,7 @@ pub struct Refusal {
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<TextLocation>,
     /// What would have been right, such as an example, where the sender may know.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
@@ -243,7 +243,7 @@ impl Refusal {
         self
     }
 
-    pub fn at(mut self, place: Place) -> Self {
+    pub fn at(mut self, place: TextLocation) -> Self {
         self.place = Some(place);
         self
     }

@@ -54,9 +54,9 @@ impl Checkpoint {
 
 /// The key that signs, from a file only its owner may read.
 #[derive(Debug)]
-pub struct Key(SigningKey);
+pub struct CheckpointKey(SigningKey);
 
-impl Key {
+impl CheckpointKey {
     /// Reads `state/key`, or makes it at first use, with mode 0600.
     pub fn open(state: &Path) -> Result<Self, Error> {
         let path = state.join("key");
@@ -127,18 +127,18 @@ pub struct HostKey {
 /// The key of the host whose state directory that is, made where there is none.
 pub fn host_key(state: &Path) -> Result<HostKey, Error> {
     make_directory(state)?;
-    let public = Key::open(state)?.public();
+    let public = CheckpointKey::open(state)?.public();
     let id = KeyId::of(&public).to_string();
     Ok(HostKey { public, id, file: state.join("key") })
 }
 
 /// The file outside the journal: a line of JSON per checkpoint.
 #[derive(Debug)]
-pub struct Outside {
+pub struct CheckpointFile {
     path: PathBuf,
 }
 
-impl Outside {
+impl CheckpointFile {
     pub fn new(state: &Path, journal: Uuid) -> Self {
         Self { path: state.join(format!("{journal}.checkpoints")) }
     }

@@ -7,20 +7,20 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::limits;
 
-use super::checkpoint::{Key, Outside};
-use super::copying::Copying;
-use super::{Checkpoint, Heads};
+use super::checkpoint::{CheckpointFile, CheckpointKey};
+use super::copying::CopyDirectory;
+use super::{Checkpoint, TreeHeads};
 
 /// Signs how far a journal goes.
 #[derive(Debug)]
 pub struct CheckpointSigner {
     pub journal: Uuid,
-    pub key: Key,
+    pub key: CheckpointKey,
     pub public_key: String,
-    pub outside: Outside,
+    pub outside: CheckpointFile,
     /// Checkpoints that are in the journal, but not outside yet.
     pub unwritten: Vec<Checkpoint>,
-    pub copying: Copying,
+    pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
     /// None until the first record of this run says what time it is.
@@ -37,7 +37,7 @@ impl CheckpointSigner {
     }
 
     /// A checkpoint over what is durable now, which excludes the group that it is appended with.
-    pub fn sign(&self, heads: &mut Heads, now: Time) -> Checkpoint {
+    pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();
         self.key.sign(Checkpoint {

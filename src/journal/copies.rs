@@ -18,7 +18,7 @@ use crate::ids::Position;
 use crate::limits;
 
 use super::Checkpoint;
-use super::checkpoint::Outside;
+use super::checkpoint::CheckpointFile;
 
 /// Copies of the checkpoints of one journal, as a directory holds them.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub struct CheckpointCopies {
 impl CheckpointCopies {
     /// The file of `journal` in `directory`.
     pub fn file_in(directory: &Path, journal: Uuid) -> PathBuf {
-        Outside::new(directory, journal).path().to_owned()
+        CheckpointFile::new(directory, journal).path().to_owned()
     }
 
     /// Reads the copies of `journal` in `directory`; none where there is no file yet. `Err` says
@@ -40,7 +40,7 @@ impl CheckpointCopies {
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();
-        let outside = Outside::at(&file);
+        let outside = CheckpointFile::at(&file);
         let reader = std::thread::Builder::new().name("checkpoint-copies".to_owned());
         // On a thread of its own, as the file of a server that is gone may be waited for without end.
         let reader = reader.spawn(move || sender.send(outside.read()).ok());
@@ -125,7 +125,7 @@ impl CheckpointCopier {
         let counts = Arc::<SharedCounts>::default();
         let worker = CopyWorker {
             directory: directory.to_owned(),
-            outside: Outside::at(&file),
+            outside: CheckpointFile::at(&file),
             receiver,
             waiting: VecDeque::new(),
             failure: None,
@@ -172,7 +172,7 @@ impl CheckpointCopier {
 
 struct CopyWorker {
     directory: PathBuf,
-    outside: Outside,
+    outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
     /// Why the last attempt failed.

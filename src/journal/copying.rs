@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
-use super::checkpoint::Outside;
+use super::checkpoint::CheckpointFile;
 use super::copies::CheckpointCopier;
-use super::{Checkpoint, CheckpointCopies, CopyMetrics, Heads};
+use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
 /// Checkpoints of a journal behind the last one that is copied, found while its records are read.
 #[derive(Debug, Default)]
-pub struct Uncopied {
+pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
 }
 
-impl Uncopied {
+impl UncopiedCheckpoints {
     /// Takes the journal's checkpoint over the records up to here, if it is over these records.
-    pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut Heads) {
+    pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
         } else if line.merkle_root == heads.merkle_root() {
@@ -27,7 +27,7 @@ impl Uncopied {
 
 /// The directory that checkpoints are copied to, and the checkpoints that wait for it.
 #[derive(Debug, Default)]
-pub struct Copying {
+pub struct CopyDirectory {
     /// None where the config names no place for copies.
     pub directory: Option<PathBuf>,
     /// Checkpoints of the journal that stood there already when it was opened.
@@ -37,7 +37,7 @@ pub struct Copying {
     copier: Option<CheckpointCopier>,
 }
 
-impl Copying {
+impl CopyDirectory {
     pub fn new(
         directory: Option<PathBuf>,
         due: Vec<Checkpoint>,
@@ -76,7 +76,7 @@ impl Copying {
         };
 
         let file = CheckpointCopies::file_in(directory, journal);
-        if let Err(error) = Outside::at(&file).keep(|line| !given_up.contains(line)) {
+        if let Err(error) = CheckpointFile::at(&file).keep(|line| !given_up.contains(line)) {
             tracing::warn!(
                 "copies of checkpoints over records that were accepted as lost stay in {} ({error}); \
                  `organism verify` goes on to report them until `organism repair --accept-loss` can \

@@ -5,12 +5,12 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::thread::{Map, Record};
 
-use super::merkle::Merkle;
-use super::{Error, Sealed};
+use super::merkle::MerkleTree;
+use super::{Error, HashedRecord};
 
 /// The last record of one tree.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct TreeHead {
     pub root: ThreadId,
     pub first: Position,
     pub position: Position,
@@ -20,29 +20,29 @@ pub struct Head {
     pub updated: Time,
     /// Changed since the Merkle tree was last brought up to date.
     unsummed: bool,
-    /// Changed since it was last handed out by [`Heads::unsaved`].
+    /// Changed since it was last handed out by [`TreeHeads::unsaved`].
     unsaved: bool,
 }
 
 /// All trees of a journal, up to its last record.
 #[derive(Debug, Default, Clone)]
-pub struct Heads {
-    all: Vec<Head>,
+pub struct TreeHeads {
+    all: Vec<TreeHead>,
     by_root: Map<ThreadId, usize>,
-    merkle: Merkle,
+    merkle: MerkleTree,
     unsummed: Vec<usize>,
     unsaved: Vec<usize>,
     last: Position,
     last_hash: Digest,
 }
 
-impl Heads {
-    pub fn get(&self, root: &ThreadId) -> Option<&Head> {
+impl TreeHeads {
+    pub fn get(&self, root: &ThreadId) -> Option<&TreeHead> {
         self.by_root.get(root).and_then(|index| self.all.get(*index))
     }
 
     /// In order of first appearance.
-    pub fn iter(&self) -> impl Iterator<Item = &Head> {
+    pub fn iter(&self) -> impl Iterator<Item = &TreeHead> {
         self.all.iter()
     }
 
@@ -65,7 +65,7 @@ impl Heads {
     }
 
     /// Takes in the next record, or says how it does not follow from what stood before.
-    pub fn follow(&mut self, sealed: &Sealed) -> Result<(), Error> {
+    pub fn follow(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let record = &sealed.record;
         let expected = self.last.0 + 1;
         if record.position.0 != expected {
@@ -117,7 +117,7 @@ impl Heads {
     fn add(&mut self, record: &Record) -> usize {
         let index = self.all.len();
         self.by_root.insert(record.tree.clone(), index);
-        self.all.push(Head {
+        self.all.push(TreeHead {
             root: record.tree.clone(),
             first: record.position,
             position: record.position,
@@ -146,8 +146,8 @@ impl Heads {
         self.merkle.root()
     }
 
-    /// Trees changed since [`Heads::saved`] was last called.
-    pub(super) fn unsaved(&self) -> impl Iterator<Item = &Head> {
+    /// Trees changed since [`TreeHeads::saved`] was last called.
+    pub(super) fn unsaved(&self) -> impl Iterator<Item = &TreeHead> {
         self.unsaved.iter().filter_map(|index| self.all.get(*index))
     }
 

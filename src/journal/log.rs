@@ -13,14 +13,14 @@ use uuid::Uuid;
 use crate::ids::{Digest, Position};
 use crate::thread::Record;
 
-use super::row::{Encoded, Rows};
+use super::record_codec::{EncodedRow, RecordBatch};
 use super::sqlite::JournalFile;
-use super::{Checkpoint, Error, HeadMac, Heads, Place};
+use super::{Checkpoint, Error, HeadMac, RecordHeader, TreeHeads};
 
 /// Records with their places and their MAC, encoded.
 #[derive(Debug)]
 pub struct StampedGroup {
-    pub rows: Rows,
+    pub rows: RecordBatch,
     pub mac: HeadMac,
     pub checkpoint: Option<Checkpoint>,
 }
@@ -42,15 +42,15 @@ impl<'g> LogGroup<'g> {
     }
 
     /// Its rows, each with its place; the last one carries the MAC.
-    pub fn steps(&self) -> impl Iterator<Item = (Place<'g>, Encoded<'g>)> {
+    pub fn steps(&self) -> impl Iterator<Item = (RecordHeader<'g>, EncodedRow<'g>)> {
         let last = self.records.len().saturating_sub(1);
         let mac = self.stamped.map(|stamped| stamped.mac);
         let rows = self.stamped.into_iter().flat_map(|stamped| stamped.rows.iter());
         let rows = rows.enumerate().map(move |(at, row)| {
             let mac = mac.filter(|_| at == last);
-            Encoded { mac, ..row }
+            EncodedRow { mac, ..row }
         });
-        self.records.iter().map(Place::from).zip(rows)
+        self.records.iter().map(RecordHeader::from).zip(rows)
     }
 }
 
@@ -110,7 +110,7 @@ pub trait Log: fmt::Debug + Send {
         &mut self,
         group: &LogGroup<'_>,
         file: &mut JournalFile,
-        heads: &mut Heads,
+        heads: &mut TreeHeads,
     ) -> Result<LogMark, Error>;
 
     /// The group at `mark` counts as appended: the journal goes up to this record.

@@ -18,8 +18,8 @@ use crate::ids::{Digest, Position};
 use crate::mutant::mutant;
 use crate::thread::Record;
 
-use super::Heads;
-use super::row::Rows;
+use super::TreeHeads;
+use super::record_codec::RecordBatch;
 
 const BASE: u8 = 1;
 const CHAINED: u8 = 2;
@@ -180,7 +180,7 @@ impl HeadSealer {
     }
 
     /// Over what `rows` append to `heads`, which do not move.
-    pub fn seal(&self, heads: &Heads, records: &[Record], rows: &Rows) -> HeadMac {
+    pub fn seal(&self, heads: &TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
         let at = Position(heads.last().0 + records.len() as u64);
         let (kind, mac) = match &self.last {
             Some(last) => {
@@ -207,7 +207,7 @@ impl HeadSealer {
 
 /// How far MACs cover a journal, while its records go by.
 #[derive(Debug, Default)]
-pub struct Coverage {
+pub struct MacCoverage {
     journal: Uuid,
     /// At hand.
     key: Option<MacKey>,
@@ -222,13 +222,13 @@ pub struct Coverage {
     foreign: BTreeSet<KeyId>,
 }
 
-impl Coverage {
+impl MacCoverage {
     pub fn new(journal: Uuid, key: Option<MacKey>) -> Self {
         Self { journal, key, ..Self::default() }
     }
 
     /// Takes in the next record; `heads` stand after it.
-    pub fn take(&mut self, hash: Digest, mac: Option<HeadMac>, heads: &mut Heads) {
+    pub fn take(&mut self, hash: Digest, mac: Option<HeadMac>, heads: &mut TreeHeads) {
         if self.last.is_some() {
             self.pending.extend_from_slice(&hash.0);
         }
@@ -255,7 +255,7 @@ impl Coverage {
         self.pending.clear();
     }
 
-    fn is_right(&self, key: &MacKey, mac: &HeadMac, at: Position, heads: &mut Heads) -> bool {
+    fn is_right(&self, key: &MacKey, mac: &HeadMac, at: Position, heads: &mut TreeHeads) -> bool {
         let made = match (mac.kind(), &self.checked) {
             (BASE, _) => key.base(self.journal, at, heads.merkle_root()),
             (CHAINED, Some(before)) => key.chained(self.journal, at, before, &self.pending),

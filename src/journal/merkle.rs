@@ -4,13 +4,13 @@ use crate::ids::Digest;
 
 /// Levels of digests, leaves first. A node without a sibling stands for itself one level up.
 #[derive(Debug, Default, Clone)]
-pub struct Merkle {
+pub struct MerkleTree {
     levels: Vec<Vec<Digest>>,
 }
 
-impl Merkle {
-    /// Sets leaf `index`, which is at most one beyond the last. The root is right again after
-    /// [`Merkle::update`] was told so.
+impl MerkleTree {
+    /// Sets leaf `index`, which is at most one beyond the last. The root is valid again after the
+    /// next [`MerkleTree::update`].
     pub fn set(&mut self, index: usize, leaf: Digest) {
         put(self.level(0), index, leaf);
     }
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn a_tree_grown_leaf_by_leaf_has_the_root_of_one_built_at_once() {
-        let mut grown = Merkle::default();
+        let mut grown = MerkleTree::default();
         for n in 0..100 {
             grown.set(n, leaf(n));
             grown.update(vec![n]);
-            let mut whole = Merkle::default();
+            let mut whole = MerkleTree::default();
             (0..=n).for_each(|i| whole.set(i, leaf(i)));
             whole.update((0..=n).collect());
             assert_eq!(grown.root(), whole.root(), "{n} leaves");
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn any_changed_leaf_changes_the_root_and_changing_it_back_restores_it() {
-        let mut tree = Merkle::default();
+        let mut tree = MerkleTree::default();
         (0..37).for_each(|n| tree.set(n, leaf(n)));
         tree.update((0..37).collect());
         let root = tree.root();

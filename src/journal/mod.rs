@@ -11,8 +11,8 @@ pub mod jetstream;
 mod log;
 mod mac;
 mod merkle;
-mod places;
-mod row;
+mod partition_dirs;
+mod record_codec;
 mod small_file;
 pub mod sqlite;
 mod writer;
@@ -29,9 +29,9 @@ use crate::thread::Record;
 
 pub use checkpoint::{Checkpoint, HostKey, host_key};
 pub use copies::{CheckpointCopies, CopyMetrics, directory_problem};
-pub use heads::{Head, Heads};
-pub use mac::{Coverage, HeadMac, KeyId};
-pub use places::{partition_in, partitions_in};
+pub use heads::{TreeHead, TreeHeads};
+pub use mac::{HeadMac, KeyId, MacCoverage};
+pub use partition_dirs::{partition_in, partitions_in};
 
 /// The layout of journals this program writes and reads.
 pub const FORMAT: u32 = 2;
@@ -118,7 +118,7 @@ pub enum Error {
     Away { detail: String },
     /// As [`Error::Away`], and nobody comes back by themselves: a right is missing.
     #[error(transparent)]
-    Denied(nats::Denied),
+    Denied(nats::PermissionError),
     /// What is there belongs to another kind of journal, or to another journal.
     #[error("{path} {detail}")]
     Strange { path: String, detail: String },
@@ -274,7 +274,7 @@ fn way_on(first: Position, lost: bool) -> String {
 
 /// A record made durable, with the hash it got.
 #[derive(Debug, Clone)]
-pub struct Sealed {
+pub struct HashedRecord {
     pub record: Record,
     pub hash: Digest,
     /// Of the last record of its commit.
@@ -283,7 +283,7 @@ pub struct Sealed {
 
 /// Where a record stands: what its row holds beside its text.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'r> {
+pub struct RecordHeader<'r> {
     pub position: Position,
     pub tree: &'r str,
     pub previous: Position,
@@ -291,7 +291,7 @@ pub struct Place<'r> {
     pub time: Time,
 }
 
-impl<'r> From<&'r Record> for Place<'r> {
+impl<'r> From<&'r Record> for RecordHeader<'r> {
     fn from(record: &'r Record) -> Self {
         Self {
             position: record.position,
@@ -305,7 +305,7 @@ impl<'r> From<&'r Record> for Place<'r> {
 
 /// The hash of a record: what came before it in its tree, its own place, its text. A tree's name
 /// has no brace, and the text begins with one.
-pub fn chained(place: &Place<'_>, text: &[u8]) -> Digest {
+pub fn chained(place: &RecordHeader<'_>, text: &[u8]) -> Digest {
     Digest::of_parts(&[
         &place.previous_hash.0,
         &place.position.0.to_be_bytes(),

@@ -12,24 +12,24 @@ use crate::thread::Record;
 
 use super::checkpoint_signer::CheckpointSigner;
 use super::log::{Log, LogGroup, LogMark, StampedGroup};
-use super::mac::{Coverage, HeadSealer};
-use super::row::Rows;
-use super::sqlite::{Found, JournalFile, Watermark};
-use super::{Checkpoint, CopyMetrics, Error, Heads, Journal};
+use super::mac::{HeadSealer, MacCoverage};
+use super::record_codec::RecordBatch;
+use super::sqlite::{CommitWatermark, FoundJournal, JournalFile};
+use super::{Checkpoint, CopyMetrics, Error, Journal, TreeHeads};
 
 /// Writes a journal: one owner, on its own thread, as every call waits until things are durable.
 #[derive(Debug)]
 pub struct JournalWriter<L> {
     pub(super) id: Uuid,
-    pub(super) heads: Heads,
+    pub(super) heads: TreeHeads,
     /// Buffers of the last group, used again.
-    pub(super) rows: Rows,
+    pub(super) rows: RecordBatch,
     /// How far MACs cover what was read.
-    pub(super) coverage: Coverage,
+    pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
-    pub(super) watermark: Watermark,
+    pub(super) watermark: CommitWatermark,
     pub(super) signer: CheckpointSigner,
-    pub(super) recovery: Recovery,
+    pub(super) recovery: JournalRecovery,
     /// A checkpoint that may be in the log already: its answer never came.
     pub(super) owed: Option<Checkpoint>,
     /// A group that is in the log and not in its projection yet.
@@ -43,8 +43,8 @@ pub struct JournalWriter<L> {
 
 /// State of the journal when it was opened, as far as it is still to be settled.
 #[derive(Debug)]
-pub(super) struct Recovery {
-    pub found: Found,
+pub(super) struct JournalRecovery {
+    pub found: FoundJournal,
     /// Where an operator accepts a loss: the last record before what is lost.
     pub kept: Option<Position>,
     /// What an operator accepts takes effect with the next commit of records.
@@ -58,11 +58,11 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// How it was when it was opened.
-    pub fn found(&self) -> &Found {
+    pub fn found(&self) -> &FoundJournal {
         &self.recovery.found
     }
 
-    pub fn heads(&self) -> &Heads {
+    pub fn heads(&self) -> &TreeHeads {
         &self.heads
     }
 

@@ -1,10 +1,11 @@
-//! The connection to a NATS cluster: how it is made, and asking over it and waiting.
+//! The connection to a NATS cluster: connecting, credentials, permission errors, and blocking
+//! requests.
 //!
-//! Must not know what is asked: subjects and what they mean belong to journal and bus.
+//! Must not know the content of messages: subjects and their meaning belong to `journal` and `bus`.
 
-mod denied;
-mod drive;
-mod link;
+mod blocking_client;
+mod permission_errors;
+mod shared_runtime;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,23 +23,24 @@ pub use async_nats::{
     Client, HeaderMap, HeaderName, Message, Request, RequestErrorKind, StatusCode, SubscribeError,
     Subscriber,
 };
-pub use denied::{Denials, Denied};
-pub use drive::Drive;
-pub use link::{Away, Link, Question, Reply};
+pub use blocking_client::{BlockingClient, NatsRequest, NoResponse, ReplyBytes};
+pub use permission_errors::{PermissionError, PermissionErrors};
+pub use shared_runtime::SharedRuntime;
 
-/// Where the servers are, and who asks.
+/// Addresses of the servers, and the credentials to connect with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// `nats://host:port`, or `tls://host:port`; others of the cluster are learned from these.
+    /// `nats://host:port` or `tls://host:port`. The client learns the other servers of the cluster
+    /// from these.
     pub servers: Vec<String>,
-    pub credentials: Credentials,
-    /// Certificates that are trusted instead of the system's, in PEM; with it, TLS is demanded.
+    pub credentials: NatsCredentials,
+    /// PEM file of certificates to trust instead of those of the system. With it, TLS is required.
     pub ca: Option<PathBuf>,
 }
 
-/// As whom. Files are read anew by every [`connect`].
+/// Credentials of a connection. Each [`connect`] reads their files again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Credentials {
+pub enum NatsCredentials {
     #[default]
     Nobody,
     /// A `.creds` file with a JWT and its seed.
@@ -47,23 +49,23 @@ pub enum Credentials {
     Nkey(PathBuf),
     Password {
         user: String,
-        password: Password,
-        /// The variable it was read from: no listener gets it.
+        password: NatsPassword,
+        /// The environment variable that the password came from. It is hidden from listeners.
         variable: Option<String>,
     },
 }
 
-/// Prints as `***`.
+/// A password. Its `Debug` form is `***`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(pub String);
+pub struct NatsPassword(pub String);
 
-impl fmt::Debug for Password {
+impl fmt::Debug for NatsPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("`{address}` is no address of a NATS server, such as nats://127.0.0.1:4222")]
@@ -73,36 +75,39 @@ pub enum Error {
     #[error("connecting to NATS at {servers}: {detail}")]
     Connect { servers: String, detail: String },
     #[error(transparent)]
-    Denied(#[from] Denied),
+    Denied(#[from] PermissionError),
     #[error("starting the threads that talk to NATS: {source}")]
     Threads { source: std::io::Error },
 }
 
-/// Connects; later, a broken connection is made anew for as long as the client lives.
+/// Connects. The client reconnects on its own for as long as it lives.
 pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
-    Ok(connect_told(options, name).await?.0)
+    Ok(connect_with_denials(options, name).await?.0)
 }
 
-/// As [`connect`], for whoever wants to know what the connection is not allowed.
-pub async fn connect_told(options: &Options, name: &str) -> Result<(Client, Denials), Error> {
+/// As [`connect`], and returns the permission errors of the connection.
+pub async fn connect_with_denials(
+    options: &Options,
+    name: &str,
+) -> Result<(Client, PermissionErrors), Error> {
     connect_with(options, name, None).await
 }
 
-/// As [`connect_told`], for somebody whose inboxes have to begin with `inbox`.
+/// As [`connect_with_denials`], with inboxes that begin with `inbox`.
 pub async fn connect_with(
     options: &Options,
     name: &str,
     inbox: Option<&str>,
-) -> Result<(Client, Denials), Error> {
+) -> Result<(Client, PermissionErrors), Error> {
     let parse = |address: &String| {
         let parsed = address.parse::<ServerAddr>();
         parsed.map_err(|_| Error::Address { address: address.clone() })
     };
 
     let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let denials = Denials::of(&options.credentials);
-    let noted = Noted::new(&denials, options);
-    let mut connecting = as_whom(&options.credentials)?
+    let denials = PermissionErrors::for_credentials(&options.credentials);
+    let noted = ConnectionLog::new(&denials, options);
+    let mut connecting = connect_options(&options.credentials)?
         .name(name)
         .connection_timeout(limits::NATS_CONNECT_TIMEOUT)
         .ping_interval(limits::NATS_PING_INTERVAL)
@@ -122,28 +127,30 @@ pub async fn connect_with(
     let connected = connecting.connect(servers).await;
     let client = connected.map_err(|error| Error::Connect {
         servers: options.servers.join(", "),
-        detail: explained(&error.to_string(), options),
+        detail: explain_failure(&error.to_string(), options),
     })?;
     Ok((client, denials))
 }
 
-/// With what to look at, where it is known.
-fn explained(detail: &str, options: &Options) -> String {
+/// Adds to an error of the client what the operator should check.
+fn explain_failure(detail: &str, options: &Options) -> String {
     let ca = match &options.ca {
         Some(ca) => format!("`ca_file` trusts {}", ca.display()),
         None => "without `ca_file`, the system's authorities are trusted".to_owned(),
     };
 
     let whom = match &options.credentials {
-        Credentials::Nobody => {
+        NatsCredentials::Nobody => {
             "there are no credentials: name them with `nkey_file` or another key of [nats]; a \
              listener's with ORGANISM_BUS_NKEY"
                 .to_owned()
         }
-        Credentials::File(path) | Credentials::Nkey(path) => {
+        NatsCredentials::File(path) | NatsCredentials::Nkey(path) => {
             format!("they do not take those in {}", path.display())
         }
-        Credentials::Password { user, .. } => format!("they do not take `{user}` by that password"),
+        NatsCredentials::Password { user, .. } => {
+            format!("they do not take `{user}` by that password")
+        }
     };
 
     let lower = detail.to_lowercase();
@@ -162,9 +169,9 @@ fn explained(detail: &str, options: &Options) -> String {
 
 const ROUNDS_TO_SETTLE: u32 = 3;
 
-/// Returns when the servers have seen everything that was said before, and with it have told what
-/// is denied; or when they are too slow for that.
-pub async fn settled(client: &Client, denials: &Denials) {
+/// Returns once the servers have processed everything that was sent before, so that its permission
+/// errors have arrived; or after a timeout.
+pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {
         let mut heard = client.subscribe(token.clone()).await.ok()?;
@@ -172,7 +179,7 @@ pub async fn settled(client: &Client, denials: &Denials) {
         let (mut seen, mut round) = (0, 1);
         loop {
             tokio::select! {
-                // What is denied is noted by another task, which may be a little behind.
+                // Another task records permission errors, and may be slightly behind.
                 message = heard.next() => match round {
                     ROUNDS_TO_SETTLE => return message,
                     _ => {
@@ -181,23 +188,23 @@ pub async fn settled(client: &Client, denials: &Denials) {
                     }
                 },
                 () = denials.changed(&mut seen) => {
-                    denials.of_hearing(&token).is_none().then_some(())?;
-                    denials.of_publishing_beneath(&token).is_none().then_some(())?;
+                    denials.subscription_denied(&token).is_none().then_some(())?;
+                    denials.publish_denied_below(&token).is_none().then_some(())?;
                 }
             }
         }
     };
 
-    // What they say later is in the log.
+    // Permission errors that come later are in the log.
     tokio::time::timeout(limits::NATS_ROUND_TRIP, round_trip).await.ok();
 }
 
-/// Whether a server can be reached under this at all.
+/// Whether `address` is a valid server address.
 pub fn is_address(address: &str) -> bool {
     address.parse::<ServerAddr>().is_ok_and(|parsed| !parsed.host().is_empty())
 }
 
-fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
+fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Error> {
     let read = |path: &PathBuf| {
         let failed = |source| Error::Credentials { path: path.clone(), source };
         std::fs::read_to_string(path).map_err(failed)
@@ -205,27 +212,27 @@ fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
 
     let nobody = ConnectOptions::new();
     Ok(match credentials {
-        Credentials::Nobody => nobody,
-        Credentials::File(path) => {
+        NatsCredentials::Nobody => nobody,
+        NatsCredentials::File(path) => {
             let failed = |source| Error::Credentials { path: path.clone(), source };
             nobody.credentials(&read(path)?).map_err(failed)?
         }
-        Credentials::Nkey(path) => {
+        NatsCredentials::Nkey(path) => {
             let seed = read(path)?.trim().to_owned();
-            // The client would say so without the file's name, and only while it connects.
+            // The client's own error does not name the file, and comes only while it connects.
             nkeys::KeyPair::from_seed(&seed).map_err(|error| Error::Credentials {
                 path: path.clone(),
                 source: std::io::Error::other(format!("this is no seed of an nkey: {error}")),
             })?;
             nobody.nkey(seed)
         }
-        Credentials::Password { user, password, .. } => {
+        NatsCredentials::Password { user, password, .. } => {
             nobody.user_and_password(user.clone(), password.0.clone())
         }
     })
 }
 
-/// At once, then in growing steps: a server that was only restarted is back soon.
+/// Reconnects at once, then with growing delays: a server that only restarted is back soon.
 fn backoff(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     match attempts {
@@ -236,16 +243,16 @@ fn backoff(attempts: usize) -> Duration {
     }
 }
 
-/// What a connection's events come to in the log.
-struct Noted {
-    denials: Denials,
+/// Logs the events of a connection.
+struct ConnectionLog {
+    denials: PermissionErrors,
     servers: String,
-    /// While there is no connection: what was said of that last.
+    /// Last error of the present outage; `None` while connected.
     outage: Mutex<Option<String>>,
 }
 
-impl Noted {
-    fn new(denials: &Denials, options: &Options) -> Self {
+impl ConnectionLog {
+    fn new(denials: &PermissionErrors, options: &Options) -> Self {
         let servers = options.servers.join(", ");
         Self { denials: denials.clone(), servers, outage: Mutex::default() }
     }
@@ -262,16 +269,17 @@ impl Noted {
             }
             Event::Disconnected => {
                 *outage = Some(String::new());
-                tracing::warn!("the connection to NATS broke; it is made anew");
+                tracing::warn!("disconnected from NATS; reconnecting");
             }
             Event::ServerError(error) => match self.denials.note(&error.to_string()) {
                 Some(denied) => tracing::error!("{denied}"),
-                None => tracing::error!("NATS refuses something: {error}"),
+                None => tracing::error!("error from the NATS server: {error}"),
             },
             Event::ClientError(error) => {
                 let said = error.to_string();
                 match &mut *outage {
-                    // It is tried twice a second, for hours if need be.
+                    // The client tries twice a second, possibly for hours, so a repeated error is
+                    // logged once.
                     Some(last) if *last == said => tracing::debug!("NATS: {said}"),
                     last => {
                         tracing::warn!("NATS at {}: {said}", self.servers);
@@ -279,9 +287,11 @@ impl Noted {
                     }
                 }
             }
-            // What was dropped is delivered again when its time is up.
+            // The sender delivers dropped messages again after their timeout.
             Event::SlowConsumer(_) => {
-                tracing::error!("NATS: answers came faster than they were heard");
+                tracing::error!(
+                    "NATS: messages arrived faster than they were processed, and some were dropped"
+                );
             }
             other => tracing::info!("NATS: {other}"),
         }
@@ -300,7 +310,7 @@ mod tests {
         assert_eq!(delays[39], limits::NATS_BACKOFF_MAX);
     }
 
-    /// What is in the log of a connection after these.
+    /// Returns the log of a connection after these events.
     fn log_of(events: &[Event]) -> String {
         use std::io::Write;
         use std::sync::Arc;
@@ -317,27 +327,30 @@ mod tests {
         let log = Log::default();
         let kept = log.clone();
         let logs = tracing_subscriber::fmt().with_writer(move || kept.clone()).finish();
-        let noted = Noted::new(&Denials::of(&Credentials::Nobody), &nobody_at("nats://there"));
+        let noted = ConnectionLog::new(
+            &PermissionErrors::for_credentials(&NatsCredentials::Nobody),
+            &nobody_at("nats://there"),
+        );
         tracing::subscriber::with_default(logs, || events.iter().for_each(|e| noted.note(e)));
         String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
     }
 
     fn nobody_at(server: &str) -> Options {
         let servers = vec![server.to_owned()];
-        Options { servers, credentials: Credentials::Nobody, ca: None }
+        Options { servers, credentials: NatsCredentials::Nobody, ca: None }
     }
 
     #[test]
     fn what_the_servers_do_to_a_connection_is_in_the_log() {
         let denied = "Permissions Violation for Publish to \"a.b\"".to_owned();
         for (event, level, told) in [
-            (Event::SlowConsumer(7), "ERROR", "answers came faster than they were heard"),
+            (Event::SlowConsumer(7), "ERROR", "messages arrived faster than they were processed"),
             (
                 Event::ServerError(async_nats::ServerError::Other(denied)),
                 "ERROR",
                 "publish to `a.b`",
             ),
-            (Event::Disconnected, "WARN", "made anew"),
+            (Event::Disconnected, "WARN", "reconnecting"),
             (Event::LameDuckMode, "INFO", "lame duck"),
         ] {
             let said = log_of(std::slice::from_ref(&event));
@@ -352,9 +365,10 @@ mod tests {
         let one = [vec![Event::Disconnected], tries.clone(), vec![failed("no such host")]].concat();
         let said = log_of(&[one.clone(), vec![Event::Connected], one].concat());
         let lines = |word: &str| said.lines().filter(|line| line.contains(word)).count();
-        let counts = ["made anew", "NATS at nats://there: nats: refused", "no such host", "again"];
+        let counts =
+            ["reconnecting", "NATS at nats://there: nats: refused", "no such host", "again"];
         assert_eq!(counts.map(lines), [2, 2, 2, 1], "{said}");
-        // While there is a connection, nothing is left out.
+        // While connected, every error is logged.
         let said = log_of(&tries);
         assert_eq!(said.lines().count(), 50, "{said}");
     }
@@ -368,7 +382,7 @@ mod tests {
             ("authorization violation", "nkey_file"),
             ("invalid peer certificate: UnknownIssuer", "ca_file"),
         ] {
-            let said = explained(detail, &options);
+            let said = explain_failure(detail, &options);
             assert!(said.starts_with(detail) && said.contains(told), "{said}");
         }
     }
@@ -377,16 +391,18 @@ mod tests {
     fn a_file_that_holds_no_seed_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "server_name: \"organism\"\n").unwrap();
-        let told = as_whom(&Credentials::Nkey(file.path().to_owned())).unwrap_err().to_string();
+        let told = connect_options(&NatsCredentials::Nkey(file.path().to_owned()))
+            .unwrap_err()
+            .to_string();
         assert!(told.contains(&*file.path().to_string_lossy()), "{told}");
         assert!(told.contains("no seed of an nkey"), "{told}");
     }
 
     #[test]
     fn a_password_is_never_shown() {
-        let password = Password("hunter2".to_owned());
+        let password = NatsPassword("hunter2".to_owned());
         let credentials =
-            Credentials::Password { user: "pump".to_owned(), password, variable: None };
+            NatsCredentials::Password { user: "pump".to_owned(), password, variable: None };
         assert!(!format!("{credentials:?}").contains("hunter2"));
     }
 }

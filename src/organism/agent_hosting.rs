@@ -21,7 +21,7 @@ use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
-use crate::nats::{self, Client, Credentials, Denials};
+use crate::nats::{self, Client, NatsCredentials, PermissionErrors};
 use crate::telemetry::SpanExporter;
 
 /// Why an agent cannot be hosted separately. `names` lists those that can, separated by commas.
@@ -162,10 +162,10 @@ async fn client(
     config: &Config,
     name: &ListenerName,
     keys: Option<&Path>,
-) -> Result<(Client, Denials), Error> {
+) -> Result<(Client, PermissionErrors), Error> {
     let mut servers = config.nats.clone().ok_or(NotHosted::Nobody)?;
     if let Some(keys) = keys {
-        servers.credentials = Credentials::Nkey(keys.join(nats_config::seed_of(name)));
+        servers.credentials = NatsCredentials::Nkey(keys.join(nats_config::seed_of(name)));
     }
 
     let inbox = ListenerSubjects::new(&config.name, name).inbox();
@@ -195,12 +195,12 @@ async fn post(
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,
-    denials: &Denials,
+    denials: &PermissionErrors,
 ) -> Result<(), Error> {
     let subjects = ListenerSubjects::new(&config.name, name);
-    let unheard = denials.of_hearing(&subjects.deliveries());
-    let unheard = unheard.or_else(|| denials.of_hearing(&subjects.inbox()));
-    let denied = unheard.or_else(|| denials.of_publishing_beneath(&subjects.answer("")));
+    let unheard = denials.subscription_denied(&subjects.deliveries());
+    let unheard = unheard.or_else(|| denials.subscription_denied(&subjects.inbox()));
+    let denied = unheard.or_else(|| denials.publish_denied_below(&subjects.answer("")));
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 

@@ -9,7 +9,7 @@ use super::partitioned::{PartitionMap, PartitionStatus};
 use crate::clock::Time;
 use crate::config::Config;
 use crate::ids::ListenerName;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::metrics::MetricsPage;
 use crate::nats::{Client, State};
 use crate::pump::driver::{Counts, Unready, WaitsFor};
@@ -140,7 +140,7 @@ impl HealthMonitor {
         page.gauges("organism_info", "Which organism this is, of which version.")
             .sample(&[("organism", &self.name), ("version", version)], 1);
         page.counters("organism_journal_reads_total", "Reads of the journal's records.")
-            .counter(&[], Reader::reads());
+            .counter(&[], JournalReader::reads());
         if let Some(counts) = self.tracer.counts() {
             page.counters(
                 "organism_spans_total",

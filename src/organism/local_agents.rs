@@ -17,7 +17,7 @@ use crate::bus::nats::ThreadSource;
 use crate::config::{AgentSpec, Config};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
 use crate::trace::SpanTracer;
@@ -98,11 +98,11 @@ struct JournalHistory {
     data: PathBuf,
     /// Reader that is kept between turns. It holds no read transaction then, so it delays no
     /// checkpoint.
-    idle: Mutex<Option<Reader>>,
+    idle: Mutex<Option<JournalReader>>,
 }
 
 impl JournalHistory {
-    fn idle(&self) -> MutexGuard<'_, Option<Reader>> {
+    fn idle(&self) -> MutexGuard<'_, Option<JournalReader>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,7 +112,7 @@ impl ThreadHistory for JournalHistory {
         let idle = self.idle().take();
         let reader = match idle {
             Some(reader) => reader,
-            None => Reader::open(&self.data)?,
+            None => JournalReader::open(&self.data)?,
         };
 
         let walked = reader.walk(up_to)?;

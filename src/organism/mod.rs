@@ -34,8 +34,8 @@ use uuid::Uuid;
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::ids::ListenerName;
-use crate::journal::jetstream::{self, Member};
-use crate::journal::{self, Journal, Sealed, sqlite};
+use crate::journal::jetstream::{self, JoiningHost};
+use crate::journal::{self, HashedRecord, Journal, sqlite};
 use crate::limits;
 use crate::nats;
 use crate::pump::core::Core;
@@ -320,7 +320,7 @@ fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();
     let config = Arc::clone(config);
-    let here = BTreeMap::from([(jetstream::Candidate::here(), jetstream::this_process())]);
+    let here = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
     Some(AbortOnDrop(tokio::spawn(async move {
         let answered = async {
             let rpc = PumpRpc::connect(&servers, &config.name).await?;
@@ -419,21 +419,21 @@ fn open_journal_as(
     core: &mut Core,
 ) -> Result<Box<dyn Journal>, Error> {
     let Config { data, state, checkpoints, .. } = config;
-    let mut replay = |sealed: Sealed| {
+    let mut replay = |sealed: HashedRecord| {
         core.replay(&sealed.record);
         Ok(())
     };
 
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
         StorageConfig::Embedded => {
-            let accept = sqlite::Acceptance::default();
+            let accept = sqlite::OperatorAcceptance::default();
             let copies = checkpoints.as_deref();
-            sqlite::Journal::open_with_copies(data, state, copies, accept, &mut replay)
+            sqlite::SqliteJournal::open_with_copies(data, state, copies, accept, &mut replay)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
         StorageConfig::JetStream { servers, journal } => {
-            let member = Member { accepts, ..Member::new(data, state) };
-            jetstream::Journal::open_as(servers, journal, &member, &mut replay)
+            let member = JoiningHost { accepts, ..JoiningHost::new(data, state) };
+            jetstream::StreamJournal::open_as(servers, journal, &member, &mut replay)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
     };

@@ -9,8 +9,8 @@ use super::{Error, core, open_journal_as};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::{ListenerName, Position};
-use crate::journal::sqlite::{self, Acceptance, Found};
-use crate::journal::{Journal, Sealed};
+use crate::journal::sqlite::{self, FoundJournal, OperatorAcceptance};
+use crate::journal::{HashedRecord, Journal};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
@@ -87,10 +87,10 @@ fn adopted(
     core: &mut Core,
     action: &mut OperatorAction,
     accepted: AcceptedDamage,
-) -> Result<sqlite::Journal, Error> {
-    let accept = Acceptance { without_mac: true, ..accepted.acceptance() };
+) -> Result<sqlite::SqliteJournal, Error> {
+    let accept = OperatorAcceptance { without_mac: true, ..accepted.acceptance() };
     let journal = open_accepting(config, core, accept)?;
-    let Found { without_mac, last, .. } = journal.found();
+    let FoundJournal { without_mac, last, .. } = journal.found();
     if *without_mac && *last > Position(0) {
         action.details.push(ActionDetail::new(WITHOUT_MAC_UP_TO, last));
     }
@@ -102,16 +102,16 @@ fn adopted(
 pub(super) fn open_accepting(
     config: &Config,
     core: &mut Core,
-    accept: Acceptance,
-) -> Result<sqlite::Journal, Error> {
-    let mut replay = |sealed: Sealed| {
+    accept: OperatorAcceptance,
+) -> Result<sqlite::SqliteJournal, Error> {
+    let mut replay = |sealed: HashedRecord| {
         core.replay(&sealed.record);
         Ok(())
     };
 
     let Config { data, state, checkpoints, .. } = config;
     let copies = checkpoints.as_deref();
-    let opened = sqlite::Journal::open_with_copies(data, state, copies, accept, &mut replay);
+    let opened = sqlite::SqliteJournal::open_with_copies(data, state, copies, accept, &mut replay);
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 

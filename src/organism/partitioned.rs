@@ -22,7 +22,7 @@ use super::{
 };
 use crate::config::{Config, StorageConfig};
 use crate::journal;
-use crate::journal::sqlite::{DATABASE, Lock, hold};
+use crate::journal::sqlite::{DATABASE, DirectoryLock, hold};
 use crate::telemetry::SpanExporter;
 use membership::GroupMembership;
 use partition_map::PartitionLocation;
@@ -58,7 +58,7 @@ pub struct PartitionedOrganism {
     /// partitions.
     _responder: Option<ProjectionResponder>,
     // Last, so that the directory is let go of when everything in it is.
-    _lock: Lock,
+    _lock: DirectoryLock,
 }
 
 impl PartitionedOrganism {
@@ -167,7 +167,7 @@ impl PartitionedOrganism {
 
 /// Locks the data directory, because a process that runs partitions has the only control socket
 /// there.
-fn lock(config: &Config) -> Result<Lock, Error> {
+fn lock(config: &Config) -> Result<DirectoryLock, Error> {
     let Config { data, state, .. } = config;
     if data.join(DATABASE).exists() {
         let detail = "holds a journal that is not divided: name another directory, or take \

@@ -17,8 +17,8 @@ use crate::config::{
     Config, ConfigEnvironment, ProjectFolders, ProjectPaths, StorageConfig, directory_name,
     is_directory_of, path_of,
 };
-use crate::journal::jetstream::{Member, identity};
-use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
+use crate::journal::jetstream::{JoiningHost, identity};
+use crate::journal::sqlite::{DATABASE, DirectoryLock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
 use crate::mutant::mutant;
 use crate::service::{OtherProject, is_config_present};
@@ -166,7 +166,7 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
 
     make_directory(data)?;
     // Two projects that begin in one directory at the same moment: one of them is refused.
-    let _lock = match Lock::take(data) {
+    let _lock = match DirectoryLock::take(data) {
         // Another process of this project was quicker, and runs already.
         Err(journal::Error::Held { .. }) if stored(data)?.is_some() => {
             return check(directories);
@@ -296,7 +296,7 @@ pub fn adopt(
     let mut adopted = AdoptedProject { before, renamed: Vec::new(), copied: None, stream: None };
     {
         // Whoever holds the journal is named, and goes on with it.
-        let _lock = Lock::take(&source)?;
+        let _lock = DirectoryLock::take(&source)?;
         if has_journal(&source) {
             take_state(project, state, &mut adopted)?;
         }
@@ -325,7 +325,7 @@ pub fn adopt(
 fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     let config = config.of_partition(0);
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return Ok(None) };
-    let member = Member::new(&config.data, &config.state);
+    let member = JoiningHost::new(&config.data, &config.state);
     Ok(identity::foreign(servers, journal, &member)?)
 }
 

@@ -6,12 +6,12 @@ use crate::journal::jetstream;
 use super::Error;
 use super::access::refuse_hosted_start;
 
-pub use crate::journal::jetstream::{Phase, Promoted};
+pub use crate::journal::jetstream::{PromotedJournal, PromotionPhase};
 
 /// Result of a promotion.
 #[derive(Debug)]
 pub enum PromotionResult {
-    Moved(Promoted),
+    Moved(PromotedJournal),
     /// The journal is on JetStream already.
     NothingToDo,
     /// The config does not store its journal on JetStream.
@@ -22,7 +22,7 @@ pub enum PromotionResult {
 /// meanwhile.
 pub fn promote(
     config: &Config,
-    progress: &mut dyn FnMut(Phase, u64, u64),
+    progress: &mut dyn FnMut(PromotionPhase, u64, u64),
 ) -> Result<PromotionResult, Error> {
     refuse_hosted_start(config)?;
     let StorageConfig::JetStream { servers, journal } = &config.storage else {

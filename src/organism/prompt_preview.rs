@@ -19,7 +19,7 @@ use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
 use crate::journal;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::model::tokens::RequestSize;
 use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
@@ -147,7 +147,7 @@ fn rebuilt(
     stored: Digest,
 ) -> Result<PromptPreview, Error> {
     let PastTurn { agent, turn, .. } = past;
-    let text = Reader::open(&config.data)?.blob(stored)?;
+    let text = JournalReader::open(&config.data)?.blob(stored)?;
     let text = text.ok_or_else(|| {
         nothing(format!("what turn {turn} of {agent} sent is not in the journal: {stored}"))
     })?;
@@ -246,7 +246,7 @@ fn messages_of(
     config: &Config,
     thread: &ThreadId,
 ) -> Result<(Vec<Arc<Message>>, Option<Position>), Error> {
-    let sealed = Reader::open(&config.data)?.tree(&thread.root(), None)?;
+    let sealed = JournalReader::open(&config.data)?.tree(&thread.root(), None)?;
     let last = sealed.last().map(|sealed| sealed.record.position);
     let facts = sealed.iter().flat_map(|sealed| &sealed.record.facts);
     let messages = facts.filter_map(|fact| match fact {

@@ -39,8 +39,8 @@ pub(super) async fn remotes(
     }
 
     // Answers that can never be heard are better missed now than one delivery after another.
-    nats::settled(wire.client(), wire.denials()).await;
-    match wire.denials().of_hearing(&format!("organism.{}.re.", config.name)) {
+    nats::flush_and_await_denials(wire.client(), wire.denials()).await;
+    match wire.denials().subscription_denied(&format!("organism.{}.re.", config.name)) {
         Some(denied) => Err(nats::Error::from(denied).into()),
         None => Ok(hosts),
     }

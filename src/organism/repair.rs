@@ -5,9 +5,10 @@ use std::path::Path;
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
-use crate::journal::Heads;
+use crate::journal::TreeHeads;
 use crate::journal::sqlite::{
-    self, Acceptance, DATABASE, Found, Reader, Redactions, TakenOut, refuse_lost_file,
+    self, DATABASE, FoundJournal, JournalReader, OperatorAcceptance, RedactedRecords, TakenOut,
+    refuse_lost_file,
 };
 use crate::limits;
 use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
@@ -35,9 +36,9 @@ pub enum AcceptedKind {
 }
 
 impl AcceptedDamage {
-    pub(super) fn acceptance(self) -> Acceptance {
+    pub(super) fn acceptance(self) -> OperatorAcceptance {
         let Self { loss, redaction, key } = self;
-        Acceptance { loss, redaction, key, ..Acceptance::default() }
+        OperatorAcceptance { loss, redaction, key, ..OperatorAcceptance::default() }
     }
 
     fn kinds(self) -> impl Iterator<Item = AcceptedKind> {
@@ -53,7 +54,7 @@ impl AcceptedDamage {
 /// Result of a repair: the state of the journal, and the records that were removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
-    pub found: Found,
+    pub found: FoundJournal,
     /// Positions of accepted blanked payloads, at most [`limits::ACTION_DETAILS_MAX`] at once.
     pub redacted: Vec<Position>,
 }
@@ -117,10 +118,10 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
 
 /// Positions of blanked payloads that no operator has accepted yet.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
-    let reader = Reader::open(data)?;
+    let reader = JournalReader::open(data)?;
     let last = reader.last()?;
-    let mut redactions = Redactions::default();
-    sqlite::scan(data, last, &mut Heads::default(), &mut |sealed, _| {
+    let mut redactions = RedactedRecords::default();
+    sqlite::scan(data, last, &mut TreeHeads::default(), &mut |sealed, _| {
         redactions.take(&sealed);
         Ok(())
     })?;
@@ -146,7 +147,7 @@ impl RepairedJournal {
     }
 
     fn is_nothing(&self, kind: AcceptedKind) -> bool {
-        let Found { covered, last, loss, taken_out, put_back, .. } = &self.found;
+        let FoundJournal { covered, last, loss, taken_out, put_back, .. } = &self.found;
         match kind {
             AcceptedKind::Loss => {
                 let is_whole = loss.journal.is_none() && loss.acknowledged <= *last;
@@ -158,7 +159,7 @@ impl RepairedJournal {
     }
 
     fn details(&self, kind: AcceptedKind, key: &str) -> Vec<ActionDetail> {
-        let Found { covered, last, loss, taken_out, put_back, set_aside, .. } = &self.found;
+        let FoundJournal { covered, last, loss, taken_out, put_back, set_aside, .. } = &self.found;
         let mut details = Vec::new();
         match kind {
             AcceptedKind::Loss => {

@@ -19,7 +19,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::schema::Schemas;
 use crate::system::{self, Primitive};
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 use submission::Submission;
 
@@ -269,9 +269,9 @@ impl Gate {
 fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission<'_>), Refusal> {
     let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);
-        refusal.at(Place::at(text, violation.offset))
+        refusal.at(TextLocation::at(text, violation.offset))
     })?;
-    let base = Place::at(text, scanned.root.start);
+    let base = TextLocation::at(text, scanned.root.start);
     let root = text.get(scanned.root).map(std::str::from_utf8);
     let root = root.and_then(Result::ok).expect("a scanned root lies in the text, on characters");
     Ok((ScannedPayload { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::diagnostic::{Diagnostic, Domain, Level};
-use super::libxml2::Grammar;
-use super::load::Bundle;
-use super::messages;
+use super::diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel};
+use super::libxml2::CompiledSchema;
+use super::libxml2_messages;
+use super::load::SchemaBundle;
 use super::problem::SchemaProblem;
 use crate::children::{self, OwnedChild};
 use crate::limits;
@@ -51,7 +51,7 @@ struct CompileMessage {
 
 /// Compiles schemas one after another, in as few children as will do.
 #[derive(Default)]
-pub struct Compiler {
+pub struct SchemaCompiler {
     child: Option<CompileChild>,
     used: usize,
 }
@@ -82,9 +82,12 @@ enum CompileFailure {
     NoChild(String),
 }
 
-impl Compiler {
+impl SchemaCompiler {
     /// Whether the bundle compiles in time. Returns warnings worth telling.
-    pub fn check(&mut self, bundle: &Bundle) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
+    pub fn check(
+        &mut self,
+        bundle: &SchemaBundle,
+    ) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
         let label = bundle.main().map_or("schema", |s| s.label.as_str());
         let refuse =
             |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
@@ -107,7 +110,7 @@ impl Compiler {
         }
     }
 
-    fn ask(&mut self, bundle: &Bundle) -> Result<CompileVerdict, CompileFailure> {
+    fn ask(&mut self, bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
         let Some(program) = program() else { return watched(bundle) };
         if self.used >= limits::SCHEMAS_PER_CHILD_MAX {
             self.child = None;
@@ -214,13 +217,13 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
 }
 
 fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {
-    let (good, said) = match Grammar::compile(documents) {
+    let (good, said) = match CompiledSchema::compile(documents) {
         Ok((_, warnings)) => (true, warnings),
         Err(errors) => (false, errors),
     };
 
     let said = said.into_iter().map(|d| CompileMessage {
-        warning: d.level == Level::Warning,
+        warning: d.level == DiagnosticLevel::Warning,
         code: d.code,
         line: d.line,
         document: d.document,
@@ -230,15 +233,15 @@ fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {
 }
 
 fn judge(
-    bundle: &Bundle,
+    bundle: &SchemaBundle,
     verdict: CompileVerdict,
 ) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
     let diagnostics: Vec<Diagnostic> = verdict
         .said
         .into_iter()
         .map(|said| Diagnostic {
-            level: if said.warning { Level::Warning } else { Level::Error },
-            domain: Domain::Schema,
+            level: if said.warning { DiagnosticLevel::Warning } else { DiagnosticLevel::Error },
+            domain: DiagnosticDomain::Schema,
             code: said.code,
             line: said.line,
             column: 0,
@@ -247,14 +250,14 @@ fn judge(
             steps: Vec::new(),
         })
         .collect();
-    let problems = messages::refused(bundle, &diagnostics);
+    let problems = libxml2_messages::refused(bundle, &diagnostics);
     // A schema that was not loaded would validate less than it says.
     let less = problems.iter().any(|p| p.code.starts_with("schema-import"));
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
 
 /// Compiles here, on a thread that is left behind when it takes too long.
-fn watched(bundle: &Bundle) -> Result<CompileVerdict, CompileFailure> {
+fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (tell, answer) = channel();
     std::thread::spawn(move || tell.send(verdict(&documents)));

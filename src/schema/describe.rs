@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::model::{ElementDecl, Model, Particle, Term};
-use super::outline::{Outline, Value};
+use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel};
+use super::outline::{ElementOutline, OutlineValue};
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
 
@@ -12,7 +12,7 @@ const DEPTH_MAX: usize = 4;
 
 /// One payload: what it is for and what it takes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Description {
+pub struct PayloadDescription {
     #[serde(rename = "name")]
     pub name: PayloadName,
     /// One line; empty where the schema says nothing.
@@ -20,14 +20,14 @@ pub struct Description {
     pub doc: String,
     /// Set when the payload's own content is text.
     #[serde(rename = "text", skip_serializing_if = "Option::is_none")]
-    pub text: Option<Content>,
+    pub text: Option<TextContent>,
     #[serde(rename = "parameters")]
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<PayloadParameter>,
 }
 
 /// What a text may be.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Content {
+pub struct TextContent {
     /// In words, such as `integer` or `true or false`.
     #[serde(rename = "kind")]
     pub kind: String,
@@ -39,7 +39,7 @@ pub struct Content {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Parameter {
+pub struct PayloadParameter {
     #[serde(rename = "name")]
     pub name: String,
     /// As it is written in a payload.
@@ -56,19 +56,19 @@ pub struct Parameter {
     #[serde(rename = "alternative")]
     pub alternative: bool,
     #[serde(rename = "content")]
-    pub content: Content,
+    pub content: TextContent,
     #[serde(rename = "doc", skip_serializing_if = "Option::is_none")]
     pub doc: Option<String>,
     #[serde(rename = "default", skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<PayloadParameter>,
 }
 
 /// Describes a global element. One that the model does not know has neither doc nor parameters.
-pub fn payload(model: &Model, name: &PayloadName) -> Description {
+pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let Some(element) = model.element(name) else {
-        return Description {
+        return PayloadDescription {
             name: name.clone(),
             doc: String::new(),
             text: None,
@@ -78,7 +78,7 @@ pub fn payload(model: &Model, name: &PayloadName) -> Description {
 
     let outline = model.outline(&element.kind);
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
-    Description {
+    PayloadDescription {
         name: name.clone(),
         doc: doc.unwrap_or_default(),
         text: outline.is_text().then(|| content(&outline)),
@@ -86,8 +86,12 @@ pub fn payload(model: &Model, name: &PayloadName) -> Description {
     }
 }
 
-fn parameters(model: &Model, outline: &Outline, above: &mut Vec<QName>) -> Vec<Parameter> {
-    let attributes = outline.attributes.iter().map(|a| Parameter {
+fn parameters(
+    model: &SchemaModel,
+    outline: &ElementOutline,
+    above: &mut Vec<QName>,
+) -> Vec<PayloadParameter> {
+    let attributes = outline.attributes.iter().map(|a| PayloadParameter {
         name: a.name.local.to_string(),
         written: a.name.clone(),
         attribute: true,
@@ -99,7 +103,7 @@ fn parameters(model: &Model, outline: &Outline, above: &mut Vec<QName>) -> Vec<P
         default: a.fixed.clone().or_else(|| a.default.clone()),
         parameters: Vec::new(),
     });
-    let mut out: Vec<Parameter> = attributes.collect();
+    let mut out: Vec<PayloadParameter> = attributes.collect();
     let place = ParticlePlace { required: true, repeated: false, alternative: false };
     particles(model, &outline.content, place, above, &mut out);
     out
@@ -114,11 +118,11 @@ struct ParticlePlace {
 }
 
 fn particles(
-    model: &Model,
-    particles_here: &[Particle],
+    model: &SchemaModel,
+    particles_here: &[ContentParticle],
     place: ParticlePlace,
     above: &mut Vec<QName>,
-    out: &mut Vec<Parameter>,
+    out: &mut Vec<PayloadParameter>,
 ) {
     for particle in particles_here {
         let place = ParticlePlace {
@@ -127,27 +131,27 @@ fn particles(
             ..place
         };
         match &particle.term {
-            Term::Element(element) => out.push(parameter(model, element, place, above)),
-            Term::ElementRef(name) => {
+            ParticleTerm::Element(element) => out.push(parameter(model, element, place, above)),
+            ParticleTerm::ElementRef(name) => {
                 let all = model.standing_for(name);
                 let place = if all.len() > 1 { one_of(place) } else { place };
                 out.extend(all.iter().map(|element| parameter(model, element, place, above)));
             }
-            Term::Sequence(inner) | Term::All(inner) => {
+            ParticleTerm::Sequence(inner) | ParticleTerm::All(inner) => {
                 particles(model, inner, place, above, out);
             }
-            Term::Choice(inner) => {
+            ParticleTerm::Choice(inner) => {
                 let place = if inner.len() > 1 { one_of(place) } else { place };
                 particles(model, inner, place, above, out);
             }
-            Term::GroupRef(name) => {
+            ParticleTerm::GroupRef(name) => {
                 if let Some(inner) = model.groups.get(name).filter(|_| above.len() < 32) {
                     above.push(name.clone());
                     particles(model, inner, place, above, out);
                     above.pop();
                 }
             }
-            Term::Any(_) => out.push(Parameter {
+            ParticleTerm::Any(_) => out.push(PayloadParameter {
                 name: "*".into(),
                 written: QName::new(None, "*"),
                 attribute: false,
@@ -168,11 +172,11 @@ fn one_of(place: ParticlePlace) -> ParticlePlace {
 }
 
 fn parameter(
-    model: &Model,
+    model: &SchemaModel,
     element: &ElementDecl,
     place: ParticlePlace,
     above: &mut Vec<QName>,
-) -> Parameter {
+) -> PayloadParameter {
     let outline = model.outline(&element.kind);
     let again = above.contains(&element.name) || above.len() >= DEPTH_MAX;
     let inner = if again {
@@ -186,7 +190,7 @@ fn parameter(
 
     let value_doc = outline.text.as_ref().and_then(|text| text.notes.doc.clone());
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone()).or(value_doc);
-    Parameter {
+    PayloadParameter {
         name: element.name.local.to_string(),
         written: element.name.clone(),
         attribute: false,
@@ -200,11 +204,11 @@ fn parameter(
     }
 }
 
-fn plain(kind: &str) -> Content {
-    Content { kind: kind.to_owned(), choices: Vec::new(), range: None }
+fn plain(kind: &str) -> TextContent {
+    TextContent { kind: kind.to_owned(), choices: Vec::new(), range: None }
 }
 
-fn content(outline: &Outline) -> Content {
+fn content(outline: &ElementOutline) -> TextContent {
     match &outline.text {
         Some(value) => of_value(value),
         None if outline.anything => plain("anything"),
@@ -214,10 +218,10 @@ fn content(outline: &Outline) -> Content {
     }
 }
 
-fn of_value(value: &Value) -> Content {
+fn of_value(value: &OutlineValue) -> TextContent {
     if let Some(item) = &value.list_of {
         let kind = format!("list, separated by blanks, of {}", of_value(item));
-        return Content { kind, choices: Vec::new(), range: range(value) };
+        return TextContent { kind, choices: Vec::new(), range: range(value) };
     }
 
     let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
@@ -231,7 +235,7 @@ fn of_value(value: &Value) -> Content {
         builtin => words(builtin).to_owned(),
     };
 
-    Content { kind, choices, range: range(value) }
+    TextContent { kind, choices, range: range(value) }
 }
 
 /// A built-in type in words.
@@ -255,7 +259,7 @@ fn words(builtin: &str) -> &str {
     }
 }
 
-fn range(value: &Value) -> Option<String> {
+fn range(value: &OutlineValue) -> Option<String> {
     let facets = &value.facets;
     let mut parts: Vec<String> = Vec::new();
     match (&facets.min_inclusive, &facets.max_inclusive) {
@@ -287,7 +291,7 @@ fn range(value: &Value) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-impl fmt::Display for Content {
+impl fmt::Display for TextContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)?;
         if !self.choices.is_empty() {
@@ -301,7 +305,7 @@ impl fmt::Display for Content {
     }
 }
 
-impl fmt::Display for Description {
+impl fmt::Display for PayloadDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name.local)?;
         if !self.doc.is_empty() {
@@ -317,7 +321,7 @@ impl fmt::Display for Description {
     }
 }
 
-fn line(parameter: &Parameter, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+fn line(parameter: &PayloadParameter, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
     let need = match (parameter.required, parameter.alternative) {
         (true, _) => "required",
         (false, true) => "alternative",

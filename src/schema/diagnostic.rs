@@ -2,14 +2,14 @@
 
 /// How bad libxml2 thinks something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum DiagnosticLevel {
     Warning,
     Error,
 }
 
 /// Which part of libxml2 speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Domain {
+pub enum DiagnosticDomain {
     Parser,
     Namespace,
     Schema,
@@ -20,8 +20,8 @@ pub enum Domain {
 /// One thing libxml2 said.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
-    pub level: Level,
-    pub domain: Domain,
+    pub level: DiagnosticLevel,
+    pub domain: DiagnosticDomain,
     pub code: u32,
     /// From 1; 0 where unknown.
     pub line: u32,
@@ -31,12 +31,12 @@ pub struct Diagnostic {
     /// Index of the document it stands in, for schemas.
     pub document: Option<usize>,
     /// The steps from the root to the node, for instances.
-    pub steps: Vec<Step>,
+    pub steps: Vec<LocationStep>,
 }
 
 /// A step of a path: an element or attribute, and where it stands among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct LocationStep {
     pub name: String,
     pub attribute: bool,
     /// Among the element's element siblings, from 0.

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::model::{ElementDecl, Model, Particle, Term, Type, TypeRef};
-use super::outline::Outline;
+use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel, SchemaType, TypeRef};
+use super::outline::ElementOutline;
 use super::sample;
 use super::xsd::XSI;
 use crate::ids::PayloadName;
@@ -23,7 +23,7 @@ const OPTIONAL_DEPTH: usize = 3;
 const ATTEMPTS: usize = 4;
 
 /// Candidates for an example of `name`, to be validated in turn.
-pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
+pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
     let given = element.notes.examples.iter().chain(&outline.notes.examples);
@@ -44,7 +44,7 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
 }
 
 struct ExampleBuilder<'a> {
-    model: &'a Model,
+    model: &'a SchemaModel,
     /// Show optional parts.
     optional: bool,
     attempt: usize,
@@ -77,14 +77,14 @@ impl ExampleBuilder<'_> {
     /// The type to use instead of an abstract one; the outer `None` when there is none to be had.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
-            (Some(Type::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
+            (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
                 self.model.concrete(name).map(|name| Some(TypeRef::Named(name)))
             }
             _ => Some(None),
         }
     }
 
-    fn content(&mut self, element: &ElementDecl, outline: &Outline) -> Option<Element> {
+    fn content(&mut self, element: &ElementDecl, outline: &ElementOutline) -> Option<Element> {
         let mut node = Element::new(element.name.clone());
         for attribute in &outline.attributes {
             if attribute.required || self.shows_optional() {
@@ -105,11 +105,11 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    fn text(&self, element: &ElementDecl, outline: &Outline) -> String {
+    fn text(&self, element: &ElementDecl, outline: &ElementOutline) -> String {
         if let Some(given) = element.fixed.as_ref().or(element.default.as_ref()) {
             return given.clone();
         }
-        let any = super::outline::Value { builtin: "string".into(), ..Default::default() };
+        let any = super::outline::OutlineValue { builtin: "string".into(), ..Default::default() };
         let value = outline.text.as_ref().unwrap_or(&any);
         sample::value(value, &element.notes, &element.name.local, self.attempt)
     }
@@ -118,7 +118,7 @@ impl ExampleBuilder<'_> {
         self.optional && self.above.len() <= OPTIONAL_DEPTH
     }
 
-    fn particles(&mut self, particles: &[Particle], out: &mut Vec<Node>) -> Option<()> {
+    fn particles(&mut self, particles: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         for particle in particles {
             let required = particle.min > 0;
             if !required && !self.shows_optional() {
@@ -141,16 +141,21 @@ impl ExampleBuilder<'_> {
         Some(())
     }
 
-    fn term(&mut self, particle: &Particle, required: bool, out: &mut Vec<Node>) -> Option<()> {
+    fn term(
+        &mut self,
+        particle: &ContentParticle,
+        required: bool,
+        out: &mut Vec<Node>,
+    ) -> Option<()> {
         match &particle.term {
-            Term::Element(element) => {
+            ParticleTerm::Element(element) => {
                 if !required && self.above.contains(&element.name) {
                     return None;
                 }
                 out.push(Node::Element(self.element(element)?));
                 Some(())
             }
-            Term::ElementRef(name) => {
+            ParticleTerm::ElementRef(name) => {
                 let mut all = self.model.standing_for(name);
                 all.sort_by_key(|element| self.above.contains(&element.name));
                 let element = all.into_iter().next()?;
@@ -160,35 +165,35 @@ impl ExampleBuilder<'_> {
                 out.push(Node::Element(self.element(&element)?));
                 Some(())
             }
-            Term::Sequence(inner) | Term::All(inner) => self.particles(inner, out),
-            Term::Choice(inner) => self.choice(inner, out),
-            Term::GroupRef(name) => {
+            ParticleTerm::Sequence(inner) | ParticleTerm::All(inner) => self.particles(inner, out),
+            ParticleTerm::Choice(inner) => self.choice(inner, out),
+            ParticleTerm::GroupRef(name) => {
                 let inner = self.model.groups.get(name)?.clone();
                 self.particles(&inner, out)
             }
-            Term::Any(wildcard) if required => {
+            ParticleTerm::Any(wildcard) if required => {
                 let stranger = stranger(&wildcard.namespace).filter(|_| !wildcard.strict)?;
                 out.push(Node::Element(stranger));
                 Some(())
             }
-            Term::Any(_) => None,
+            ParticleTerm::Any(_) => None,
         }
     }
 
     /// The first branch that does not lead back to where we are; each attempt starts at another.
-    fn choice(&mut self, branches: &[Particle], out: &mut Vec<Node>) -> Option<()> {
+    fn choice(&mut self, branches: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         if branches.is_empty() {
             return Some(());
         }
 
         let start = self.attempt % branches.len();
         let order = branches.iter().cycle().skip(start).take(branches.len());
-        let mut order: Vec<&Particle> = order.collect();
+        let mut order: Vec<&ContentParticle> = order.collect();
         order.sort_by_key(|particle| self.leads_back(particle));
 
         for branch in order {
             let before = out.len();
-            let particle = Particle { min: branch.min.max(1), ..branch.clone() };
+            let particle = ContentParticle { min: branch.min.max(1), ..branch.clone() };
             if self.particles(std::slice::from_ref(&particle), out).is_some() {
                 return Some(());
             }
@@ -198,7 +203,7 @@ impl ExampleBuilder<'_> {
         None
     }
 
-    fn leads_back(&self, particle: &Particle) -> bool {
+    fn leads_back(&self, particle: &ContentParticle) -> bool {
         let (elements, wild) = self.model.elements_in(std::slice::from_ref(particle));
         wild || elements.iter().any(|element| self.above.contains(&element.name))
     }

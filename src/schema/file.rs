@@ -7,34 +7,34 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use super::bounds;
-use super::compile::Compiler;
-use super::describe::{self, Description};
-use super::json::{self, Gap};
-use super::libxml2::{Document, Grammar};
+use super::compile::SchemaCompiler;
+use super::describe::{self, PayloadDescription};
+use super::json::{self, UnsupportedPart};
+use super::libxml2::{CompiledSchema, ParsedDocument};
+use super::libxml2_messages;
 use super::lint;
-use super::load::Bundle;
-use super::messages;
-use super::model::Model;
+use super::load::SchemaBundle;
+use super::model::SchemaModel;
 use super::problem::SchemaProblem;
-use super::source::Source;
+use super::source::SchemaSource;
 use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
-use crate::xml::findings::{Finding, Place};
-use crate::xml::shape::{ShapeId, Shapes};
+use crate::xml::findings::{Finding, TextLocation};
+use crate::xml::shape::{ShapeArena, ShapeId};
 
 /// A schema file with everything it includes and imports.
 pub struct SchemaFile {
-    bundle: Bundle,
+    bundle: SchemaBundle,
     names: Vec<PayloadName>,
     namespaces: Vec<String>,
     warnings: Vec<SchemaProblem>,
-    model: OnceLock<Model>,
+    model: OnceLock<SchemaModel>,
 }
 
 /// What a schema says of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SchemaVerdict {
     Valid,
     /// Well-formed, but not what the schema asks for.
     Invalid(Vec<Finding>),
@@ -42,7 +42,7 @@ pub enum Verdict {
     Malformed(Vec<Finding>),
 }
 
-impl Verdict {
+impl SchemaVerdict {
     pub fn into_result(self) -> Result<(), Vec<Finding>> {
         match self {
             Self::Valid => Ok(()),
@@ -51,7 +51,7 @@ impl Verdict {
     }
 }
 
-type ThreadGrammar = Rc<RefCell<Grammar>>;
+type ThreadGrammar = Rc<RefCell<CompiledSchema>>;
 
 thread_local! {
     /// libxml2's schemas stay on their thread, so each thread has its own.
@@ -60,8 +60,8 @@ thread_local! {
 
 impl SchemaFile {
     /// Loads a file and tries it out in `compiler`. All that is wrong is told at once.
-    pub fn open(compiler: &mut Compiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
-        let bundle = Bundle::open(path)?;
+    pub fn open(compiler: &mut SchemaCompiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
+        let bundle = SchemaBundle::open(path)?;
         let beyond = bounds::check(&bundle.sources);
         if !beyond.is_empty() {
             return Err(beyond);
@@ -74,12 +74,12 @@ impl SchemaFile {
 
     /// A schema that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        Bundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
+        SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
     /// A schema that was generated from a config.
     pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let bundle = Bundle::generated(label, text)?;
+        let bundle = SchemaBundle::generated(label, text)?;
         let beyond = bounds::check(&bundle.sources);
         if !beyond.is_empty() {
             return Err(beyond);
@@ -88,9 +88,9 @@ impl SchemaFile {
         Ok(Self::new(bundle, Vec::new()))
     }
 
-    fn new(bundle: Bundle, warnings: Vec<SchemaProblem>) -> Self {
+    fn new(bundle: SchemaBundle, warnings: Vec<SchemaProblem>) -> Self {
         let names = names(&bundle);
-        let namespaces = messages::namespaces(&bundle);
+        let namespaces = libxml2_messages::namespaces(&bundle);
         Self { bundle, names, namespaces, warnings, model: OnceLock::new() }
     }
 
@@ -106,7 +106,7 @@ impl SchemaFile {
 
     /// Its target namespace; none is the empty text.
     pub fn namespace(&self) -> &str {
-        self.bundle.main().map_or("", Source::target)
+        self.bundle.main().map_or("", SchemaSource::target)
     }
 
     /// The payload names it declares: its global elements that are not abstract.
@@ -123,30 +123,31 @@ impl SchemaFile {
     }
 
     /// Parses and validates `text`, whose root must be `name`, or any the schema knows.
-    pub fn validate(&self, name: Option<&PayloadName>, text: &[u8]) -> Verdict {
-        let document = match Document::parse(text) {
+    pub fn validate(&self, name: Option<&PayloadName>, text: &[u8]) -> SchemaVerdict {
+        let document = match ParsedDocument::parse(text) {
             Ok(document) => document,
             Err(diagnostics) => {
-                return Verdict::Malformed(messages::unreadable(text, &diagnostics));
+                return SchemaVerdict::Malformed(libxml2_messages::unreadable(text, &diagnostics));
             }
         };
 
         if document.has_doctype() {
             let message = "a payload may have no document type declaration";
-            let finding = Finding::new("not-well-formed", Place::at(text, 0), message);
-            return Verdict::Malformed(vec![finding]);
+            let finding = Finding::new("not-well-formed", TextLocation::at(text, 0), message);
+            return SchemaVerdict::Malformed(vec![finding]);
         }
 
         if let Some(name) = name.filter(|n| !document.root_is(&n.namespace, &n.local)) {
-            return Verdict::Invalid(vec![wrong_root(&document, name, text)]);
+            return SchemaVerdict::Invalid(vec![wrong_root(&document, name, text)]);
         }
 
         let grammar = match self.grammar() {
             Ok(grammar) => grammar,
             Err(problems) => {
                 let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                let finding = Finding::new("schema-invalid", Place::default(), said.join("; "));
-                return Verdict::Invalid(vec![finding]);
+                let finding =
+                    Finding::new("schema-invalid", TextLocation::default(), said.join("; "));
+                return SchemaVerdict::Invalid(vec![finding]);
             }
         };
 
@@ -158,29 +159,30 @@ impl SchemaFile {
         }
 
         match result {
-            Ok(()) => Verdict::Valid,
+            Ok(()) => SchemaVerdict::Valid,
             Err(diagnostics) => {
-                let mut findings = messages::invalid(text, &diagnostics, &self.namespaces);
+                let mut findings = libxml2_messages::invalid(text, &diagnostics, &self.namespaces);
                 if let Some(name) = name {
                     required::name_required(&mut findings, || self.describe(name));
                 }
-                Verdict::Invalid(findings)
+                SchemaVerdict::Invalid(findings)
             }
         }
     }
 
     /// What the schema means, read when first asked for.
-    fn model(&self) -> &Model {
+    fn model(&self) -> &SchemaModel {
         self.model.get_or_init(|| read::model(&self.bundle))
     }
 
-    pub fn describe(&self, name: &PayloadName) -> Description {
+    pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
         describe::payload(self.model(), name)
     }
 
     /// An instance of `name` that is valid; none where no valid one could be made up.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
-        let good = |text: &String| self.validate(Some(name), text.as_bytes()) == Verdict::Valid;
+        let good =
+            |text: &String| self.validate(Some(name), text.as_bytes()) == SchemaVerdict::Valid;
         example::candidates(self.model(), name).into_iter().find(good)
     }
 
@@ -211,12 +213,12 @@ impl SchemaFile {
     }
 
     /// What of a payload native calls cannot give as JSON, or not at all.
-    pub fn gaps(&self, name: &PayloadName) -> Vec<Gap> {
+    pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         json::gaps(self.model(), name)
     }
 
     /// Adds what extraction needs to know of `name` to `shapes`.
-    pub fn shape(&self, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
+    pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }
 
@@ -226,8 +228,8 @@ impl SchemaFile {
             if let Some(grammar) = grammars.get(&self.bundle.digest) {
                 return Ok(grammar.clone());
             }
-            let compiled = Grammar::compile(&self.bundle.compiled);
-            let (grammar, _) = compiled.map_err(|d| messages::refused(&self.bundle, &d))?;
+            let compiled = CompiledSchema::compile(&self.bundle.compiled);
+            let (grammar, _) = compiled.map_err(|d| libxml2_messages::refused(&self.bundle, &d))?;
             if grammars.len() >= crate::limits::GRAMMARS_MAX {
                 grammars.clear();
             }
@@ -240,23 +242,23 @@ impl SchemaFile {
 
 /// Whether `text` is well-formed and namespace-well-formed to libxml2.
 pub fn parse_check(text: &[u8]) -> Result<(), Vec<Finding>> {
-    match Document::parse(text) {
+    match ParsedDocument::parse(text) {
         Ok(_) => Ok(()),
-        Err(diagnostics) => Err(messages::unreadable(text, &diagnostics)),
+        Err(diagnostics) => Err(libxml2_messages::unreadable(text, &diagnostics)),
     }
 }
 
-fn wrong_root(document: &Document, name: &PayloadName, text: &[u8]) -> Finding {
+fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Finding {
     let (namespace, local) = document.root();
     let path = Some(format!("/{local}"));
     let found = PayloadName::new(&namespace, &local);
-    let place = Place { path, ..Place::at(text, 0) };
+    let place = TextLocation { path, ..TextLocation::at(text, 0) };
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
 /// The global elements of the first document and of all it includes.
-fn names(bundle: &Bundle) -> Vec<PayloadName> {
-    let target = bundle.main().map_or("", Source::target);
+fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
+    let target = bundle.main().map_or("", SchemaSource::target);
     let mut names = Vec::new();
     for index in bundle.included() {
         let Some(source) = bundle.sources.get(index) else { continue };

@@ -2,16 +2,16 @@
 //!
 //! What comes out is a proposal: the gate judges it. Knows nothing of terminals or browsers.
 
-use super::describe::{Content, Description, Parameter};
+use super::describe::{PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// One value that is wanted.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct FormField<'a> {
     /// Such as `report / finding / line`.
     pub path: &'a str,
-    pub content: &'a Content,
+    pub content: &'a TextContent,
     pub doc: Option<&'a str>,
     /// Else an empty answer leaves it out.
     pub required: bool,
@@ -22,8 +22,8 @@ pub struct Question<'a> {
 
 /// Fills in a payload; `ask` answers each question, or ends it all with an error.
 pub fn fill<E>(
-    description: &Description,
-    ask: &mut dyn FnMut(Question<'_>) -> Result<String, E>,
+    description: &PayloadDescription,
+    ask: &mut dyn FnMut(FormField<'_>) -> Result<String, E>,
 ) -> Result<Element, E> {
     let name = &description.name;
     let mut filling = FormFilling { ask, path: vec![name.local.to_string()] };
@@ -32,7 +32,7 @@ pub fn fill<E>(
 }
 
 struct FormFilling<'a, E> {
-    ask: &'a mut dyn FnMut(Question<'_>) -> Result<String, E>,
+    ask: &'a mut dyn FnMut(FormField<'_>) -> Result<String, E>,
     path: Vec<String>,
 }
 
@@ -40,8 +40,8 @@ impl<E> FormFilling<'_, E> {
     fn element(
         &mut self,
         mut element: Element,
-        text: Option<&Content>,
-        parameters: &[Parameter],
+        text: Option<&TextContent>,
+        parameters: &[PayloadParameter],
     ) -> Result<Element, E> {
         let mut rest = parameters;
         while let Some((first, others)) = rest.split_first() {
@@ -71,7 +71,7 @@ impl<E> FormFilling<'_, E> {
     }
 
     /// One child, or as many as are wanted.
-    fn children(&mut self, mut element: Element, of: &Parameter) -> Result<Element, E> {
+    fn children(&mut self, mut element: Element, of: &PayloadParameter) -> Result<Element, E> {
         let mut count = 0_usize;
         loop {
             let required = of.required && count == 0;
@@ -86,7 +86,7 @@ impl<E> FormFilling<'_, E> {
         Ok(element)
     }
 
-    fn child(&mut self, of: &Parameter, required: bool) -> Result<Option<Element>, E> {
+    fn child(&mut self, of: &PayloadParameter, required: bool) -> Result<Option<Element>, E> {
         let element = Element::new(of.written.clone());
         let is_plain = of.parameters.is_empty() && is_text(&of.content);
         if is_plain {
@@ -103,35 +103,38 @@ impl<E> FormFilling<'_, E> {
         self.element(element, text, &of.parameters).map(Some)
     }
 
-    fn value(&mut self, of: &Parameter) -> Result<Option<String>, E> {
+    fn value(&mut self, of: &PayloadParameter) -> Result<Option<String>, E> {
         self.put(&of.content, of.doc.as_deref(), of.required, of.default.as_deref())
     }
 
     /// Which of several that exclude each other; none is an answer, too.
-    fn choose<'p>(&mut self, among: &'p [Parameter]) -> Result<Option<&'p Parameter>, E> {
+    fn choose<'p>(
+        &mut self,
+        among: &'p [PayloadParameter],
+    ) -> Result<Option<&'p PayloadParameter>, E> {
         let choices = among.iter().map(|parameter| parameter.name.clone()).collect();
-        let content = Content { kind: "one of".to_owned(), choices, range: None };
+        let content = TextContent { kind: "one of".to_owned(), choices, range: None };
         let chosen = self.put(&content, None, false, None)?;
         Ok(chosen.and_then(|name| among.iter().find(|parameter| parameter.name == name)))
     }
 
     fn yes(&mut self, doc: Option<&str>) -> Result<bool, E> {
         let choices = vec!["yes".to_owned(), "no".to_owned()];
-        let content = Content { kind: "add it,".to_owned(), choices, range: None };
+        let content = TextContent { kind: "add it,".to_owned(), choices, range: None };
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
     /// Asks until the answer can be one. None: left out.
     fn put(
         &mut self,
-        content: &Content,
+        content: &TextContent,
         doc: Option<&str>,
         required: bool,
         default: Option<&str>,
     ) -> Result<Option<String>, E> {
         let (path, mut again) = (self.path.join(" / "), None);
         loop {
-            let question = Question { path: &path, content, doc, required, default, again };
+            let question = FormField { path: &path, content, doc, required, default, again };
             let answer = (self.ask)(question)?;
             let known = content.choices.is_empty() || content.choices.contains(&answer);
             again = match (answer.is_empty(), required) {
@@ -149,7 +152,7 @@ impl<E> FormFilling<'_, E> {
 
     fn within<T>(
         &mut self,
-        parameter: &Parameter,
+        parameter: &PayloadParameter,
         fill: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         self.path.push(parameter.name.clone());
@@ -160,11 +163,11 @@ impl<E> FormFilling<'_, E> {
 }
 
 /// The alternatives at the start of `parameters`.
-fn parameters_of_choice(parameters: &[Parameter]) -> &[Parameter] {
+fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()
 }
 
-fn is_text(content: &Content) -> bool {
+fn is_text(content: &TextContent) -> bool {
     !matches!(content.kind.as_str(), "anything" | "empty" | "elements" | "any element")
 }

@@ -13,7 +13,7 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
-use super::diagnostic::{Diagnostic, Domain, Level, Step};
+use super::diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use crate::limits;
 
 #[derive(Default)]
@@ -63,20 +63,20 @@ impl Drop for ParserContext {
 pub const SCHEME: &str = "organism-schema:";
 
 /// A parsed text.
-pub struct Document {
+pub struct ParsedDocument {
     doc: NonNull<c::xmlDoc>,
     /// libxml2's trees stay on their thread.
     here: PhantomData<*mut ()>,
 }
 
-impl Drop for Document {
+impl Drop for ParsedDocument {
     fn drop(&mut self) {
         // SAFETY: the tree is ours alone and is not used again.
         unsafe { c::xmlFreeDoc(self.doc.as_ptr()) }
     }
 }
 
-impl Document {
+impl ParsedDocument {
     /// Parses strictly: nothing recovered, nothing fetched, no entities, libxml2's own limits on.
     /// A namespace error refuses the text as well, though libxml2 alone would let it pass.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
@@ -143,13 +143,13 @@ impl Document {
 }
 
 /// A compiled schema with a context to validate in.
-pub struct Grammar {
+pub struct CompiledSchema {
     schema: NonNull<c::xmlSchema>,
     context: NonNull<c::xmlSchemaValidCtxt>,
     here: PhantomData<*mut ()>,
 }
 
-impl Drop for Grammar {
+impl Drop for CompiledSchema {
     fn drop(&mut self) {
         // SAFETY: both are ours alone; the context goes before the schema it points to.
         unsafe {
@@ -159,7 +159,7 @@ impl Drop for Grammar {
     }
 }
 
-impl Grammar {
+impl CompiledSchema {
     /// Compiles the first of `documents`; the others are what it may include and import, as
     /// `organism-schema:1` and so on. Returns what libxml2 warned of, too.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
@@ -201,7 +201,7 @@ impl Grammar {
 
     /// Validates a parsed document as a whole. Hints where schemas might be found are never
     /// followed.
-    pub fn validate(&mut self, document: &Document) -> Result<(), Vec<Diagnostic>> {
+    pub fn validate(&mut self, document: &ParsedDocument) -> Result<(), Vec<Diagnostic>> {
         // SAFETY: context, schema and tree are alive and of this thread; the context forgets
         // the tree before the call returns.
         let code = unsafe { c::xmlSchemaValidateDoc(self.context.as_ptr(), document.doc.as_ptr()) };
@@ -225,7 +225,7 @@ impl Grammar {
 }
 
 fn new_context(schema: NonNull<c::xmlSchema>) -> Option<NonNull<c::xmlSchemaValidCtxt>> {
-    // SAFETY: the schema is alive and outlives the context (see `Grammar::drop`).
+    // SAFETY: the schema is alive and outlives the context (see `CompiledSchema::drop`).
     let context = NonNull::new(unsafe { c::xmlSchemaNewValidCtxt(schema.as_ptr()) })?;
     // SAFETY: the context is alive; the handler needs no data of its own.
     unsafe {
@@ -265,7 +265,7 @@ fn take() -> CaughtMessages {
 
 impl CaughtMessages {
     fn errors_only(self) -> Vec<Diagnostic> {
-        self.diagnostics.into_iter().filter(|d| d.level == Level::Error).collect()
+        self.diagnostics.into_iter().filter(|d| d.level == DiagnosticLevel::Error).collect()
     }
 }
 
@@ -296,7 +296,9 @@ unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
             heard.diagnostics.push(diagnostic);
         } else if !warning {
             // A warning never takes an error's place.
-            if let Some(place) = heard.diagnostics.iter().rposition(|d| d.level == Level::Warning) {
+            if let Some(place) =
+                heard.diagnostics.iter().rposition(|d| d.level == DiagnosticLevel::Warning)
+            {
                 heard.diagnostics.remove(place);
                 // SAFETY: as above.
                 let diagnostic = unsafe { read_error(error, warning) };
@@ -310,11 +312,11 @@ unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
 unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
     let number = |n: c_int| u32::try_from(n).unwrap_or_default();
     let domain = match number(error.domain) {
-        c::xmlErrorDomain_XML_FROM_PARSER => Domain::Parser,
-        c::xmlErrorDomain_XML_FROM_NAMESPACE => Domain::Namespace,
-        c::xmlErrorDomain_XML_FROM_SCHEMASP => Domain::Schema,
-        c::xmlErrorDomain_XML_FROM_SCHEMASV => Domain::Instance,
-        _ => Domain::Other,
+        c::xmlErrorDomain_XML_FROM_PARSER => DiagnosticDomain::Parser,
+        c::xmlErrorDomain_XML_FROM_NAMESPACE => DiagnosticDomain::Namespace,
+        c::xmlErrorDomain_XML_FROM_SCHEMASP => DiagnosticDomain::Schema,
+        c::xmlErrorDomain_XML_FROM_SCHEMASV => DiagnosticDomain::Instance,
+        _ => DiagnosticDomain::Other,
     };
 
     // SAFETY: message and file are C strings or null; the node, where one is given by the
@@ -323,18 +325,18 @@ unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
         let message = bytes_of(error.message.cast_const()).unwrap_or_default();
         let shown = message.get(..limits::FINDING_BYTES_MAX).unwrap_or(message);
         let node: *const c::xmlNode = match domain {
-            Domain::Schema | Domain::Instance => error.node.cast_const().cast(),
+            DiagnosticDomain::Schema | DiagnosticDomain::Instance => error.node.cast_const().cast(),
             _ => std::ptr::null(),
         };
         Diagnostic {
-            level: if warning { Level::Warning } else { Level::Error },
+            level: if warning { DiagnosticLevel::Warning } else { DiagnosticLevel::Error },
             domain,
             code: number(error.code),
             line: line_of(node).unwrap_or_else(|| number(error.line)),
             column: if node.is_null() { number(error.int2) } else { 0 },
             message: String::from_utf8_lossy(shown).into_owned(),
             document: document_of(node).or_else(|| index_in(error.file)),
-            steps: if domain == Domain::Instance { steps_to(node) } else { Vec::new() },
+            steps: if domain == DiagnosticDomain::Instance { steps_to(node) } else { Vec::new() },
         }
     }
 }
@@ -368,7 +370,7 @@ unsafe fn index_in(address: *const c_char) -> Option<usize> {
 /// The way from the root to `node`. Looks at no more siblings than an element may have.
 ///
 /// SAFETY: `node` is null or alive.
-unsafe fn steps_to(node: *const c::xmlNode) -> Vec<Step> {
+unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
     let mut steps = Vec::new();
     let mut next = node;
     while !next.is_null() {
@@ -379,7 +381,7 @@ unsafe fn steps_to(node: *const c::xmlNode) -> Vec<Step> {
                 c::xmlElementType_XML_ELEMENT_NODE => steps.push(element_step(&*next)),
                 c::xmlElementType_XML_ATTRIBUTE_NODE => {
                     let name = name_of(next);
-                    steps.push(Step { name, attribute: true, position: 0, same: 0 });
+                    steps.push(LocationStep { name, attribute: true, position: 0, same: 0 });
                 }
                 _ => {}
             }
@@ -395,7 +397,7 @@ unsafe fn steps_to(node: *const c::xmlNode) -> Vec<Step> {
 }
 
 /// SAFETY: `node` is an element of a live tree.
-unsafe fn element_step(node: &c::xmlNode) -> Step {
+unsafe fn element_step(node: &c::xmlNode) -> LocationStep {
     // SAFETY: siblings of a live node are alive or null, names are C strings.
     unsafe {
         let name = bytes_of(node.name.cast()).unwrap_or_default();
@@ -416,7 +418,12 @@ unsafe fn element_step(node: &c::xmlNode) -> Step {
             only = !alike(other);
             sibling = other.next;
         }
-        Step { name: name_of(node), attribute: false, position, same: if only { 0 } else { same } }
+        LocationStep {
+            name: name_of(node),
+            attribute: false,
+            position,
+            same: if only { 0 } else { same },
+        }
     }
 }
 
@@ -469,8 +476,8 @@ unsafe extern "C" fn serve(
 
 fn plain(code: u32, message: String) -> Diagnostic {
     Diagnostic {
-        level: Level::Error,
-        domain: Domain::Other,
+        level: DiagnosticLevel::Error,
+        domain: DiagnosticDomain::Other,
         code,
         line: 0,
         column: 0,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::libxml2::SCHEME;
-use super::source::Source;
+use super::source::SchemaSource;
 use super::xsd::{XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
@@ -37,7 +37,7 @@ impl LinkKind {
 
 /// One include, redefine or import.
 #[derive(Debug, Clone)]
-pub struct Link {
+pub struct SchemaLink {
     pub from: usize,
     pub kind: LinkKind,
     /// The imported namespace; empty otherwise.
@@ -48,7 +48,7 @@ pub struct Link {
     end: usize,
 }
 
-impl Link {
+impl SchemaLink {
     pub fn new(from: usize, element: &Element, kind: LinkKind, to: Option<usize>) -> Self {
         let namespace = match kind {
             LinkKind::Import => element.attribute("namespace").unwrap_or_default(),
@@ -67,8 +67,8 @@ impl Link {
 }
 
 /// The documents as libxml2 shall see them: every location an index.
-pub fn absolute(sources: &[Source], links: &[Link]) -> Vec<Vec<u8>> {
-    let main = sources.first().map(Source::target).unwrap_or_default();
+pub fn absolute(sources: &[SchemaSource], links: &[SchemaLink]) -> Vec<Vec<u8>> {
+    let main = sources.first().map(SchemaSource::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for link in links.iter().filter(|l| l.kind == LinkKind::Import) {
         if let Some(to) = link.to {
@@ -106,7 +106,7 @@ pub fn absolute(sources: &[Source], links: &[Link]) -> Vec<Vec<u8>> {
 }
 
 /// `document` and all it includes, directly or not.
-pub fn reachable(document: usize, links: &[Link]) -> BTreeSet<usize> {
+pub fn reachable(document: usize, links: &[SchemaLink]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([document]);
     let mut open = vec![document];
     while let Some(at) = open.pop() {
@@ -138,7 +138,7 @@ fn gather(namespace: &str, documents: &BTreeSet<usize>) -> String {
 
 fn rewrite<'a>(
     text: &str,
-    links: impl Iterator<Item = &'a Link>,
+    links: impl Iterator<Item = &'a SchemaLink>,
     entries: &BTreeMap<&str, usize>,
 ) -> String {
     let mut out = String::with_capacity(text.len() + 64);

@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
-use super::link::{self, Link, LinkKind};
+use super::link::{self, LinkKind, SchemaLink};
 use super::problem::SchemaProblem;
-use super::source::Source;
+use super::source::SchemaSource;
 use super::xsd::{XSD, XSI};
 use crate::ids::Digest;
 use crate::limits;
 use crate::xml::element::Element;
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 use crate::xml::write::XML_NAMESPACE;
 
 /// What schemas may import without having it in their folder, by namespace.
@@ -25,17 +25,17 @@ const KNOWN: &[&str] = &[XSD, XSI];
 
 /// All documents of one schema; the first is the one that was asked for.
 #[derive(Debug, Clone)]
-pub struct Bundle {
-    pub sources: Vec<Source>,
+pub struct SchemaBundle {
+    pub sources: Vec<SchemaSource>,
     /// Which document names which.
-    pub links: Vec<Link>,
+    pub links: Vec<SchemaLink>,
     /// What libxml2 compiles, by index: the sources with their links made absolute, and after
     /// them documents that gather several imports of one namespace.
     pub compiled: Vec<Vec<u8>>,
     pub digest: Digest,
 }
 
-impl Bundle {
+impl SchemaBundle {
     /// Loads a file. All that is wrong is told at once.
     pub fn open(path: &Path) -> Result<Self, Vec<SchemaProblem>> {
         let label = path.display().to_string();
@@ -43,7 +43,7 @@ impl Bundle {
             let message = format!("the schema cannot be read: {error}");
             vec![SchemaProblem::new(&label, 0, "schema-unreadable", message)]
         })?;
-        let first = Source::read(&real, &label).map_err(|problem| vec![problem])?;
+        let first = SchemaSource::read(&real, &label).map_err(|problem| vec![problem])?;
         let folder = real.parent().map(Path::to_owned);
         let shown = path.parent().map(Path::to_owned).unwrap_or_default();
         BundleLoader::new(folder, shown).load(first)
@@ -51,18 +51,18 @@ impl Bundle {
 
     /// Loads a text that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let first = Source::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        let first = SchemaSource::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
     /// Loads a text that was generated from a config.
     pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let first = Source::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
-        let first = Source { is_recorded: true, ..first };
+        let first = SchemaSource::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        let first = SchemaSource { is_recorded: true, ..first };
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
-    pub fn main(&self) -> Option<&Source> {
+    pub fn main(&self) -> Option<&SchemaSource> {
         self.sources.first()
     }
 
@@ -76,8 +76,8 @@ struct BundleLoader {
     /// The only folder documents may come from.
     folder: Option<PathBuf>,
     shown: PathBuf,
-    sources: Vec<Source>,
-    links: Vec<Link>,
+    sources: Vec<SchemaSource>,
+    links: Vec<SchemaLink>,
     by_path: HashMap<PathBuf, usize>,
     by_namespace: HashMap<String, usize>,
     bytes: usize,
@@ -98,14 +98,14 @@ impl BundleLoader {
         }
     }
 
-    fn load(mut self, first: Source) -> Result<Bundle, Vec<SchemaProblem>> {
+    fn load(mut self, first: SchemaSource) -> Result<SchemaBundle, Vec<SchemaProblem>> {
         self.take(first);
         let mut next = 0;
         while let Some(source) = self.sources.get(next).cloned() {
             for element in source.root.children() {
                 let Some(kind) = LinkKind::of(element) else { continue };
                 match self.follow(&source, element, kind) {
-                    Ok(to) => self.links.push(Link::new(next, element, kind, to)),
+                    Ok(to) => self.links.push(SchemaLink::new(next, element, kind, to)),
                     Err(problem) => self.problems.push(problem),
                 }
             }
@@ -126,10 +126,10 @@ impl BundleLoader {
 
         let compiled = link::absolute(&self.sources, &self.links);
         let digest = digest(&self.sources);
-        Ok(Bundle { sources: self.sources, links: self.links, compiled, digest })
+        Ok(SchemaBundle { sources: self.sources, links: self.links, compiled, digest })
     }
 
-    fn too_much(&self, source: &Source) -> SchemaProblem {
+    fn too_much(&self, source: &SchemaSource) -> SchemaProblem {
         let message = format!(
             "the schema and what it includes are more than {} documents or {} bytes",
             limits::SCHEMA_DOCUMENTS_MAX,
@@ -138,7 +138,7 @@ impl BundleLoader {
         SchemaProblem::new(&source.label, 1, "schema-too-large", message)
     }
 
-    fn take(&mut self, source: Source) -> usize {
+    fn take(&mut self, source: SchemaSource) -> usize {
         let index = self.sources.len();
         self.bytes += source.text.len();
         if let Some(path) = &source.path {
@@ -152,7 +152,7 @@ impl BundleLoader {
     /// The document a link leads to; none where no location is given.
     fn follow(
         &mut self,
-        from: &Source,
+        from: &SchemaSource,
         element: &Element,
         kind: LinkKind,
     ) -> Result<Option<usize>, SchemaProblem> {
@@ -180,7 +180,7 @@ impl BundleLoader {
             Some(index) => Ok(Some(*index)),
             None => {
                 let label = self.label(&path);
-                let source = Source::read(&path, &label)?;
+                let source = SchemaSource::read(&path, &label)?;
                 Ok(Some(self.take(source)))
             }
         }
@@ -196,7 +196,7 @@ impl BundleLoader {
             return Ok(*index);
         }
 
-        let source = Source::parse(text.as_bytes(), label, None)?;
+        let source = SchemaSource::parse(text.as_bytes(), label, None)?;
         let index = self.take(source);
         self.by_namespace.insert(namespace.to_owned(), index);
         Ok(index)
@@ -205,7 +205,7 @@ impl BundleLoader {
     /// The real path of `location`, which must lie in the folder, however it is written.
     fn inside(
         &self,
-        from: &Source,
+        from: &SchemaSource,
         element: &Element,
         location: &str,
     ) -> Result<PathBuf, SchemaProblem> {
@@ -275,7 +275,7 @@ impl BundleLoader {
             "nothing says where the schema of namespace `{}` is; add `schemaLocation`",
             link.namespace
         );
-        let line = Place::at(source.text.as_bytes(), link.tag.start).line;
+        let line = TextLocation::at(source.text.as_bytes(), link.tag.start).line;
         let problem = SchemaProblem::new(&source.label, line, "schema-import-missing", message);
         self.problems.push(problem);
     }
@@ -298,7 +298,7 @@ fn lexical(path: &Path) -> PathBuf {
 }
 
 /// Of all documents, in the order they were found; where they lie does not matter.
-fn digest(sources: &[Source]) -> Digest {
+fn digest(sources: &[SchemaSource]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {
         [one] => *one,

@@ -11,10 +11,10 @@ mod file;
 mod form;
 mod json;
 mod libxml2;
+mod libxml2_messages;
 mod link;
 mod lint;
 mod load;
-mod messages;
 mod model;
 mod outline;
 mod pattern;
@@ -32,17 +32,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use compile::{Compiler, serve as serve_compiler};
-pub use describe::{Content, Description, Parameter};
-pub use file::{SchemaFile, Verdict, parse_check};
-pub use form::{Question, fill};
-pub use json::{Gap, members};
+pub use compile::{SchemaCompiler, serve as serve_compiler};
+pub use describe::{PayloadDescription, PayloadParameter, TextContent};
+pub use file::{SchemaFile, SchemaVerdict, parse_check};
+pub use form::{FormField, fill};
+pub use json::{UnsupportedPart, members};
 pub use problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
 
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
-use crate::xml::shape::{ShapeId, Shapes};
+use crate::xml::shape::{ShapeArena, ShapeId};
 
 /// The schemas of an organism by the payload names they define. Cheap to clone, shared by all
 /// threads; each thread compiles its own copy once.
@@ -69,13 +69,13 @@ impl Schemas {
 
     /// Loads and registers a schema file with the payload names it declares.
     pub fn add_file(&mut self, path: &Path) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
-        self.add_file_with(&mut Compiler::default(), path)
+        self.add_file_with(&mut SchemaCompiler::default(), path)
     }
 
     /// The same for several files, which share the compiling child: faster than one by one.
     pub fn add_file_with(
         &mut self,
-        compiler: &mut Compiler,
+        compiler: &mut SchemaCompiler,
         path: &Path,
     ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
         let file = SchemaFile::open(compiler, path)?;
@@ -179,10 +179,10 @@ impl Schemas {
     }
 
     /// What a payload is for and what it takes; empty for a name without a schema.
-    pub fn describe(&self, name: &PayloadName) -> Description {
+    pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.describe(name),
-            None => Description {
+            None => PayloadDescription {
                 name: name.clone(),
                 doc: String::new(),
                 text: None,
@@ -231,12 +231,12 @@ impl Schemas {
     }
 
     /// What of a payload native calls cannot give as JSON, or not at all.
-    pub fn gaps(&self, name: &PayloadName) -> Vec<Gap> {
+    pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
     /// Adds what extraction needs to know of `name`; making it a root is left to the caller.
-    pub fn shape(&self, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
+    pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }
 }

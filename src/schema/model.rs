@@ -10,19 +10,19 @@ use crate::xml::shape::QName;
 
 /// All global components of a schema's documents.
 #[derive(Debug, Default)]
-pub struct Model {
+pub struct SchemaModel {
     pub elements: HashMap<QName, Arc<ElementDecl>>,
-    pub types: HashMap<QName, Arc<Type>>,
-    pub groups: HashMap<QName, Arc<Vec<Particle>>>,
+    pub types: HashMap<QName, Arc<SchemaType>>,
+    pub groups: HashMap<QName, Arc<Vec<ContentParticle>>>,
     pub attributes: HashMap<QName, Arc<AttributeDecl>>,
-    pub attribute_groups: HashMap<QName, Arc<Attributes>>,
+    pub attribute_groups: HashMap<QName, Arc<AttributeUses>>,
     /// Who may stand in for an element, by its name.
     pub substitutes: HashMap<QName, Vec<QName>>,
 }
 
 /// What an annotation says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct AnnotationText {
     /// One line of prose.
     pub doc: Option<String>,
     /// From `<xs:appinfo><example>`: values, or whole elements as text.
@@ -36,19 +36,19 @@ pub struct ElementDecl {
     pub default: Option<String>,
     pub fixed: Option<String>,
     pub is_abstract: bool,
-    pub notes: Notes,
+    pub notes: AnnotationText,
 }
 
 #[derive(Debug, Clone)]
 pub enum TypeRef {
     Named(QName),
-    Inline(Arc<Type>),
+    Inline(Arc<SchemaType>),
     /// `xs:anyType`: no type was given.
     Anything,
 }
 
 #[derive(Debug)]
-pub enum Type {
+pub enum SchemaType {
     Simple(Box<SimpleType>),
     Complex(Box<ComplexType>),
 }
@@ -56,8 +56,8 @@ pub enum Type {
 #[derive(Debug)]
 pub struct SimpleType {
     pub base: SimpleBase,
-    pub facets: Facets,
-    pub notes: Notes,
+    pub facets: ValueFacets,
+    pub notes: AnnotationText,
 }
 
 #[derive(Debug)]
@@ -68,8 +68,8 @@ pub enum SimpleBase {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Facets {
-    pub enumeration: Vec<Choice>,
+pub struct ValueFacets {
+    pub enumeration: Vec<EnumeratedValue>,
     pub patterns: Vec<String>,
     pub length: Option<u64>,
     pub min_length: Option<u64>,
@@ -84,7 +84,7 @@ pub struct Facets {
 
 /// One enumerated value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct EnumeratedValue {
     pub value: String,
     pub doc: Option<String>,
 }
@@ -93,24 +93,24 @@ pub struct Choice {
 pub struct ComplexType {
     pub is_abstract: bool,
     pub mixed: bool,
-    pub derivation: Derivation,
-    pub content: Vec<Particle>,
-    pub attributes: Attributes,
-    pub notes: Notes,
+    pub derivation: TypeDerivation,
+    pub content: Vec<ContentParticle>,
+    pub attributes: AttributeUses,
+    pub notes: AnnotationText,
 }
 
 #[derive(Debug)]
-pub enum Derivation {
+pub enum TypeDerivation {
     None,
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
     /// With facets, and a base given in place where there is one.
-    SimpleRestricts(TypeRef, Option<TypeRef>, Box<Facets>),
+    SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Attributes {
+pub struct AttributeUses {
     pub uses: Vec<AttributeUse>,
     pub groups: Vec<QName>,
     /// Others are allowed too.
@@ -124,7 +124,7 @@ pub struct AttributeUse {
     pub prohibited: bool,
     pub default: Option<String>,
     pub fixed: Option<String>,
-    pub notes: Notes,
+    pub notes: AnnotationText,
 }
 
 #[derive(Debug, Clone)]
@@ -139,44 +139,44 @@ pub struct AttributeDecl {
     pub kind: TypeRef,
     pub default: Option<String>,
     pub fixed: Option<String>,
-    pub notes: Notes,
+    pub notes: AnnotationText,
 }
 
 #[derive(Debug, Clone)]
-pub struct Particle {
+pub struct ContentParticle {
     pub min: u64,
     /// None is unbounded.
     pub max: Option<u64>,
-    pub term: Term,
+    pub term: ParticleTerm,
 }
 
 #[derive(Debug, Clone)]
-pub enum Term {
+pub enum ParticleTerm {
     Element(Arc<ElementDecl>),
     ElementRef(QName),
-    Sequence(Vec<Particle>),
-    Choice(Vec<Particle>),
-    All(Vec<Particle>),
+    Sequence(Vec<ContentParticle>),
+    Choice(Vec<ContentParticle>),
+    All(Vec<ContentParticle>),
     GroupRef(QName),
-    Any(Wildcard),
+    Any(ElementWildcard),
 }
 
 /// What `xs:any` lets in.
 #[derive(Debug, Clone)]
-pub struct Wildcard {
+pub struct ElementWildcard {
     pub namespace: String,
     /// What fits must be declared somewhere.
     pub strict: bool,
 }
 
-impl Model {
+impl SchemaModel {
     /// The declaration of a payload.
     pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
         self.elements.get(&QName::from(name))
     }
 
     /// The definition behind a reference; none for what the schema language has built in.
-    pub fn type_of<'a>(&'a self, reference: &'a TypeRef) -> Option<&'a Type> {
+    pub fn type_of<'a>(&'a self, reference: &'a TypeRef) -> Option<&'a SchemaType> {
         match reference {
             TypeRef::Named(name) => self.types.get(name).map(AsRef::as_ref),
             TypeRef::Inline(inline) => Some(inline),
@@ -209,7 +209,8 @@ impl Model {
         let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();
         let fits = |name: &&&QName| {
-            let Some(Type::Complex(complex)) = self.types.get(**name).map(AsRef::as_ref) else {
+            let Some(SchemaType::Complex(complex)) = self.types.get(**name).map(AsRef::as_ref)
+            else {
                 return false;
             };
             !complex.is_abstract && self.descends(complex, wanted, 0)
@@ -220,11 +221,11 @@ impl Model {
 
     fn descends(&self, complex: &ComplexType, wanted: &QName, depth: usize) -> bool {
         let base = match &complex.derivation {
-            Derivation::Extends(base)
-            | Derivation::Restricts(base)
-            | Derivation::SimpleExtends(base)
-            | Derivation::SimpleRestricts(base, ..) => base,
-            Derivation::None => return false,
+            TypeDerivation::Extends(base)
+            | TypeDerivation::Restricts(base)
+            | TypeDerivation::SimpleExtends(base)
+            | TypeDerivation::SimpleRestricts(base, ..) => base,
+            TypeDerivation::None => return false,
         };
 
         if matches!(base, TypeRef::Named(name) if name == wanted) {
@@ -232,7 +233,7 @@ impl Model {
         }
 
         match self.type_of(base) {
-            Some(Type::Complex(base)) if depth < crate::limits::OUTLINE_DEPTH_MAX => {
+            Some(SchemaType::Complex(base)) if depth < crate::limits::OUTLINE_DEPTH_MAX => {
                 self.descends(base, wanted, depth + 1)
             }
             _ => false,

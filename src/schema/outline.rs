@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::model::{
-    AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, Derivation, ElementDecl, Facets,
-    Model, Notes, Particle, SimpleBase, Term, Type, TypeRef,
+    AnnotationText, AttributeDecl, AttributeOf, AttributeUse, AttributeUses, ContentParticle,
+    ElementDecl, EnumeratedValue, ParticleTerm, SchemaModel, SchemaType, SimpleBase,
+    TypeDerivation, TypeRef, ValueFacets,
 };
 use super::xsd::{XSD, is_xsd};
 use crate::limits;
@@ -12,55 +13,55 @@ use crate::xml::shape::QName;
 
 /// What an element of some type may hold.
 #[derive(Debug, Default)]
-pub struct Outline {
+pub struct ElementOutline {
     /// Set when the content is text of some simple type.
-    pub text: Option<Value>,
+    pub text: Option<OutlineValue>,
     /// Text may stand between the children.
     pub mixed: bool,
-    pub content: Vec<Particle>,
-    pub attributes: Vec<Attribute>,
+    pub content: Vec<ContentParticle>,
+    pub attributes: Vec<OutlineAttribute>,
     /// Anything well-formed goes.
     pub anything: bool,
-    pub notes: Notes,
+    pub notes: AnnotationText,
 }
 
 #[derive(Debug, Clone)]
-pub struct Attribute {
+pub struct OutlineAttribute {
     pub name: QName,
-    pub value: Value,
+    pub value: OutlineValue,
     pub required: bool,
     pub default: Option<String>,
     pub fixed: Option<String>,
-    pub notes: Notes,
+    pub notes: AnnotationText,
 }
 
 /// What a text may be.
 #[derive(Debug, Clone, Default)]
-pub struct Value {
+pub struct OutlineValue {
     /// The schema language's own type it comes from, such as `integer`.
     pub builtin: String,
     /// With what was inherited; the patterns of each step are alternatives.
-    pub facets: Facets,
+    pub facets: ValueFacets,
     pub pattern_steps: Vec<Vec<String>>,
-    pub list_of: Option<Box<Value>>,
-    pub union_of: Vec<Value>,
-    pub notes: Notes,
+    pub list_of: Option<Box<OutlineValue>>,
+    pub union_of: Vec<OutlineValue>,
+    pub notes: AnnotationText,
 }
 
-impl Outline {
+impl ElementOutline {
     /// No children, no wildcards: whatever stands inside is text.
     pub fn is_text(&self) -> bool {
         self.text.is_some() || (self.mixed && self.content.is_empty() && !self.anything)
     }
 }
 
-impl Model {
-    pub fn outline(&self, reference: &TypeRef) -> Outline {
+impl SchemaModel {
+    pub fn outline(&self, reference: &TypeRef) -> ElementOutline {
         self.outline_at(reference, 0)
     }
 
-    fn outline_at(&self, reference: &TypeRef, depth: usize) -> Outline {
-        let anything = Outline { anything: true, mixed: true, ..Outline::default() };
+    fn outline_at(&self, reference: &TypeRef, depth: usize) -> ElementOutline {
+        let anything = ElementOutline { anything: true, mixed: true, ..ElementOutline::default() };
         if depth > limits::OUTLINE_DEPTH_MAX {
             return anything;
         }
@@ -68,16 +69,19 @@ impl Model {
         match self.type_of(reference) {
             None => match reference {
                 TypeRef::Named(name) if is_xsd(name) && &*name.local != "anyType" => {
-                    Outline { text: Some(self.value(reference)), ..Outline::default() }
+                    ElementOutline {
+                        text: Some(self.value(reference)),
+                        ..ElementOutline::default()
+                    }
                 }
                 _ => anything,
             },
-            Some(Type::Simple(simple)) => Outline {
+            Some(SchemaType::Simple(simple)) => ElementOutline {
                 text: Some(self.value(reference)),
                 notes: simple.notes.clone(),
-                ..Outline::default()
+                ..ElementOutline::default()
             },
-            Some(Type::Complex(complex)) => {
+            Some(SchemaType::Complex(complex)) => {
                 let mut outline = self.derived(&complex.derivation, &complex.content, depth);
                 outline.mixed = complex.mixed || (outline.mixed && complex.content.is_empty());
                 self.add_attributes(&mut outline.attributes, &complex.attributes, depth);
@@ -87,21 +91,32 @@ impl Model {
         }
     }
 
-    fn derived(&self, derivation: &Derivation, own: &[Particle], depth: usize) -> Outline {
+    fn derived(
+        &self,
+        derivation: &TypeDerivation,
+        own: &[ContentParticle],
+        depth: usize,
+    ) -> ElementOutline {
         let base = |reference: &TypeRef| self.outline_at(reference, depth + 1);
         match derivation {
-            Derivation::None => Outline { content: own.to_vec(), ..Outline::default() },
-            Derivation::Extends(reference) => {
+            TypeDerivation::None => {
+                ElementOutline { content: own.to_vec(), ..ElementOutline::default() }
+            }
+            TypeDerivation::Extends(reference) => {
                 let mut outline = base(reference);
                 outline.content.extend_from_slice(own);
                 outline
             }
-            Derivation::Restricts(reference) => {
+            TypeDerivation::Restricts(reference) => {
                 let base = base(reference);
-                Outline { content: own.to_vec(), attributes: base.attributes, ..Outline::default() }
+                ElementOutline {
+                    content: own.to_vec(),
+                    attributes: base.attributes,
+                    ..ElementOutline::default()
+                }
             }
-            Derivation::SimpleExtends(reference) => base(reference),
-            Derivation::SimpleRestricts(reference, inline, facets) => {
+            TypeDerivation::SimpleExtends(reference) => base(reference),
+            TypeDerivation::SimpleRestricts(reference, inline, facets) => {
                 let mut outline = base(reference);
                 if let Some(inline) = inline {
                     outline.text = Some(self.value(inline));
@@ -113,7 +128,7 @@ impl Model {
         }
     }
 
-    fn add_attributes(&self, all: &mut Vec<Attribute>, new: &Attributes, depth: usize) {
+    fn add_attributes(&self, all: &mut Vec<OutlineAttribute>, new: &AttributeUses, depth: usize) {
         for usage in &new.uses {
             let Some(declared) = self.declared(usage) else { continue };
             all.retain(|a| a.name != declared.name);
@@ -136,7 +151,7 @@ impl Model {
         }
     }
 
-    fn attribute(&self, usage: &AttributeUse, declared: &AttributeDecl) -> Attribute {
+    fn attribute(&self, usage: &AttributeUse, declared: &AttributeDecl) -> OutlineAttribute {
         let kind = match &declared.kind {
             TypeRef::Anything => TypeRef::Named(QName::new(Some(XSD), "string")),
             kind => kind.clone(),
@@ -145,7 +160,7 @@ impl Model {
         let mut notes = usage.notes.clone();
         notes.doc = notes.doc.or_else(|| declared.notes.doc.clone());
         notes.examples.extend_from_slice(&declared.notes.examples);
-        Attribute {
+        OutlineAttribute {
             name: declared.name.clone(),
             value: self.value(&kind),
             required: usage.required,
@@ -156,20 +171,20 @@ impl Model {
     }
 
     /// What a text of a simple type may be.
-    pub fn value(&self, reference: &TypeRef) -> Value {
+    pub fn value(&self, reference: &TypeRef) -> OutlineValue {
         self.value_at(reference, 0)
     }
 
-    fn value_at(&self, reference: &TypeRef, depth: usize) -> Value {
+    fn value_at(&self, reference: &TypeRef, depth: usize) -> OutlineValue {
         let simple = match self.type_of(reference) {
-            Some(Type::Simple(simple)) if depth <= limits::OUTLINE_DEPTH_MAX => simple,
-            Some(_) => return Value { builtin: "string".into(), ..Value::default() },
+            Some(SchemaType::Simple(simple)) if depth <= limits::OUTLINE_DEPTH_MAX => simple,
+            Some(_) => return OutlineValue { builtin: "string".into(), ..OutlineValue::default() },
             None => {
                 let builtin = match reference {
                     TypeRef::Named(name) if is_xsd(name) => name.local.to_string(),
                     _ => "string".to_owned(),
                 };
-                return Value::builtin(builtin);
+                return OutlineValue::builtin(builtin);
             }
         };
 
@@ -177,11 +192,19 @@ impl Model {
             SimpleBase::Restriction(base) => self.value_at(base, depth + 1),
             SimpleBase::List(item) => {
                 let item = Box::new(self.value_at(item, depth + 1));
-                Value { builtin: "list".into(), list_of: Some(item), ..Value::default() }
+                OutlineValue {
+                    builtin: "list".into(),
+                    list_of: Some(item),
+                    ..OutlineValue::default()
+                }
             }
             SimpleBase::Union(members) => {
                 let members = members.iter().map(|m| self.value_at(m, depth + 1)).collect();
-                Value { builtin: "union".into(), union_of: members, ..Value::default() }
+                OutlineValue {
+                    builtin: "union".into(),
+                    union_of: members,
+                    ..OutlineValue::default()
+                }
             }
         };
 
@@ -199,7 +222,7 @@ impl Model {
 
     /// The element declarations a particle may bring, groups and substitutes resolved, in order,
     /// with whether a wildcard is among them.
-    pub fn elements_in(&self, particles: &[Particle]) -> (Vec<Arc<ElementDecl>>, bool) {
+    pub fn elements_in(&self, particles: &[ContentParticle]) -> (Vec<Arc<ElementDecl>>, bool) {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);
         found
@@ -207,7 +230,7 @@ impl Model {
 
     fn gather(
         &self,
-        particles: &[Particle],
+        particles: &[ContentParticle],
         found: &mut (Vec<Arc<ElementDecl>>, bool),
         depth: usize,
     ) {
@@ -217,23 +240,25 @@ impl Model {
 
         for particle in particles {
             match &particle.term {
-                Term::Element(element) => found.0.push(element.clone()),
-                Term::ElementRef(name) => found.0.extend(self.standing_for(name)),
-                Term::Sequence(inner) | Term::Choice(inner) | Term::All(inner) => {
+                ParticleTerm::Element(element) => found.0.push(element.clone()),
+                ParticleTerm::ElementRef(name) => found.0.extend(self.standing_for(name)),
+                ParticleTerm::Sequence(inner)
+                | ParticleTerm::Choice(inner)
+                | ParticleTerm::All(inner) => {
                     self.gather(inner, found, depth + 1);
                 }
-                Term::GroupRef(name) => {
+                ParticleTerm::GroupRef(name) => {
                     if let Some(inner) = self.groups.get(name) {
                         self.gather(inner, found, depth + 1);
                     }
                 }
-                Term::Any(_) => found.1 = true,
+                ParticleTerm::Any(_) => found.1 = true,
             }
         }
     }
 }
 
-impl Value {
+impl OutlineValue {
     /// One of the schema language's own types; its lists are lists of their items.
     fn builtin(name: String) -> Self {
         let item = match name.as_str() {
@@ -247,7 +272,7 @@ impl Value {
         Self { builtin: "list".into(), list_of: Some(Box::new(item)), ..Self::default() }
     }
 
-    fn restrict(&mut self, new: &Facets) {
+    fn restrict(&mut self, new: &ValueFacets) {
         let facets = &mut self.facets;
         let swap = |old: &mut Option<u64>, new: Option<u64>| *old = new.or(*old);
         let put = |old: &mut Option<String>, new: &Option<String>| {
@@ -275,11 +300,12 @@ impl Value {
     }
 
     /// The enumerated values, those of a union's members included.
-    pub fn choices(&self) -> Vec<Choice> {
+    pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();
         }
-        let members: Vec<Vec<Choice>> = self.union_of.iter().map(Value::choices).collect();
+        let members: Vec<Vec<EnumeratedValue>> =
+            self.union_of.iter().map(OutlineValue::choices).collect();
         // One member without choices leaves the union open.
         if members.iter().any(Vec::is_empty) { Vec::new() } else { members.concat() }
     }

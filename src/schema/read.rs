@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::link::LinkKind;
-use super::load::Bundle;
+use super::load::SchemaBundle;
 use super::model::{
-    AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, ComplexType, Derivation,
-    ElementDecl, Facets, Model, Notes, Particle, SimpleBase, SimpleType, Term, Type, TypeRef,
-    Wildcard,
+    AnnotationText, AttributeDecl, AttributeOf, AttributeUse, AttributeUses, ComplexType,
+    ContentParticle, ElementDecl, ElementWildcard, EnumeratedValue, ParticleTerm, SchemaModel,
+    SchemaType, SimpleBase, SimpleType, TypeDerivation, TypeRef, ValueFacets,
 };
-use super::source::Source;
+use super::source::SchemaSource;
 use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// Reads all documents, each under every namespace it was included into.
-pub fn model(bundle: &Bundle) -> Model {
-    let mut model = Model::default();
+pub fn model(bundle: &SchemaBundle) -> SchemaModel {
+    let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
     // What is redefined is read before what redefines it.
     readings.sort_by(|a, b| b.cmp(a));
@@ -31,7 +31,7 @@ pub fn model(bundle: &Bundle) -> Model {
     model
 }
 
-fn readings(bundle: &Bundle) -> BTreeSet<(usize, String)> {
+fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
     let mut open: Vec<(usize, String)> = own(0).map(|ns| (0, ns)).into_iter().collect();
@@ -64,7 +64,7 @@ struct ModelReader<'a> {
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
-    fn new(source: &'a Source, namespace: &'a str) -> Self {
+    fn new(source: &'a SchemaSource, namespace: &'a str) -> Self {
         let qualified = |name| source.root.attribute(name).map(str::trim) == Some("qualified");
         Self {
             root: &source.root,
@@ -75,7 +75,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    fn read(&self, model: &mut Model) {
+    fn read(&self, model: &mut SchemaModel) {
         for child in self.root.children() {
             self.component(child, model);
         }
@@ -103,7 +103,7 @@ impl<'a> ModelReader<'a> {
         Some(name)
     }
 
-    fn component(&self, element: &Element, model: &mut Model) {
+    fn component(&self, element: &Element, model: &mut SchemaModel) {
         if !is_xsd(&element.name) {
             return;
         }
@@ -118,10 +118,14 @@ impl<'a> ModelReader<'a> {
                 model.elements.insert(name, Arc::new(declared));
             }
             "complexType" => {
-                model.types.insert(name, Arc::new(Type::Complex(Box::new(self.complex(element)))));
+                model
+                    .types
+                    .insert(name, Arc::new(SchemaType::Complex(Box::new(self.complex(element)))));
             }
             "simpleType" => {
-                model.types.insert(name, Arc::new(Type::Simple(Box::new(self.simple(element)))));
+                model
+                    .types
+                    .insert(name, Arc::new(SchemaType::Simple(Box::new(self.simple(element)))));
             }
             "group" => {
                 model.groups.insert(name, Arc::new(self.particles(element)));
@@ -137,7 +141,7 @@ impl<'a> ModelReader<'a> {
     }
 
     /// A component that refers to what it replaces by its own name.
-    fn redefine(&self, element: &Element, model: &mut Model) {
+    fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));
         if let Some(old) = model.types.get(&name).cloned() {
@@ -157,17 +161,17 @@ impl<'a> ModelReader<'a> {
         match &*element.name.local {
             "complexType" => {
                 let mut complex = self.complex(element);
-                if let Derivation::Extends(base) | Derivation::Restricts(base) =
+                if let TypeDerivation::Extends(base) | TypeDerivation::Restricts(base) =
                     &mut complex.derivation
                 {
                     *base = TypeRef::Named(aside);
                 }
-                model.types.insert(name, Arc::new(Type::Complex(Box::new(complex))));
+                model.types.insert(name, Arc::new(SchemaType::Complex(Box::new(complex))));
             }
             "simpleType" => {
                 let mut simple = self.simple(element);
                 simple.base = SimpleBase::Restriction(TypeRef::Named(aside));
-                model.types.insert(name, Arc::new(Type::Simple(Box::new(simple))));
+                model.types.insert(name, Arc::new(SchemaType::Simple(Box::new(simple))));
             }
             "group" => {
                 let mut particles = self.particles(element);
@@ -196,7 +200,7 @@ impl<'a> ModelReader<'a> {
         }
 
         if let Some(inline) = element.first("complexType") {
-            return TypeRef::Inline(Arc::new(Type::Complex(Box::new(self.complex(inline)))));
+            return TypeRef::Inline(Arc::new(SchemaType::Complex(Box::new(self.complex(inline)))));
         }
 
         self.inline_simple(element).unwrap_or(TypeRef::Anything)
@@ -204,7 +208,7 @@ impl<'a> ModelReader<'a> {
 
     fn inline_simple(&self, element: &Element) -> Option<TypeRef> {
         let inline = element.first("simpleType")?;
-        Some(TypeRef::Inline(Arc::new(Type::Simple(Box::new(self.simple(inline))))))
+        Some(TypeRef::Inline(Arc::new(SchemaType::Simple(Box::new(self.simple(inline))))))
     }
 
     fn simple(&self, element: &Element) -> SimpleType {
@@ -213,7 +217,7 @@ impl<'a> ModelReader<'a> {
         if let Some(list) = element.first("list") {
             let item = named(list, "itemType").or_else(|| self.inline_simple(list));
             let base = SimpleBase::List(item.unwrap_or(TypeRef::Anything));
-            return SimpleType { base, facets: Facets::default(), notes };
+            return SimpleType { base, facets: ValueFacets::default(), notes };
         }
 
         if let Some(union) = element.first("union") {
@@ -221,9 +225,9 @@ impl<'a> ModelReader<'a> {
             let named = members.split_whitespace().filter_map(|m| self.resolve(union, m));
             let inline = union
                 .all("simpleType")
-                .map(|s| TypeRef::Inline(Arc::new(Type::Simple(Box::new(self.simple(s))))));
+                .map(|s| TypeRef::Inline(Arc::new(SchemaType::Simple(Box::new(self.simple(s))))));
             let base = SimpleBase::Union(named.map(TypeRef::Named).chain(inline).collect());
-            return SimpleType { base, facets: Facets::default(), notes };
+            return SimpleType { base, facets: ValueFacets::default(), notes };
         }
 
         let restriction = element.first("restriction");
@@ -237,7 +241,7 @@ impl<'a> ModelReader<'a> {
     fn complex(&self, element: &Element) -> ComplexType {
         let mut mixed = is_true(element, "mixed");
         let mut body = element;
-        let mut derivation = Derivation::None;
+        let mut derivation = TypeDerivation::None;
         let content = element.first("complexContent").or_else(|| element.first("simpleContent"));
         if let Some(content) = content {
             mixed |= is_true(content, "mixed");
@@ -246,10 +250,10 @@ impl<'a> ModelReader<'a> {
             if let Some(inner) = extension.or_else(|| content.first("restriction")) {
                 let base = self.name(inner, "base").map_or(TypeRef::Anything, TypeRef::Named);
                 derivation = match (simple, extension.is_some()) {
-                    (false, true) => Derivation::Extends(base),
-                    (false, false) => Derivation::Restricts(base),
-                    (true, true) => Derivation::SimpleExtends(base),
-                    (true, false) => Derivation::SimpleRestricts(
+                    (false, true) => TypeDerivation::Extends(base),
+                    (false, false) => TypeDerivation::Restricts(base),
+                    (true, true) => TypeDerivation::SimpleExtends(base),
+                    (true, false) => TypeDerivation::SimpleRestricts(
                         base,
                         self.inline_simple(inner),
                         Box::new(facets(inner)),
@@ -269,31 +273,31 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    fn particles(&self, element: &Element) -> Vec<Particle> {
+    fn particles(&self, element: &Element) -> Vec<ContentParticle> {
         element.children().filter_map(|child| self.particle(child)).collect()
     }
 
-    fn particle(&self, element: &Element) -> Option<Particle> {
+    fn particle(&self, element: &Element) -> Option<ContentParticle> {
         if !is_xsd(&element.name) {
             return None;
         }
 
         let term = match &*element.name.local {
             "element" => match self.name(element, "ref") {
-                Some(name) => Term::ElementRef(name),
+                Some(name) => ParticleTerm::ElementRef(name),
                 None => {
                     let form = element.attribute("form").map(str::trim);
                     let qualified = form.map_or(self.elements_qualified, |f| f == "qualified");
                     let namespace = if qualified { self.namespace } else { "" };
                     let name = QName::new(Some(namespace), element.attribute("name")?.trim());
-                    Term::Element(Arc::new(self.element(element, name)))
+                    ParticleTerm::Element(Arc::new(self.element(element, name)))
                 }
             },
-            "sequence" => Term::Sequence(self.particles(element)),
-            "choice" => Term::Choice(self.particles(element)),
-            "all" => Term::All(self.particles(element)),
-            "group" => Term::GroupRef(self.name(element, "ref")?),
-            "any" => Term::Any(Wildcard {
+            "sequence" => ParticleTerm::Sequence(self.particles(element)),
+            "choice" => ParticleTerm::Choice(self.particles(element)),
+            "all" => ParticleTerm::All(self.particles(element)),
+            "group" => ParticleTerm::GroupRef(self.name(element, "ref")?),
+            "any" => ParticleTerm::Any(ElementWildcard {
                 namespace: element.attribute("namespace").unwrap_or("##any").to_owned(),
                 strict: element.attribute("processContents").is_none_or(|p| p.trim() == "strict"),
             }),
@@ -308,7 +312,7 @@ impl<'a> ModelReader<'a> {
             None => Some(1),
         };
 
-        (max != Some(0)).then_some(Particle { min, max, term })
+        (max != Some(0)).then_some(ContentParticle { min, max, term })
     }
 
     fn attribute(&self, element: &Element, name: QName) -> AttributeDecl {
@@ -321,8 +325,8 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    fn attributes(&self, element: &Element) -> Attributes {
-        let mut out = Attributes::default();
+    fn attributes(&self, element: &Element) -> AttributeUses {
+        let mut out = AttributeUses::default();
         for child in element.children().filter(|c| is_xsd(&c.name)) {
             match &*child.name.local {
                 "attribute" => out.uses.extend(self.attribute_use(child)),
@@ -359,10 +363,10 @@ impl<'a> ModelReader<'a> {
     }
 }
 
-fn rename(particle: &mut Particle, from: &QName, to: &QName) {
+fn rename(particle: &mut ContentParticle, from: &QName, to: &QName) {
     match &mut particle.term {
-        Term::GroupRef(name) if name == from => *name = to.clone(),
-        Term::Sequence(inner) | Term::Choice(inner) | Term::All(inner) => {
+        ParticleTerm::GroupRef(name) if name == from => *name = to.clone(),
+        ParticleTerm::Sequence(inner) | ParticleTerm::Choice(inner) | ParticleTerm::All(inner) => {
             inner.iter_mut().for_each(|p| rename(p, from, to));
         }
         _ => {}
@@ -373,13 +377,13 @@ fn is_true(element: &Element, attribute: &str) -> bool {
     matches!(element.attribute(attribute).map(str::trim), Some("true" | "1"))
 }
 
-fn facets(restriction: &Element) -> Facets {
-    let mut out = Facets::default();
+fn facets(restriction: &Element) -> ValueFacets {
+    let mut out = ValueFacets::default();
     for child in restriction.children().filter(|c| is_xsd(&c.name)) {
         let Some(value) = child.attribute("value").map(str::to_owned) else { continue };
         let number = value.trim().parse().ok();
         match &*child.name.local {
-            "enumeration" => out.enumeration.push(Choice { value, doc: notes(child).doc }),
+            "enumeration" => out.enumeration.push(EnumeratedValue { value, doc: notes(child).doc }),
             "pattern" => out.patterns.push(value),
             "length" => out.length = number,
             "minLength" => out.min_length = number,
@@ -397,8 +401,8 @@ fn facets(restriction: &Element) -> Facets {
     out
 }
 
-fn notes(element: &Element) -> Notes {
-    let mut out = Notes::default();
+fn notes(element: &Element) -> AnnotationText {
+    let mut out = AnnotationText::default();
     for annotation in element.all("annotation") {
         for doc in annotation.all("documentation") {
             let doc_text = doc.own_text();

@@ -1,11 +1,14 @@
 //! Which of the children that libxml2 would have expected are required: it lists what may come next,
 //! optional or not.
 
-use super::describe::{Description, Parameter};
+use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
 /// Adds to each finding that offers several children which of them are required.
-pub(super) fn name_required(findings: &mut [Finding], describe: impl FnOnce() -> Description) {
+pub(super) fn name_required(
+    findings: &mut [Finding],
+    describe: impl FnOnce() -> PayloadDescription,
+) {
     let offers_several = |finding: &&mut Finding| offered(&finding.message).len() > 1;
     let mut findings = findings.iter_mut().filter(offers_several).peekable();
     if findings.peek().is_none() {
@@ -34,7 +37,7 @@ fn offered(message: &str) -> Vec<&str> {
     listed.map(|names| names.split(", ").collect()).unwrap_or_default()
 }
 
-fn required_of(description: &Description, finding: &Finding) -> Vec<String> {
+fn required_of(description: &PayloadDescription, finding: &Finding) -> Vec<String> {
     let offered = offered(&finding.message);
     let path = finding.place.path.as_deref().unwrap_or_default();
     let mut steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
@@ -53,7 +56,7 @@ fn required_of(description: &Description, finding: &Finding) -> Vec<String> {
         parameters = &child.parameters;
     }
 
-    let is_required = |one: &&Parameter| {
+    let is_required = |one: &&PayloadParameter| {
         !one.attribute
             && one.name != "*"
             && one.required

@@ -1,12 +1,12 @@
 //! A value for a simple type, for examples.
 
-use super::model::Notes;
-use super::outline::Value;
+use super::model::AnnotationText;
+use super::outline::OutlineValue;
 use super::pattern;
 
 /// A text that should be valid, preferring what the schema's author offers. `attempt` asks for
 /// another one when the first was not.
-pub fn value(value: &Value, notes: &Notes, name: &str, attempt: usize) -> String {
+pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: usize) -> String {
     let offered = notes.examples.iter().chain(&value.notes.examples);
     if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
         return example.clone();
@@ -15,7 +15,7 @@ pub fn value(value: &Value, notes: &Notes, name: &str, attempt: usize) -> String
     if let Some(item) = &value.list_of {
         let facets = &value.facets;
         let times = facets.length.or(facets.min_length).unwrap_or(1).max(1);
-        let one = self::value(item, &Notes::default(), name, attempt);
+        let one = self::value(item, &AnnotationText::default(), name, attempt);
         let times = usize::try_from(times).unwrap_or(1).min(1_000);
         return vec![one; times].join(" ");
     }
@@ -38,7 +38,7 @@ pub fn value(value: &Value, notes: &Notes, name: &str, attempt: usize) -> String
 }
 
 /// From the patterns of the last step, with a length that fits.
-fn patterned(value: &Value, attempt: usize) -> Option<String> {
+fn patterned(value: &OutlineValue, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;
     let low = facets.length.or(facets.min_length).unwrap_or(0);
@@ -62,7 +62,7 @@ fn patterned(value: &Value, attempt: usize) -> Option<String> {
     (count > 0).then(|| samples.swap_remove(attempt % count))
 }
 
-fn plain(value: &Value, name: &str, attempt: usize) -> String {
+fn plain(value: &OutlineValue, name: &str, attempt: usize) -> String {
     match value.builtin.as_str() {
         "boolean" => "true".to_owned(),
         "decimal" | "float" | "double" => number(value, "1.5"),
@@ -92,7 +92,7 @@ fn plain(value: &Value, name: &str, attempt: usize) -> String {
 }
 
 /// A number within the bounds, near `usual`.
-fn number(value: &Value, usual: &str) -> String {
+fn number(value: &OutlineValue, usual: &str) -> String {
     let facets = &value.facets;
     let read = |bound: &Option<String>| bound.as_ref().and_then(|b| b.trim().parse::<f64>().ok());
     let usual_number: f64 = usual.parse().unwrap_or(1.0);
@@ -128,14 +128,14 @@ fn number(value: &Value, usual: &str) -> String {
 }
 
 /// A date or duration: a bound where there is one, else the usual.
-fn dated(value: &Value, usual: &str) -> String {
+fn dated(value: &OutlineValue, usual: &str) -> String {
     let facets = &value.facets;
     let bound = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref());
     bound.map_or_else(|| usual.to_owned(), |b| b.trim().to_owned())
 }
 
 /// `usual`, made as long or short as the facets want.
-fn long_enough(value: &Value, usual: &str, filler: &str) -> String {
+fn long_enough(value: &OutlineValue, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());
     let low = count(facets.length.or(facets.min_length)).unwrap_or(0).min(100_000);
@@ -147,7 +147,7 @@ fn long_enough(value: &Value, usual: &str, filler: &str) -> String {
 }
 
 /// Encoded bytes, as many as the facets want.
-fn bytes(value: &Value, unit: &str, unit_bytes: u64, usual: &str) -> String {
+fn bytes(value: &OutlineValue, unit: &str, unit_bytes: u64, usual: &str) -> String {
     let facets = &value.facets;
     match facets.length.or(facets.min_length).or(facets.max_length) {
         None => usual.to_owned(),

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::model::{ElementDecl, Model, TypeRef};
+use super::model::{ElementDecl, SchemaModel, TypeRef};
 use crate::ids::PayloadName;
-use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 /// Adds the shape of a global element, and of everything beneath it, to `shapes`.
-pub fn add(model: &Model, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
+pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
     let element = model.element(name)?;
     let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };
     Some(builder.element(element))
@@ -23,8 +23,8 @@ enum ShapeKey {
 }
 
 struct ShapeBuilder<'a> {
-    model: &'a Model,
-    shapes: &'a mut Shapes,
+    model: &'a SchemaModel,
+    shapes: &'a mut ShapeArena,
     known: HashMap<ShapeKey, ShapeId>,
 }
 
@@ -42,18 +42,18 @@ impl ShapeBuilder<'_> {
         }
 
         let outline = self.model.outline(&element.kind);
-        let id = self.shapes.add(Shape {
+        let id = self.shapes.add(ElementShape {
             name: element.name.clone(),
             attributes: outline.attributes.iter().map(|a| a.name.clone()).collect(),
-            content: Content::Any,
+            content: ShapeContent::Any,
         });
         self.known.insert(key, id);
         let content = if outline.is_text() {
-            Content::Text
+            ShapeContent::Text
         } else {
             let (children, wild) = self.model.elements_in(&outline.content);
             if wild || outline.mixed || outline.anything {
-                Content::Any
+                ShapeContent::Any
             } else {
                 let mut ids: Vec<ShapeId> = Vec::new();
                 for child in children {
@@ -62,7 +62,7 @@ impl ShapeBuilder<'_> {
                         ids.push(child);
                     }
                 }
-                Content::Elements(ids)
+                ShapeContent::Elements(ids)
             }
         };
 

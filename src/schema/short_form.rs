@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
     use crate::ids::PayloadName;
-    use crate::schema::{SchemaFile, Verdict};
+    use crate::schema::{SchemaFile, SchemaVerdict};
 
     fn field(name: &str, occurs: FieldCount, of: ShortType) -> ShortField {
         ShortField { name: name.to_owned(), occurs, of }
@@ -215,7 +215,7 @@ mod tests {
         let name = PayloadName::new("urn:t", "invoice");
         let judge = |content: &str| {
             let text = format!("<invoice xmlns=\"urn:t\">{content}</invoice>");
-            file.validate(Some(&name), text.as_bytes()) == Verdict::Valid
+            file.validate(Some(&name), text.as_bytes()) == SchemaVerdict::Valid
         };
 
         let head = "<number>7</number>";
@@ -242,8 +242,11 @@ mod tests {
         let text = xsd("urn:t", &[("ping", &ShortType::Fields(Vec::new()))]);
         let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
         let name = PayloadName::new("urn:t", "ping");
-        assert_eq!(file.validate(Some(&name), b"<ping xmlns='urn:t'/>"), Verdict::Valid);
-        assert_ne!(file.validate(Some(&name), b"<ping xmlns='urn:t'>x</ping>"), Verdict::Valid);
+        assert_eq!(file.validate(Some(&name), b"<ping xmlns='urn:t'/>"), SchemaVerdict::Valid);
+        assert_ne!(
+            file.validate(Some(&name), b"<ping xmlns='urn:t'>x</ping>"),
+            SchemaVerdict::Valid
+        );
     }
 
     #[test]

@@ -4,18 +4,18 @@
 
 use std::path::{Path, PathBuf};
 
-use super::libxml2::Document;
+use super::libxml2::ParsedDocument;
 use super::problem::SchemaProblem;
 use super::xsd::{SchemaElement, XSD};
 use crate::limits;
 use crate::xml::element::Element;
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
 
 /// A schema document. `text` is UTF-8 without byte order mark and XML declaration; lines count
 /// as in the file.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SchemaSource {
     /// As shown to people.
     pub label: String,
     /// Where it lies; none for what is built in or generated.
@@ -26,7 +26,7 @@ pub struct Source {
     pub root: Element,
 }
 
-impl Source {
+impl SchemaSource {
     pub fn read(path: &Path, label: &str) -> Result<Self, SchemaProblem> {
         let problem = |code: &str, message: String| SchemaProblem::new(label, 0, code, message);
         let unreadable = |error: std::io::Error| {
@@ -51,7 +51,7 @@ impl Source {
             return Err(too_large(label));
         }
 
-        let problem = |place: &Place, code: &str, message: String| {
+        let problem = |place: &TextLocation, code: &str, message: String| {
             let problem = SchemaProblem::new(label, place.line, code, message);
             SchemaProblem { column: place.column, ..problem }
         };
@@ -62,7 +62,7 @@ impl Source {
         })?;
         if let Some(offset) = doctype(&text) {
             let message = "a schema may have no DOCTYPE; remove it, and entities with it";
-            let place = Place::at(text.as_bytes(), offset);
+            let place = TextLocation::at(text.as_bytes(), offset);
             return Err(problem(&place, "schema-doctype", message.into()));
         }
 
@@ -72,18 +72,18 @@ impl Source {
                 limits::XML_ATTRIBUTES_MAX,
                 limits::XML_NAMESPACES_MAX
             );
-            let place = Place::at(text.as_bytes(), offset);
+            let place = TextLocation::at(text.as_bytes(), offset);
             return Err(problem(&place, "schema-too-complex", message));
         }
 
-        if let Err(diagnostics) = Document::parse(text.as_bytes()) {
-            let place = diagnostics.first().map_or_else(Place::default, |d| Place {
+        if let Err(diagnostics) = ParsedDocument::parse(text.as_bytes()) {
+            let place = diagnostics.first().map_or_else(TextLocation::default, |d| TextLocation {
                 line: d.line,
                 column: d.column,
-                ..Place::default()
+                ..TextLocation::default()
             });
             let said = diagnostics.into_iter().next().map(|d| d.message).unwrap_or_default();
-            let said = super::messages::one_line(&said);
+            let said = super::libxml2_messages::one_line(&said);
             return Err(problem(&place, "schema-not-well-formed", said));
         }
 
@@ -96,7 +96,7 @@ impl Source {
                 "the root is `{}`; a schema's root is `schema` in {}",
                 root.name.local, XSD
             );
-            let line = Place::at(text.as_bytes(), root.origin.tag.start).line;
+            let line = TextLocation::at(text.as_bytes(), root.origin.tag.start).line;
             return Err(SchemaProblem::new(label, line, "schema-not-a-schema", message));
         }
 
@@ -109,8 +109,8 @@ impl Source {
     }
 
     /// Line and column of `element`'s start tag.
-    pub fn place(&self, element: &Element) -> Place {
-        Place::at(self.text.as_bytes(), element.origin.tag.start)
+    pub fn place(&self, element: &Element) -> TextLocation {
+        TextLocation::at(self.text.as_bytes(), element.origin.tag.start)
     }
 
     pub fn problem(

@@ -21,7 +21,7 @@ use crate::config::{Config, StorageConfig};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{CallId, Digest, MessageId, Position, ThreadId};
 use crate::journal::jetstream::identity;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::limits;
 use crate::nats;
@@ -450,7 +450,7 @@ const OWN_KEY: &str = "door-";
 
 /// Whether the journal in `data` has this thread.
 fn has_thread(data: &Path, thread: &ThreadId) -> bool {
-    let known = Reader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
+    let known = JournalReader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
     known.unwrap_or_default()
 }
 

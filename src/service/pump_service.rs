@@ -14,7 +14,7 @@ use crate::audit::{self, HeldCall};
 use crate::envelope::Refusal;
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldRequest, PumpStopped};
 
@@ -216,13 +216,13 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
 
 /// The thread of the held call that `message` opened, by the journal in `data`.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
-    let held = audit::held(&Reader::open(data)?)?;
+    let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
 }
 
 /// Id of the journal in `data`.
 pub fn journal_in(data: &Path) -> Result<Uuid, Error> {
-    Ok(Reader::open(data)?.about()?.journal)
+    Ok(JournalReader::open(data)?.about()?.journal)
 }
 
 /// The recorded result of a call, if it has one.
@@ -234,7 +234,7 @@ async fn recorded(
     let data = data.to_owned();
     let root = thread.root();
     let read = move || -> Result<_, journal::Error> {
-        let reader = Reader::open(&data)?;
+        let reader = JournalReader::open(&data)?;
         match reader.head(&root)? {
             Some(Position(0)) | None => Ok(Vec::new()),
             Some(head) => reader.walk(head),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A place in a text. Lines and columns count from 1, columns in characters; the offset is in
 /// bytes from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Place {
+pub struct TextLocation {
     #[serde(rename = "line")]
     pub line: u32,
     #[serde(rename = "column")]
@@ -19,7 +19,7 @@ pub struct Place {
     pub path: Option<String>,
 }
 
-impl Place {
+impl TextLocation {
     /// Where byte `offset` of `text` stands.
     pub fn at(text: &[u8], offset: usize) -> Self {
         let offset = offset.min(text.len());
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)?;
         match &self.path {
@@ -50,14 +50,14 @@ pub struct Finding {
     #[serde(rename = "code")]
     pub code: String,
     #[serde(rename = "place")]
-    pub place: Place,
+    pub place: TextLocation,
     /// What was found and what was expected: lower case, no full stop.
     #[serde(rename = "message")]
     pub message: String,
 }
 
 impl Finding {
-    pub fn new(code: &str, place: Place, message: impl Into<String>) -> Self {
+    pub fn new(code: &str, place: TextLocation, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), place, message: message.into() }
     }
 }

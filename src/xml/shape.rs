@@ -36,20 +36,20 @@ impl From<&QName> for PayloadName {
     }
 }
 
-/// Index of a [`Shape`] in its [`Shapes`].
+/// Index of a [`ElementShape`] in its [`ShapeArena`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub u32);
 
 /// What one element may hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shape {
+pub struct ElementShape {
     pub name: QName,
     pub attributes: Vec<QName>,
-    pub content: Content,
+    pub content: ShapeContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum ShapeContent {
     /// Text only: raw `<` and `&` in a model's text are data here.
     Text,
     /// Child elements only (possibly none), in any order; the schema judges the rest.
@@ -60,19 +60,19 @@ pub enum Content {
 
 /// An arena of shapes, so that recursive types end. The roots are the names that may be actions.
 #[derive(Debug, Clone, Default)]
-pub struct Shapes {
-    pub nodes: Vec<Shape>,
+pub struct ShapeArena {
+    pub nodes: Vec<ElementShape>,
     pub roots: Vec<ShapeId>,
 }
 
-impl Shapes {
-    pub fn add(&mut self, shape: Shape) -> ShapeId {
+impl ShapeArena {
+    pub fn add(&mut self, shape: ElementShape) -> ShapeId {
         let id = ShapeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.nodes.push(shape);
         id
     }
 
-    pub fn get(&self, id: ShapeId) -> Option<&Shape> {
+    pub fn get(&self, id: ShapeId) -> Option<&ElementShape> {
         self.nodes.get(id.0 as usize)
     }
 }

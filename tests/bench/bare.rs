@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
-use organism::nats::{Client, Credentials, Options, connect};
+use organism::nats::{Client, NatsCredentials, Options, connect};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
@@ -99,7 +99,7 @@ async fn drive(options: &Options, threads: usize, span: Duration) -> Bare {
 /// have come.
 pub fn forward() {
     let server = std::env::var("BENCH_NATS").unwrap();
-    let options = Options { servers: vec![server], credentials: Credentials::Nobody, ca: None };
+    let options = Options { servers: vec![server], credentials: NatsCredentials::Nobody, ca: None };
     alone().block_on(async {
         let client = connect(&options, "bare forwarder").await.unwrap();
         forward_all(&client).await;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use organism::nats::{Link, Question};
+use organism::nats::{BlockingClient, NatsRequest};
 
 use super::bare::{self, Bare, Program};
 use super::figures::{Bench, median_of};
@@ -104,15 +104,15 @@ pub fn listener(server: &Server, name: &str) -> Program {
         ("ORGANISM_LISTENER", name.to_owned()),
     ];
     let program = Program::start("listener", &variables.each_ref().map(|(k, v)| (*k, v.as_str())));
-    let link = Link::open(&server.options(), "bench").unwrap();
-    let question = Question {
+    let link = BlockingClient::open(&server.options(), "bench").unwrap();
+    let question = NatsRequest {
         subject: format!("$SRV.PING.{name}"),
         headers: None,
         body: Vec::new(),
         patience: Duration::from_secs(1),
     };
     let until = Instant::now() + Duration::from_secs(20);
-    while link.ask(question.clone()).is_err() {
+    while link.request(question.clone()).is_err() {
         assert!(Instant::now() < until, "{name} does not come");
         std::thread::yield_now();
     }

@@ -14,7 +14,7 @@ use organism::clock::Time;
 use organism::config::Config;
 use organism::ids::{ListenerName, MessageId};
 use organism::journal::Journal as _;
-use organism::journal::sqlite::Journal;
+use organism::journal::sqlite::SqliteJournal;
 use organism::organism::{Organism, gate};
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
 use organism::pump::gate::{Checked, Gate};
@@ -149,7 +149,7 @@ fn config(place: &Path) -> Config {
 /// own.
 pub fn fill(place: &Path, records: usize, rounds: usize) {
     let config = config(place);
-    let mut journal = Journal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
+    let mut journal = SqliteJournal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
     let mut relay = Relay::new(config, &journal, rounds);
     while relay.records < records {
         let mut batch: Vec<Record> = std::mem::take(&mut relay.batch);
@@ -184,7 +184,7 @@ pub fn name(text: &str) -> ListenerName {
 }
 
 impl Relay {
-    fn new(config: Config, journal: &Journal, rounds: usize) -> Self {
+    fn new(config: Config, journal: &SqliteJournal, rounds: usize) -> Self {
         let contracts = Arc::new(config.contracts.clone());
         let core = Core::new(contracts, config.limits, config.digest);
         let gate: Gate = gate(config).unwrap();

@@ -10,7 +10,7 @@ use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;
 use organism::ids::ThreadId;
-use organism::journal::sqlite::Reader;
+use organism::journal::sqlite::JournalReader;
 use organism::organism::{NativeHostBuilder, Organism, PreviewInput, due};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::Fact;
@@ -97,7 +97,7 @@ impl Story {
     }
 
     fn messages(&self) -> usize {
-        let reader = Reader::open(&self.place.join("data")).unwrap();
+        let reader = JournalReader::open(&self.place.join("data")).unwrap();
         let records = reader.tree(&ThreadId::parse(THREAD).unwrap(), None).unwrap();
         let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
         facts.filter(|fact| matches!(fact, Fact::Accepted { .. })).count()

@@ -8,12 +8,12 @@ use organism::audit;
 use organism::cli::debug::ExtractTurn;
 use organism::config::{ConfigEnvironment, load};
 use organism::ids::{Digest, Position};
-use organism::journal::sqlite::{DATABASE, Reader};
+use organism::journal::sqlite::{DATABASE, JournalReader};
 use organism::pump::gate::Gate;
-use organism::schema::{Compiler, SchemaFile, Schemas, Verdict, parse_check};
+use organism::schema::{SchemaCompiler, SchemaFile, SchemaVerdict, Schemas, parse_check};
 use organism::xml::extract::{ActionGrammar, ExtractedItem, Extraction, Extractor};
 use organism::xml::scan::scan;
-use organism::xml::shape::Shapes;
+use organism::xml::shape::ShapeArena;
 use tempfile::TempDir;
 
 use crate::driver::Dice;
@@ -103,12 +103,12 @@ pub fn extract(grammar: &Arc<ActionGrammar>, bytes: &[u8]) -> String {
 
 pub struct Loader {
     home: TempDir,
-    compiler: Compiler,
+    compiler: SchemaCompiler,
 }
 
 impl Loader {
     pub fn new() -> Self {
-        Self { home: tempfile::tempdir().unwrap(), compiler: Compiler::default() }
+        Self { home: tempfile::tempdir().unwrap(), compiler: SchemaCompiler::default() }
     }
 
     /// Problems, or a schema whose example is valid and whose every derivation can be had.
@@ -126,11 +126,11 @@ impl Loader {
         for name in file.names() {
             if let Some(example) = file.example(name) {
                 let verdict = file.validate(Some(name), example.as_bytes());
-                assert_eq!(verdict, Verdict::Valid, "{example}");
+                assert_eq!(verdict, SchemaVerdict::Valid, "{example}");
             }
             assert_eq!(file.describe(name).name, *name);
             assert!(file.json(name).is_object(), "{name}");
-            file.shape(name, &mut Shapes::default());
+            file.shape(name, &mut ShapeArena::default());
         }
         format!("{} names, {} warnings", file.names().len().min(3), file.warnings().len().min(3))
     }
@@ -172,7 +172,7 @@ impl Vault {
 }
 
 fn records(data: &Path) -> Result<Vec<Digest>, organism::journal::Error> {
-    let reader = Reader::open(data)?;
+    let reader = JournalReader::open(data)?;
     let records = reader.records(Position(1), reader.last()?)?;
     Ok(records.into_iter().map(|sealed| sealed.hash).collect())
 }

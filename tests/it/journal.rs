@@ -16,8 +16,8 @@ mod sync;
 use std::path::PathBuf;
 
 use organism::clock::Time;
-use organism::journal::sqlite::{Journal, Reader};
-use organism::journal::{Error, Journal as _, Sealed};
+use organism::journal::sqlite::{JournalReader, SqliteJournal};
+use organism::journal::{Error, HashedRecord, Journal as _};
 use organism::thread::Record;
 use tempfile::TempDir;
 
@@ -39,15 +39,15 @@ impl Place {
         self.home.path().join("state")
     }
 
-    pub fn open(&self) -> Result<Journal, Error> {
+    pub fn open(&self) -> Result<SqliteJournal, Error> {
         self.open_with(&mut |_| Ok(()))
     }
 
     pub fn open_with(
         &self,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Journal, Error> {
-        Journal::open(&self.data(), &self.state(), visit)
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<SqliteJournal, Error> {
+        SqliteJournal::open(&self.data(), &self.state(), visit)
     }
 
     /// The file outside the journal that names the last acknowledged record.
@@ -56,8 +56,8 @@ impl Place {
         self.state().join(format!("{}.watermark", about.journal))
     }
 
-    pub fn reader(&self) -> Reader {
-        Reader::open(&self.data()).unwrap()
+    pub fn reader(&self) -> JournalReader {
+        JournalReader::open(&self.data()).unwrap()
     }
 
     /// Everything as it stands now, as a power cut would leave it.
@@ -89,7 +89,7 @@ impl Place {
         place
     }
 
-    pub fn records(&self) -> Vec<Sealed> {
+    pub fn records(&self) -> Vec<HashedRecord> {
         let reader = self.reader();
         reader.records(organism::ids::Position(1), reader.last().unwrap()).unwrap()
     }

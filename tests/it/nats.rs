@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use organism::nats::{Credentials, Link, Options, Question};
+use organism::nats::{BlockingClient, NatsCredentials, NatsRequest, Options};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -156,7 +156,7 @@ impl Server {
     }
 
     pub fn options(&self) -> Options {
-        Options { servers: vec![self.address()], credentials: Credentials::Nobody, ca: None }
+        Options { servers: vec![self.address()], credentials: NatsCredentials::Nobody, ca: None }
     }
 
     /// As `kill -9` does.
@@ -236,33 +236,33 @@ pub fn shared() -> &'static Server {
 }
 
 /// Somebody with every right, who asks JetStream in its own words.
-pub struct Admin(Link);
+pub struct Admin(BlockingClient);
 
 impl Admin {
     fn of(servers: &Options) -> Self {
-        Self(Link::open(servers, "test").unwrap())
+        Self(BlockingClient::open(servers, "test").unwrap())
     }
 
     /// As [`Admin::must`], where nobody may answer or it may not work now.
     fn try_ask(&self, what: &str, body: &Value) -> Option<Value> {
-        let question = Question {
+        let question = NatsRequest {
             subject: format!("$JS.API.{what}"),
             headers: None,
             body: body.to_string().into_bytes(),
             patience: Duration::from_secs(1),
         };
-        let answer: Value = serde_json::from_slice(&self.0.ask(question).ok()?).ok()?;
+        let answer: Value = serde_json::from_slice(&self.0.request(question).ok()?).ok()?;
         answer.get("error").is_none().then_some(answer)
     }
 
     pub fn ask(&self, what: &str, body: &Value) -> Value {
-        let question = Question {
+        let question = NatsRequest {
             subject: format!("$JS.API.{what}"),
             headers: None,
             body: body.to_string().into_bytes(),
             patience: PATIENCE,
         };
-        serde_json::from_slice(&self.0.ask(question).unwrap()).unwrap()
+        serde_json::from_slice(&self.0.request(question).unwrap()).unwrap()
     }
 
     /// As [`Admin::ask`], of something that must work.
@@ -282,13 +282,13 @@ impl Admin {
 
     /// Puts a message into whichever stream takes its subject.
     pub fn publish(&self, subject: &str, body: &str) -> Value {
-        let question = Question {
+        let question = NatsRequest {
             subject: subject.to_owned(),
             headers: None,
             body: body.into(),
             patience: PATIENCE,
         };
-        serde_json::from_slice(&self.0.ask(question).unwrap()).unwrap()
+        serde_json::from_slice(&self.0.request(question).unwrap()).unwrap()
     }
 }
 
@@ -333,17 +333,19 @@ fn a_server_is_gone_with_whoever_started_it() {
 #[test]
 fn who_asks_while_the_servers_are_away_for_long_hears_so_and_does_not_wait_for_ever() {
     let server = Server::start();
-    let link = Link::open(&server.options(), "test").unwrap();
+    let link = BlockingClient::open(&server.options(), "test").unwrap();
     server.kill();
-    let question = |patience| Question {
+    let question = |patience| NatsRequest {
         subject: "nobody".to_owned(),
         headers: None,
         body: Vec::new(),
         patience,
     };
     // More than a connection keeps for later.
-    link.ask_all(vec![question(Duration::from_millis(1)); 3_000]);
+    link.request_all(vec![question(Duration::from_millis(1)); 3_000]);
     let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || tell.send(link.ask(question(Duration::from_millis(100))).is_err()));
+    std::thread::spawn(move || {
+        tell.send(link.request(question(Duration::from_millis(100))).is_err())
+    });
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
 }

@@ -62,7 +62,7 @@ use std::time::{Duration, Instant};
 
 use organism::config::directory_name;
 use organism::ids::Digest;
-use organism::journal::sqlite::Reader;
+use organism::journal::sqlite::JournalReader;
 use organism::service::handshake::Handshake;
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -262,8 +262,8 @@ impl House {
         self.path(kind).join("organism").join(name)
     }
 
-    pub fn reader(&self) -> Reader {
-        Reader::open(&self.data()).unwrap()
+    pub fn reader(&self) -> JournalReader {
+        JournalReader::open(&self.data()).unwrap()
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -348,7 +348,7 @@ impl House {
     }
 
     pub fn is_projection(&self) -> bool {
-        Reader::open(&self.data()).is_ok_and(|reader| reader.is_projection().unwrap())
+        JournalReader::open(&self.data()).is_ok_and(|reader| reader.is_projection().unwrap())
     }
 
     /// How many messages of this local name are on record.

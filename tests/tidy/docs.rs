@@ -65,7 +65,7 @@ fn every_code_of_a_finding_is_explained() {
     let page = read("docs/errors/findings.md");
     let extracted =
         organism::xml::extract::ExtractCode::ALL.iter().map(|code| code.as_str().to_owned());
-    let validated = read("src/schema/messages.rs");
+    let validated = read("src/schema/libxml2_messages.rs");
     let validated = validated.split('"').skip(1).step_by(2).filter(|word| {
         let is_code = word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
         is_code && word.starts_with("schema-")

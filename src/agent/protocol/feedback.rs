@@ -1,6 +1,6 @@
 //! Feedback to an agent about a turn without a usable action.
 
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// The turn held no action, and no final report.
 pub const NO_ACTION: &str = "no-action";
@@ -59,7 +59,7 @@ impl AvailableActions {
 
         Finding::new(
             NO_ACTION,
-            Place::at(raw.as_bytes(), 0),
+            TextLocation::at(raw.as_bytes(), 0),
             format!(
                 "the response did not contain a valid XML action: {nothing}{how}, as plain XML \
                  outside of code fences, quotes and <thinking>"
@@ -79,7 +79,7 @@ impl AvailableActions {
         let message = format!(
             "the response did not contain a valid tool call or final report: {nothing}{call}{end}"
         );
-        Finding::new(NO_ACTION, Place::at(raw.as_bytes(), 0), message)
+        Finding::new(NO_ACTION, TextLocation::at(raw.as_bytes(), 0), message)
     }
 }
 
@@ -91,7 +91,7 @@ fn tags(names: &[String]) -> String {
 pub fn truncated(raw: &str) -> Finding {
     Finding::new(
         TRUNCATED,
-        Place::at(raw.as_bytes(), raw.len()),
+        TextLocation::at(raw.as_bytes(), raw.len()),
         "the response reached its maximum length and was cut; write less before the action",
     )
 }
@@ -99,14 +99,14 @@ pub fn truncated(raw: &str) -> Finding {
 /// Feedback that the provider rejected the request, with the provider's text.
 pub fn rejected(message: &str) -> Finding {
     let message = format!("the provider rejected the request, so nothing was done: {message}");
-    Finding::new(REJECTED, Place::default(), message)
+    Finding::new(REJECTED, TextLocation::default(), message)
 }
 
 /// Feedback that the answer was only a refusal.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,
-        Place::at(raw.as_bytes(), raw.len()),
+        TextLocation::at(raw.as_bytes(), raw.len()),
         "the model refused to answer; go on with what you can do, or end the task and say why",
     )
 }

@@ -11,9 +11,9 @@ use super::vocabulary::AgentVocabulary;
 use crate::agent::FinalFormat;
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
-use crate::schema::{Description, Schemas};
+use crate::schema::{PayloadDescription, Schemas};
 use crate::xml::element::Element;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// The finals of one agent.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ enum ReportPlace {
 impl ReportPlace {
     /// The payload's own text, or its single required text. `None` if the payload requires more
     /// than that.
-    fn of(description: &Description) -> Option<Self> {
+    fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
             return needed.next().is_none().then_some(Self::Content);
@@ -86,7 +86,12 @@ impl AgentFinals {
     }
 
     /// Checks the report in a final payload. Accepts every other payload.
-    pub fn check(&self, name: &PayloadName, payload: &str, place: Place) -> Result<(), Finding> {
+    pub fn check(
+        &self,
+        name: &PayloadName,
+        payload: &str,
+        place: TextLocation,
+    ) -> Result<(), Finding> {
         let Some(report) = self.report(name) else { return Ok(()) };
         let Some(payload) = Element::read(payload) else { return Ok(()) };
         self.judge(&report.read(&payload), place)
@@ -94,7 +99,7 @@ impl AgentFinals {
 
     /// Checks the format of a report. Does not judge its content: the system decides whether the
     /// call succeeded.
-    pub fn judge(&self, report: &str, place: Place) -> Result<(), Finding> {
+    pub fn judge(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
             return Err(Finding::new(FINAL_EMPTY, place, message));
@@ -119,7 +124,7 @@ impl AgentFinals {
     }
 
     /// Checks the `format` attribute of a slot against the configured format.
-    pub fn format_of(&self, written: Option<&str>, place: Place) -> Result<(), Finding> {
+    pub fn format_of(&self, written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
         let wanted = self.format.as_str();
         let message = match written {
             Some(written) if written == wanted => return Ok(()),
@@ -132,7 +137,7 @@ impl AgentFinals {
     }
 
     /// Writes the payload that ends the call with this report.
-    pub fn write(&self, report: &str, place: Place) -> Result<TurnAction, Finding> {
+    pub fn write(&self, report: &str, place: TextLocation) -> Result<TurnAction, Finding> {
         let nowhere = || {
             let message = "this agent has no final that takes a report";
             Finding::new(FINAL_INVALID, place.clone(), message)
@@ -178,12 +183,12 @@ impl AgentFinals {
 }
 
 /// Whether such a payload has a place for a plain-text report.
-pub fn takes_report(description: &Description) -> bool {
+pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
 /// Refuses a written `status`: the system decides on success, not the model.
-pub fn status(written: Option<&str>, place: Place) -> Result<(), Finding> {
+pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),
         Some(_) => {
@@ -194,6 +199,6 @@ pub fn status(written: Option<&str>, place: Place) -> Result<(), Finding> {
 }
 
 /// Finding for a text that ended inside the report.
-pub fn unclosed(place: Place, why: &str) -> Finding {
+pub fn unclosed(place: TextLocation, why: &str) -> Finding {
     Finding::new(FINAL_UNCLOSED, place, format!("the final report is not closed: {why}"))
 }

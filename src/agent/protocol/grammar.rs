@@ -3,7 +3,7 @@
 use crate::schema::Schemas;
 use crate::system;
 use crate::xml::extract::{ActionGrammar, ExtractLimits};
-use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
@@ -15,7 +15,7 @@ const RESULT: &str = "tool_result";
 /// The payload names of an agent, before a turn adds its slots.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
-    shapes: Shapes,
+    shapes: ShapeArena,
     reasoning: Vec<String>,
     reserved: Vec<String>,
 }
@@ -31,10 +31,10 @@ impl GrammarWords {
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
-            let id = words.shapes.add(Shape {
+            let id = words.shapes.add(ElementShape {
                 name: QName::new(None, name),
                 attributes: SLOT_ATTRIBUTES.map(|local| QName::new(None, local)).to_vec(),
-                content: Content::Text,
+                content: ShapeContent::Text,
             });
             words.shapes.roots.push(id);
         }
@@ -50,7 +50,7 @@ const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 /// other threads) may be written without a namespace, too, so those places list the addressable
 /// payload names.
 pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
-    let mut shapes = Shapes::default();
+    let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
     for word in lexicon.iter().filter(|word| word.name != system::name("thinking")) {
         let Some(id) = schemas.shape(&word.name, &mut shapes) else { continue };
@@ -62,7 +62,7 @@ pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
 
     for (parent, child) in [("spawn-thread", Some("initial-payload")), ("send-to-thread", None)] {
         if let Some(shape) = place(&mut shapes, parent, child) {
-            shape.content = Content::Elements(addressable.clone());
+            shape.content = ShapeContent::Elements(addressable.clone());
         }
     }
 
@@ -80,8 +80,12 @@ fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
 }
 
 /// Shape of a core payload, or of one of its children.
-fn place<'s>(shapes: &'s mut Shapes, parent: &str, child: Option<&str>) -> Option<&'s mut Shape> {
-    let named = |shapes: &Shapes, ids: &[ShapeId], local: &str| {
+fn place<'s>(
+    shapes: &'s mut ShapeArena,
+    parent: &str,
+    child: Option<&str>,
+) -> Option<&'s mut ElementShape> {
+    let named = |shapes: &ShapeArena, ids: &[ShapeId], local: &str| {
         ids.iter().copied().find(|id| {
             shapes.get(*id).is_some_and(|shape| {
                 shape.name.namespace.as_deref() == Some(system::NAMESPACE)
@@ -93,7 +97,7 @@ fn place<'s>(shapes: &'s mut Shapes, parent: &str, child: Option<&str>) -> Optio
     let roots = shapes.roots.clone();
     let mut id = named(shapes, &roots, parent)?;
     if let Some(child) = child {
-        let Content::Elements(children) = &shapes.get(id)?.content else { return None };
+        let ShapeContent::Elements(children) = &shapes.get(id)?.content else { return None };
         id = named(shapes, children, child)?;
     }
 

@@ -3,15 +3,20 @@
 
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 
 /// Start in `raw` of the element at `offset` of `payload`, which was built from `action`. Returns
 /// the start of the action if the element cannot be found.
-pub(super) fn in_text(raw: &str, action: &ExtractedAction, payload: &str, offset: usize) -> Place {
+pub(super) fn in_text(
+    raw: &str,
+    action: &ExtractedAction,
+    payload: &str,
+    offset: usize,
+) -> TextLocation {
     let source = raw.get(action.source.clone()).unwrap_or_default();
     let before = payload.get(..offset).unwrap_or_default();
     let found = ElementFinder::find(source, &action.element, open_tags(before));
-    Place::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
+    TextLocation::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
 }
 
 /// Number of elements that start in a text without comments and CDATA sections.

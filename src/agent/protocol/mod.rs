@@ -28,7 +28,7 @@ use crate::ids::{Digest, PayloadName};
 use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
 use crate::xml::extract::{ActionGrammar, Extraction, Extractor};
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 use feedback::AvailableActions;
 use native::NativeTools;
 use parse_turn::ParsedItems;
@@ -220,7 +220,7 @@ impl AgentProtocol {
             let expected = || self.tools.example(&action.name);
             WrittenPayload {
                 payload: Digest::of(&action.payload),
-                place: Place::default(),
+                place: TextLocation::default(),
                 expected: if is_valid { None } else { expected() },
             }
         });

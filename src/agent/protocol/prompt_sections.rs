@@ -9,7 +9,7 @@ pub use crate::system::EXAMPLES as CORE_EXAMPLES;
 use super::finals::AgentFinals;
 use super::vocabulary::{AgentVocabulary, VocabularyEntry};
 use crate::agent::{ActionTransport, RendererVersion};
-use crate::schema::{Content, Parameter};
+use crate::schema::{PayloadParameter, TextContent};
 
 /// Input of the prompt sections.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ fn tool(out: &mut String, word: &VocabularyEntry) {
     let _ = writeln!(out, "Example:\n{}", word.example);
 }
 
-fn parameters(out: &mut String, parameters: &[Parameter], depth: usize) {
+fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
     for parameter in parameters {
         let sign = if parameter.attribute { "attribute " } else { "" };
         let needed = match (parameter.required, parameter.alternative) {
@@ -127,7 +127,7 @@ fn parameters(out: &mut String, parameters: &[Parameter], depth: usize) {
 }
 
 /// Describes the allowed values of a text content.
-fn kind(content: &Content) -> String {
+fn kind(content: &TextContent) -> String {
     let mut out = content.kind.clone();
     if !content.choices.is_empty() {
         let _ = write!(out, " {}", content.choices.join(", "));

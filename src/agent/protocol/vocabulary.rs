@@ -2,7 +2,7 @@
 
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
-use crate::schema::{Description, Schemas};
+use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
 
 /// One payload name of the vocabulary.
@@ -12,7 +12,7 @@ pub struct VocabularyEntry {
     pub meaning: Meaning,
     /// Peers that accept the payload name, each with its description.
     pub peers: Vec<String>,
-    pub description: Description,
+    pub description: PayloadDescription,
     /// An example that passes the schema, with names written without a namespace where possible.
     pub example: String,
 }

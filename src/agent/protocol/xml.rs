@@ -7,7 +7,7 @@ use super::parse_turn::{ElementPolicy, ElementVerdict, ParsedItems, ParsedToolCa
 use crate::ids::PayloadName;
 use crate::model::ToolCall;
 use crate::xml::extract;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// Rules of the protocol `xml`: every known element is an action, and a final must be in its
 /// format.
@@ -18,7 +18,7 @@ pub(super) struct XmlPolicy<'a> {
 
 impl ElementPolicy for XmlPolicy<'_> {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict {
-        let place = Place::at(self.raw.as_bytes(), action.source.start);
+        let place = TextLocation::at(self.raw.as_bytes(), action.source.start);
         let name = PayloadName::from(action.name());
         match self.finals.check(&name, &action.payload(), place) {
             Ok(()) => ElementVerdict::Take,
@@ -34,7 +34,7 @@ pub(super) fn refuse(sorted: &mut ParsedItems, calls: &[ToolCall]) {
             "`{}` was called natively, and there are no native tools: write the action as XML",
             call.name
         );
-        let finding = Finding::new(NATIVE_CALL, Place::default(), message);
+        let finding = Finding::new(NATIVE_CALL, TextLocation::default(), message);
         let digest = native::refuse(sorted, call, finding);
         sorted.reading.calls.push(ParsedToolCall { call: call.clone(), digest });
     }

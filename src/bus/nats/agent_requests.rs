@@ -248,7 +248,7 @@ pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
 mod tests {
     use super::*;
     use crate::envelope::Broken;
-    use crate::xml::findings::{Finding, Place};
+    use crate::xml::findings::{Finding, TextLocation};
 
     fn message(ask: &AgentRequest) -> Message {
         Message {
@@ -321,7 +321,7 @@ mod tests {
         let broken = |index, attempt: &str| Broken {
             index,
             attempt: attempt.to_owned(),
-            finding: Finding::new("unclosed", Place::default(), "not closed"),
+            finding: Finding::new("unclosed", TextLocation::default(), "not closed"),
         };
 
         let large = "x".repeat(4 * limits::TURN_BYTES_MAX);

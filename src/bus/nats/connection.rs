@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use crate::nats::{self, Client, HeaderMap, Link, PublishErrorKind};
+use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 
 /// An open connection.
 #[derive(Debug)]
 pub struct NatsConnection {
-    link: Link,
+    link: BlockingClient,
     outbox: Mutex<SendQueue>,
 }
 
@@ -52,11 +52,12 @@ impl NatsConnection {
     ///
     /// # Errors
     ///
-    /// The errors of [`Link::open`].
+    /// The errors of [`BlockingClient::open`].
     pub async fn open(options: &nats::Options, name: &str) -> Result<Arc<Self>, nats::Error> {
         let options = options.clone();
         let name = name.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Link::open(&options, &name)).await;
+        let opened =
+            tokio::task::spawn_blocking(move || BlockingClient::open(&options, &name)).await;
         let ended = |error: tokio::task::JoinError| nats::Error::Threads { source: error.into() };
         let link = opened.map_err(ended)??;
         Ok(Arc::new(Self { link, outbox: Mutex::default() }))
@@ -67,7 +68,7 @@ impl NatsConnection {
     }
 
     /// Permission errors of this connection.
-    pub fn denials(&self) -> &nats::Denials {
+    pub fn denials(&self) -> &nats::PermissionErrors {
         self.link.denials()
     }
 

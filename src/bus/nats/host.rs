@@ -330,7 +330,7 @@ impl NatsShared {
         let since = Instant::now().checked_sub(2 * limits::NATS_LOOK);
         let (Some(since), Some(_)) = (since, connection) else { return };
         let denials = self.wire.denials();
-        let Some(denied) = denials.of_publishing(&self.subjects.deliveries(), since) else {
+        let Some(denied) = denials.publish_denied(&self.subjects.deliveries(), since) else {
             return;
         };
 

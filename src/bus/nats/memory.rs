@@ -158,7 +158,7 @@ impl NatsShared {
 
         let inboxes = format!("{}.", self.subjects().inbox());
         let known_until = self.memory.denial().known_until;
-        let denials = self.wire.denials().all_of_publishing_beneath(&inboxes, known_until);
+        let denials = self.wire.denials().publishes_denied_below(&inboxes, known_until);
         let (Some((first, _)), Some((last, denied))) = (denials.first(), denials.last()) else {
             return;
         };

@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, Write as _};
 
 use crate::cli::exit::{CommandExit, CommandFailure};
-use crate::schema::{Content, Description, Question, fill as fill_in};
-use crate::xml::visible::visible;
+use crate::schema::{FormField, PayloadDescription, TextContent, fill as fill_in};
+use crate::xml::invisible_characters::visible;
 
 /// Asks for the values of one of these payloads, shows the payload, and asks whether to send it.
-pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
+pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
     let reply = match replies {
         [] => {
             return Err(
@@ -35,7 +35,7 @@ pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-fn which(replies: &[Description]) -> anyhow::Result<&Description> {
+fn which(replies: &[PayloadDescription]) -> anyhow::Result<&PayloadDescription> {
     let names: Vec<&str> = replies.iter().map(|reply| &*reply.name.local).collect();
     let chosen = choose("answer with", &names)?;
     let found = replies.iter().find(|reply| *reply.name.local == *chosen);
@@ -46,7 +46,7 @@ fn which(replies: &[Description]) -> anyhow::Result<&Description> {
 
 fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
     let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
-    let content = Content { kind: "one of".to_owned(), choices, range: None };
+    let content = TextContent { kind: "one of".to_owned(), choices, range: None };
     let mut again = None;
 
     loop {
@@ -55,7 +55,7 @@ fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
         let doc = None;
         let required = true;
         let default = None;
-        let answer = ask(Question { path, content, doc, required, default, again })?;
+        let answer = ask(FormField { path, content, doc, required, default, again })?;
         if content.choices.contains(&answer) {
             return Ok(answer);
         }
@@ -63,7 +63,7 @@ fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
     }
 }
 
-fn ask(question: Question<'_>) -> anyhow::Result<String> {
+fn ask(question: FormField<'_>) -> anyhow::Result<String> {
     if let Some(again) = question.again {
         note!("  {again}");
     }

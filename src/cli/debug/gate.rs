@@ -14,7 +14,7 @@ use crate::envelope::Rule;
 use crate::ids::ListenerName;
 use crate::organism;
 use crate::pump::gate::Gate;
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -46,7 +46,7 @@ struct GateAnswer {
     #[serde(rename = "rule", skip_serializing_if = "Option::is_none")]
     rule: Option<Rule>,
     #[serde(rename = "place", skip_serializing_if = "Option::is_none")]
-    place: Option<Place>,
+    place: Option<TextLocation>,
     #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! Shows a held call with the exact bytes that a person decides about.
 
 use crate::audit::HeldCall;
-use crate::xml::visible::{hidden, visible};
+use crate::xml::invisible_characters::{hidden, visible};
 
 use super::{RenderOutput, count};
 

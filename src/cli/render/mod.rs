@@ -19,7 +19,7 @@ pub use table::table;
 pub use timeline::{busy, refused, said, story};
 pub use wrap::{clean, columns, wrap};
 
-use crate::xml::visible::visible_json;
+use crate::xml::invisible_characters::visible_json;
 
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;

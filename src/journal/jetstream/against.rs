@@ -6,9 +6,9 @@ use crate::ids::Position;
 use crate::journal::Error;
 use crate::nats;
 
-use super::align::{Alignment, Projection};
+use super::align::{ComparedProjection, ProjectionAlignment};
 use super::open::connect;
-use super::tail::journal;
+use super::stream_position::journal;
 use super::{Options, refused};
 
 /// What a comparison found, where nothing differs.
@@ -28,7 +28,7 @@ pub fn compare_with_stream(
     data: &Path,
 ) -> Result<StreamAgreement, Error> {
     // Read before the stream's end is, which a pump may move on meanwhile.
-    let projection = Projection::open_with_checkpoints(data)?;
+    let projection = ComparedProjection::open_with_checkpoints(data)?;
     let api = connect(servers, options)?;
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
@@ -39,7 +39,7 @@ pub fn compare_with_stream(
 
     let compared = projection.compare(&api, options, info.state.last_seq)?;
     let forked = match compared.alignment {
-        Alignment::Forked(position) => Some(position),
+        ProjectionAlignment::Forked(position) => Some(position),
         _ => None,
     };
 

@@ -8,17 +8,17 @@ use std::path::Path;
 
 use crate::ids::{Digest, Position};
 use crate::journal::log::LogMark;
-use crate::journal::row::Row;
-use crate::journal::sqlite::{Reader, Taken, mac_of};
+use crate::journal::record_codec::StoredRow;
+use crate::journal::sqlite::{JournalReader, StreamItem, mac_of};
 use crate::journal::{Checkpoint, Error, HeadMac};
 
 use super::Options;
-use super::api::Api;
+use super::api::JetStreamApi;
 use super::stream_reader::StreamReader;
 
 /// How the records of a projection stand in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Alignment {
+pub(super) enum ProjectionAlignment {
     /// The stream holds all of them, and this is the last message that has nothing newer.
     Whole { mark: LogMark, last: Position },
     /// The stream ends at this record; the projection has more records, or files.
@@ -28,8 +28,8 @@ pub(super) enum Alignment {
 }
 
 /// A projection, as it is compared with its stream.
-pub(super) struct Projection {
-    pub reader: Reader,
+pub(super) struct ComparedProjection {
+    pub reader: JournalReader,
     pub last: Position,
     checkpoints: HashSet<Checkpoint>,
     blobs: Vec<Digest>,
@@ -37,8 +37,8 @@ pub(super) struct Projection {
 
 /// Comparison of a projection with its stream.
 #[derive(Debug)]
-pub(super) struct Compared {
-    pub alignment: Alignment,
+pub(super) struct ProjectionComparison {
+    pub alignment: ProjectionAlignment,
     /// Digests of the files that the stream has.
     pub blobs: HashSet<Digest>,
     /// Records that the stream has.
@@ -57,10 +57,10 @@ pub(super) struct Compared {
     pub damaged_blob: Option<(u64, Digest)>,
 }
 
-impl Projection {
+impl ComparedProjection {
     /// Without its checkpoints: a repair and a start compare records and files alone.
     pub fn open(data: &Path) -> Result<Self, Error> {
-        let reader = Reader::open(data)?;
+        let reader = JournalReader::open(data)?;
         let last = reader.last()?;
         let blobs = reader.blobs()?;
         Ok(Self { reader, last, checkpoints: HashSet::new(), blobs })
@@ -73,10 +73,15 @@ impl Projection {
     }
 
     /// Compares the projection with the stream up to message `last_seq`.
-    pub fn compare(&self, api: &Api, options: &Options, last_seq: u64) -> Result<Compared, Error> {
+    pub fn compare(
+        &self,
+        api: &JetStreamApi,
+        options: &Options,
+        last_seq: u64,
+    ) -> Result<ProjectionComparison, Error> {
         let last = self.last;
-        let mut compared = Compared {
-            alignment: Alignment::Shorter(Position(0)),
+        let mut compared = ProjectionComparison {
+            alignment: ProjectionAlignment::Shorter(Position(0)),
             blobs: HashSet::new(),
             records: Position(0),
             has_epoch: false,
@@ -91,17 +96,17 @@ impl Projection {
         StreamReader::new(api, options).each_group(last_seq, &mut |found, contents| {
             for (at, taken) in contents.taken.iter().enumerate() {
                 match taken {
-                    Taken::Step(row) if forked.is_none() => {
+                    StreamItem::Step(row) if forked.is_none() => {
                         let mac = mac_of(&contents.taken, at);
                         forked = self.follow(row, mac, &mut compared)?;
                     }
-                    Taken::Blob(digest, bytes) => {
+                    StreamItem::Blob(digest, bytes) => {
                         compared.blobs.insert(*digest);
                         if Digest::of(bytes) != *digest {
                             compared.damaged_blob.get_or_insert((found.seq, *digest));
                         }
                     }
-                    Taken::Checkpoint(line) => _ = compared.missing_checkpoints.remove(line),
+                    StreamItem::Checkpoint(line) => _ = compared.missing_checkpoints.remove(line),
                     _ => {}
                 }
             }
@@ -112,12 +117,14 @@ impl Projection {
             Ok(())
         })?;
 
-        let Compared { blobs, records, missing_blobs, .. } = &mut compared;
+        let ProjectionComparison { blobs, records, missing_blobs, .. } = &mut compared;
         missing_blobs.retain(|digest| !blobs.contains(digest));
         compared.alignment = match forked {
-            Some(position) => Alignment::Forked(position),
-            None if *records < last || !missing_blobs.is_empty() => Alignment::Shorter(*records),
-            None => Alignment::Whole { mark, last },
+            Some(position) => ProjectionAlignment::Forked(position),
+            None if *records < last || !missing_blobs.is_empty() => {
+                ProjectionAlignment::Shorter(*records)
+            }
+            None => ProjectionAlignment::Whole { mark, last },
         };
         Ok(compared)
     }
@@ -125,9 +132,9 @@ impl Projection {
     /// The position of `row`, where the projection holds another record.
     fn follow(
         &self,
-        row: &Row<'_>,
+        row: &StoredRow<'_>,
         mac: Option<HeadMac>,
-        compared: &mut Compared,
+        compared: &mut ProjectionComparison,
     ) -> Result<Option<Position>, Error> {
         let position = Position(compared.records.0 + 1);
         if row.place.position != position {
@@ -154,17 +161,17 @@ impl Projection {
 }
 
 /// What of `taken` a projection that has all records up to `known` does not have.
-pub(super) fn newer(taken: Vec<Taken<'_>>, known: Position) -> Vec<Taken<'_>> {
+pub(super) fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let mut is_known = false;
-    let is_newer = |one: &Taken<'_>| match one {
-        Taken::Step(row) => {
+    let is_newer = |one: &StreamItem<'_>| match one {
+        StreamItem::Step(row) => {
             is_known = row.place.position <= known;
             !is_known
         }
         // It belongs to the step before it.
-        Taken::Mac(_) => !is_known,
-        Taken::Checkpoint(checkpoint) => checkpoint.position > known,
-        Taken::Blob(..) => true,
+        StreamItem::Mac(_) => !is_known,
+        StreamItem::Checkpoint(checkpoint) => checkpoint.position > known,
+        StreamItem::Blob(..) => true,
     };
 
     taken.into_iter().filter(is_newer).collect()

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::limits;
-use crate::nats::{Away, HeaderMap, Link, Question};
+use crate::nats::{BlockingClient, HeaderMap, NatsRequest, NoResponse};
 
 /// Error codes of JetStream's that are told apart.
 pub mod code {
@@ -29,22 +29,22 @@ pub mod code {
 
 /// JetStream, over a connection.
 #[derive(Debug, Clone)]
-pub struct Api {
-    pub link: Arc<Link>,
+pub struct JetStreamApi {
+    pub link: Arc<BlockingClient>,
 }
 
 /// What came of a question other than what was asked for.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Failed {
+pub enum ApiFailure {
     #[error(transparent)]
-    Away(#[from] Away),
+    Away(#[from] NoResponse),
     #[error("{description} ({err_code})")]
     Refused { err_code: u32, description: String },
     #[error("an answer that is none of JetStream's: {0}")]
     Garbled(String),
 }
 
-impl Failed {
+impl ApiFailure {
     pub fn is(&self, code: u32) -> bool {
         matches!(self, Self::Refused { err_code, .. } if *err_code == code)
     }
@@ -55,26 +55,27 @@ impl Failed {
 }
 
 #[derive(Debug, Deserialize)]
-struct Errored {
-    error: Refusal,
+struct ErrorReply {
+    #[serde(rename = "error")]
+    error: ApiError,
 }
 
 #[derive(Debug, Deserialize)]
-struct Refusal {
-    #[serde(default)]
+struct ApiError {
+    #[serde(rename = "code", default)]
     code: u32,
-    #[serde(default)]
+    #[serde(rename = "err_code", default)]
     err_code: u32,
-    #[serde(default)]
+    #[serde(rename = "description", default)]
     description: String,
 }
 
-impl From<Refusal> for Failed {
-    fn from(Refusal { code, err_code, description }: Refusal) -> Self {
+impl From<ApiError> for ApiFailure {
+    fn from(ApiError { code, err_code, description }: ApiError) -> Self {
         // Some errors have no number of their own.
         let err_code = if err_code == 0 { code } else { err_code };
         if code::BETWEEN_LEADERS.contains(&err_code) {
-            return Self::Away(Away::Silent(format!("{description} ({err_code})")));
+            return Self::Away(NoResponse::Silent(format!("{description} ({err_code})")));
         }
         Self::Refused { err_code, description }
     }
@@ -82,29 +83,35 @@ impl From<Refusal> for Failed {
 
 /// A stream as the server describes it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Info {
+pub struct StreamDescription {
+    #[serde(rename = "config")]
     pub config: Value,
+    #[serde(rename = "created")]
     pub created: String,
-    pub state: State,
-    cluster: Option<Cluster>,
+    #[serde(rename = "state")]
+    pub state: StreamExtent,
+    #[serde(rename = "cluster")]
+    cluster: Option<StreamCluster>,
 }
 
 /// Which servers keep it; a server alone does not say.
 #[derive(Debug, Clone, Deserialize)]
-struct Cluster {
+struct StreamCluster {
+    #[serde(rename = "leader")]
     leader: Option<String>,
-    #[serde(default)]
-    replicas: Vec<Replica>,
+    #[serde(rename = "replicas", default)]
+    replicas: Vec<StreamReplica>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Replica {
+struct StreamReplica {
+    #[serde(rename = "name")]
     name: String,
-    #[serde(default)]
+    #[serde(rename = "offline", default)]
     offline: bool,
 }
 
-impl Info {
+impl StreamDescription {
     /// The names of the servers that keep it; None where there is one server and no cluster.
     pub fn keepers(&self) -> Option<Vec<String>> {
         self.those_who_keep(|_| true)
@@ -115,8 +122,8 @@ impl Info {
         self.those_who_keep(|replica| !replica.offline)
     }
 
-    fn those_who_keep(&self, counts: impl Fn(&Replica) -> bool) -> Option<Vec<String>> {
-        let Cluster { leader, replicas } = self.cluster.as_ref()?;
+    fn those_who_keep(&self, counts: impl Fn(&StreamReplica) -> bool) -> Option<Vec<String>> {
+        let StreamCluster { leader, replicas } = self.cluster.as_ref()?;
         let counted = replicas.iter().filter(|replica| counts(replica));
         let others = counted.map(|replica| replica.name.clone());
         let all: Vec<_> = leader.iter().cloned().chain(others).collect();
@@ -125,29 +132,33 @@ impl Info {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub struct State {
+pub struct StreamExtent {
+    #[serde(rename = "messages")]
     pub messages: u64,
+    #[serde(rename = "first_seq")]
     pub first_seq: u64,
+    #[serde(rename = "last_seq")]
     pub last_seq: u64,
 }
 
 /// What comes of putting a message into a stream: a refusal has a number, too.
 #[derive(Debug, Deserialize)]
-struct Published {
-    error: Option<Refusal>,
-    #[serde(default)]
+struct PublishReply {
+    #[serde(rename = "error")]
+    error: Option<ApiError>,
+    #[serde(rename = "seq", default)]
     seq: u64,
 }
 
 /// A message of a stream.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredMessage {
     pub seq: u64,
     headers: String,
     pub body: Vec<u8>,
 }
 
-impl Stored {
+impl StoredMessage {
     /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.headers.lines().filter_map(|line| line.split_once(':'));
@@ -156,29 +167,31 @@ impl Stored {
 }
 
 #[derive(Deserialize)]
-struct Got {
-    message: Encoded,
+struct GetReply {
+    #[serde(rename = "message")]
+    message: EncodedMessage,
 }
 
 #[derive(Deserialize)]
-struct Encoded {
+struct EncodedMessage {
+    #[serde(rename = "seq")]
     seq: u64,
-    #[serde(default)]
+    #[serde(rename = "hdrs", default)]
     hdrs: String,
-    #[serde(default)]
+    #[serde(rename = "data", default)]
     data: String,
 }
 
-impl Api {
-    pub fn info(&self, stream: &str) -> Result<Info, Failed> {
+impl JetStreamApi {
+    pub fn info(&self, stream: &str) -> Result<StreamDescription, ApiFailure> {
         self.call(format!("$JS.API.STREAM.INFO.{stream}"), &json!({}))
     }
 
-    pub fn create(&self, stream: &str, config: &Value) -> Result<Info, Failed> {
+    pub fn create(&self, stream: &str, config: &Value) -> Result<StreamDescription, ApiFailure> {
         self.call(format!("$JS.API.STREAM.CREATE.{stream}"), config)
     }
 
-    pub fn message(&self, stream: &str, seq: u64) -> Result<Stored, Failed> {
+    pub fn message(&self, stream: &str, seq: u64) -> Result<StoredMessage, ApiFailure> {
         self.message_within(limits::STREAM_PATIENCE, stream, seq)
     }
 
@@ -187,14 +200,14 @@ impl Api {
         patience: Duration,
         stream: &str,
         seq: u64,
-    ) -> Result<Stored, Failed> {
+    ) -> Result<StoredMessage, ApiFailure> {
         let question = get(stream, &json!({ "seq": seq }));
-        stored(self.link.ask(Question { patience, ..question }))
+        stored(self.link.request(NatsRequest { patience, ..question }))
     }
 
     /// The last message of a subject; None where there is none.
-    pub fn last(&self, stream: &str, subject: &str) -> Result<Option<Stored>, Failed> {
-        match stored(self.link.ask(get(stream, &json!({ "last_by_subj": subject })))) {
+    pub fn last(&self, stream: &str, subject: &str) -> Result<Option<StoredMessage>, ApiFailure> {
+        match stored(self.link.request(get(stream, &json!({ "last_by_subj": subject })))) {
             Err(failed) if failed.is(code::NO_MESSAGE) => Ok(None),
             other => other.map(Some),
         }
@@ -205,9 +218,9 @@ impl Api {
         &self,
         stream: &str,
         seqs: impl Iterator<Item = u64>,
-    ) -> Result<Vec<Stored>, Failed> {
+    ) -> Result<Vec<StoredMessage>, ApiFailure> {
         let questions = seqs.map(|seq| get(stream, &json!({ "seq": seq }))).collect();
-        self.link.ask_all(questions).into_iter().map(stored).collect()
+        self.link.request_all(questions).into_iter().map(stored).collect()
     }
 
     /// Puts a message into whichever stream takes its subject, and returns its number there.
@@ -216,52 +229,52 @@ impl Api {
         subject: &str,
         headers: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Result<u64, Failed> {
+    ) -> Result<u64, ApiFailure> {
         self.publish_within(limits::STREAM_PATIENCE, subject, headers, body)
     }
 
-    /// As [`Api::publish`], for whom a late answer is none.
+    /// As [`JetStreamApi::publish`], for whom a late answer is none.
     pub fn publish_within(
         &self,
         patience: Duration,
         subject: &str,
         headers: &[(&str, &str)],
         body: Vec<u8>,
-    ) -> Result<u64, Failed> {
+    ) -> Result<u64, ApiFailure> {
         let mut map = HeaderMap::new();
         headers.iter().for_each(|(name, value)| map.insert(*name, *value));
         let (subject, headers) = (subject.to_owned(), Some(map));
-        let question = Question { subject, headers, body, patience };
-        let Published { error, seq } = read(&self.link.ask(question)?)?;
+        let question = NatsRequest { subject, headers, body, patience };
+        let PublishReply { error, seq } = read(&self.link.request(question)?)?;
         error.map_or(Ok(seq), |refusal| Err(refusal.into()))
     }
 
-    fn call<T: DeserializeOwned>(&self, subject: String, body: &Value) -> Result<T, Failed> {
-        read(&self.link.ask(question(subject, body))?)
+    fn call<T: DeserializeOwned>(&self, subject: String, body: &Value) -> Result<T, ApiFailure> {
+        read(&self.link.request(question(subject, body))?)
     }
 }
 
-fn question(subject: String, body: &Value) -> Question {
+fn question(subject: String, body: &Value) -> NatsRequest {
     let body = body.to_string().into_bytes();
-    Question { subject, headers: None, body, patience: limits::STREAM_PATIENCE }
+    NatsRequest { subject, headers: None, body, patience: limits::STREAM_PATIENCE }
 }
 
-fn get(stream: &str, which: &Value) -> Question {
+fn get(stream: &str, which: &Value) -> NatsRequest {
     question(format!("$JS.API.STREAM.MSG.GET.{stream}"), which)
 }
 
-fn read<T: DeserializeOwned>(reply: &[u8]) -> Result<T, Failed> {
+fn read<T: DeserializeOwned>(reply: &[u8]) -> Result<T, ApiFailure> {
     serde_json::from_slice(reply).map_err(|error| match serde_json::from_slice(reply) {
-        Ok(Errored { error }) => error.into(),
-        Err(_) => Failed::Garbled(error.to_string()),
+        Ok(ErrorReply { error }) => error.into(),
+        Err(_) => ApiFailure::Garbled(error.to_string()),
     })
 }
 
-fn stored(reply: Result<Vec<u8>, Away>) -> Result<Stored, Failed> {
-    let Got { message } = read(&reply?)?;
-    let decode = |text: &str| STANDARD.decode(text).map_err(|e| Failed::Garbled(e.to_string()));
+fn stored(reply: Result<Vec<u8>, NoResponse>) -> Result<StoredMessage, ApiFailure> {
+    let GetReply { message } = read(&reply?)?;
+    let decode = |text: &str| STANDARD.decode(text).map_err(|e| ApiFailure::Garbled(e.to_string()));
     let headers = String::from_utf8_lossy(&decode(&message.hdrs)?).into_owned();
-    Ok(Stored { seq: message.seq, headers, body: decode(&message.data)? })
+    Ok(StoredMessage { seq: message.seq, headers, body: decode(&message.data)? })
 }
 
 #[cfg(test)]
@@ -275,7 +288,7 @@ mod tests {
         let told = |code: u32, err_code: u32| {
             let error = json!({ "code": code, "err_code": err_code, "description": "why" });
             let answer = json!({ "type": "io.nats.jetstream.api.v1", "error": error });
-            read::<Info>(answer.to_string().as_bytes()).unwrap_err()
+            read::<StreamDescription>(answer.to_string().as_bytes()).unwrap_err()
         };
 
         for code in [10_008, 10_009] {

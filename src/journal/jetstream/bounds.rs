@@ -14,61 +14,70 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
-use crate::journal::checkpoint::Outside;
-use crate::journal::sqlite::{self, Reader};
+use crate::journal::checkpoint::CheckpointFile;
+use crate::journal::sqlite::{self, JournalReader};
 use crate::journal::{CheckpointCopies, Error, jetstream};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::nats::Question;
+use crate::nats::NatsRequest;
 
 use super::Options;
-use super::api::Api;
-use super::lease::{Candidate, Lease};
+use super::api::JetStreamApi;
+use super::lease::{Lease, MemberId};
 
 /// The last record of a journal, and the last message of its stream, that were acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Acknowledged {
+pub struct AcknowledgedMark {
+    #[serde(rename = "journal")]
     pub journal: Uuid,
+    #[serde(rename = "seq")]
     pub seq: u64,
+    #[serde(rename = "position")]
     pub position: Position,
     /// Of the record at that position.
+    #[serde(rename = "hash")]
     pub hash: Digest,
 }
 
 /// The last record of a projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionHead {
+    #[serde(rename = "journal")]
     pub journal: Uuid,
+    #[serde(rename = "position")]
     pub position: Position,
+    #[serde(rename = "hash")]
     pub hash: Digest,
 }
 
 /// What a process answers that is asked how far its projection goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionReport {
-    pub member: Candidate,
+    #[serde(rename = "member")]
+    pub member: MemberId,
     /// For people.
+    #[serde(rename = "holder")]
     pub holder: String,
     /// None where it has no projection, or an empty one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
     /// Every process that it knows to run, itself included; each is waited for. Empty where it has
     /// not listened for long enough to know.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub members: BTreeMap<Candidate, String>,
+    #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub members: BTreeMap<MemberId, String>,
 }
 
 impl ProjectionReport {
     /// Of this process, whose projection lies in `data`.
-    pub fn of(data: &Path, members: BTreeMap<Candidate, String>) -> Result<Self, Error> {
-        let (member, holder) = (Candidate::here(), jetstream::this_process());
+    pub fn of(data: &Path, members: BTreeMap<MemberId, String>) -> Result<Self, Error> {
+        let (member, holder) = (MemberId::here(), jetstream::this_process());
         Ok(Self { member, holder, projection: projection_head(data)?, members })
     }
 }
 
 /// The last record of the projection in `data`.
 pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
-    let reader = match Reader::open(data) {
+    let reader = match JournalReader::open(data) {
         Err(Error::Missing { .. }) => return Ok(None),
         other => other?,
     };
@@ -81,7 +90,7 @@ pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
 
 /// The hash of a record of the projection in `data`.
 pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>, Error> {
-    Ok(Reader::open(data)?.record(position)?.map(|sealed| sealed.hash))
+    Ok(JournalReader::open(data)?.record(position)?.map(|sealed| sealed.hash))
 }
 
 impl Options {
@@ -98,7 +107,7 @@ impl Options {
 
 /// What one place shows of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound {
+struct StreamBound {
     /// As people know it.
     source: String,
     journal: Uuid,
@@ -111,21 +120,21 @@ struct Bound {
 
 /// What all places show.
 #[derive(Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct StreamBounds {
     stream: String,
-    all: Vec<Bound>,
+    all: Vec<StreamBound>,
     /// Processes that did not answer in time.
     unreachable: Vec<String>,
 }
 
 /// Directories of a pump on this host.
 #[derive(Debug, Clone)]
-pub(super) struct Directories {
+pub(super) struct PumpDirectories {
     pub data: PathBuf,
     pub state: PathBuf,
 }
 
-impl Bounds {
+impl StreamBounds {
     /// What the projection in `data` shows.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
@@ -138,9 +147,9 @@ impl Bounds {
 
     /// What every place shows that can be reached within [`limits::BOUNDS_PATIENCE`].
     pub fn gather(
-        api: &Api,
+        api: &JetStreamApi,
         options: &Options,
-        host: &Directories,
+        host: &PumpDirectories,
         lease: &Lease,
     ) -> Result<Self, Error> {
         let mut bounds = Self::of_projection(options, &host.data)?;
@@ -154,10 +163,10 @@ impl Bounds {
         }
 
         if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
-            let Acknowledged { journal, seq, position, hash } = acknowledged;
+            let AcknowledgedMark { journal, seq, position, hash } = acknowledged;
             let source = format!("the lease in {}", options.bucket());
             let (hash, seq) = (Some(hash), Some(seq));
-            bounds.all.push(Bound { source, journal, position, hash, seq });
+            bounds.all.push(StreamBound { source, journal, position, hash, seq });
         }
 
         if !mutant("ignore-the-members") {
@@ -179,61 +188,62 @@ impl Bounds {
 
     fn add_head(&mut self, source: String, head: ProjectionHead) {
         let ProjectionHead { journal, position, hash } = head;
-        self.all.push(Bound { source, journal, position, hash: Some(hash), seq: None });
+        self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
     /// The journal that this host followed.
-    fn journal_of(&self, host: &Directories) -> Option<Uuid> {
+    fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
     }
 
     /// Adds the copies of checkpoints in `directory`; `Err` names them where they cannot be read.
-    fn add_copies(&mut self, host: &Directories, directory: &Path) -> Result<(), String> {
+    fn add_copies(&mut self, host: &PumpDirectories, directory: &Path) -> Result<(), String> {
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let copies = CheckpointCopies::read(directory, journal)
             .map_err(|reason| format!("the copies in {} ({reason})", directory.display()))?;
         if let Some(last) = copies.lines.last() {
             let source = format!("the checkpoints in {}", copies.file.display());
             let position = last.position;
-            self.all.push(Bound { source, journal, position, hash: None, seq: None });
+            self.all.push(StreamBound { source, journal, position, hash: None, seq: None });
         }
 
         Ok(())
     }
 
-    fn add_state(&mut self, host: &Directories) -> Result<(), Error> {
-        let Directories { state, .. } = host;
+    fn add_state(&mut self, host: &PumpDirectories) -> Result<(), Error> {
+        let PumpDirectories { state, .. } = host;
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let (position, hash) = sqlite::acknowledged(state, journal)?;
         if position > Position(0) {
             let source = format!("the watermark in {}", state.display());
-            self.all.push(Bound { source, journal, position, hash: Some(hash), seq: None });
+            self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
         }
 
-        let outside = Outside::new(state, journal);
+        let outside = CheckpointFile::new(state, journal);
         if let Some(latest) = outside.read()?.pop() {
             let source = format!("the checkpoints in {}", outside.path().display());
             let position = latest.position;
-            self.all.push(Bound { source, journal, position, hash: None, seq: None });
+            self.all.push(StreamBound { source, journal, position, hash: None, seq: None });
         }
 
         Ok(())
     }
 
     /// Waits until every process has answered that another one names, but not for long.
-    fn ask_members(&mut self, api: &Api, options: &Options) {
+    fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_PATIENCE;
         let until = Instant::now() + patience;
         let (subject, body) = (options.bound_subject(), Vec::new());
-        let reports = api.link.ask_listeners(Question { subject, headers: None, body, patience });
+        let reports =
+            api.link.request_from_listeners(NatsRequest { subject, headers: None, body, patience });
         let (mut expected, mut answered) = (BTreeMap::new(), BTreeSet::new());
 
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Ok(report) = reports.recv_timeout(left) else { break };
             let Ok(report) = serde_json::from_slice::<ProjectionReport>(&report) else { continue };
-            if let Some(head) = report.projection.filter(|_| report.member != Candidate::here()) {
+            if let Some(head) = report.projection.filter(|_| report.member != MemberId::here()) {
                 self.add_head(format!("the projection of {}", report.holder), head);
             }
             answered.insert(report.member);
@@ -246,7 +256,7 @@ impl Bounds {
 
         // Where nobody listens, the server says so at once.
         if answered.is_empty() && until.saturating_duration_since(Instant::now()) < patience / 4 {
-            expected.insert(Candidate::new(), "a process that listens".to_owned());
+            expected.insert(MemberId::new(), "a process that listens".to_owned());
         }
 
         expected.retain(|member, _| !answered.contains(member));
@@ -281,8 +291,9 @@ impl Bounds {
             }
         }
 
-        let is_shorter =
-            |bound: &Bound| bound.position > last || bound.seq.is_some_and(|known| known > seq);
+        let is_shorter = |bound: &StreamBound| {
+            bound.position > last || bound.seq.is_some_and(|known| known > seq)
+        };
         match self.all.iter().any(is_shorter) {
             true => Err(self.shorter(Some(last))),
             false => Ok(()),
@@ -296,7 +307,7 @@ impl Bounds {
             None => "is gone".to_owned(),
         };
 
-        let beyond = |bound: &&Bound| bound.position > last.unwrap_or_default();
+        let beyond = |bound: &&StreamBound| bound.position > last.unwrap_or_default();
         let mut sources = named(self.all.iter().filter(beyond));
         if sources.is_empty() {
             // Only messages without records are missing.
@@ -328,8 +339,9 @@ impl Bounds {
     }
 }
 
-fn named<'b>(bounds: impl Iterator<Item = &'b Bound>) -> String {
-    let one = |bound: &Bound| format!("{} goes up to record {}", bound.source, bound.position);
+fn named<'b>(bounds: impl Iterator<Item = &'b StreamBound>) -> String {
+    let one =
+        |bound: &StreamBound| format!("{} goes up to record {}", bound.source, bound.position);
     bounds.map(one).collect::<Vec<_>>().join(", ")
 }
 
@@ -341,7 +353,7 @@ mod tests {
 
     fn reports() -> [(&'static str, ProjectionReport); 2] {
         let id = "\"01970000-0000-7000-8000-000000000001\"";
-        let member: Candidate = serde_json::from_str(id).unwrap();
+        let member: MemberId = serde_json::from_str(id).unwrap();
         let journal = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0002);
         let head = ProjectionHead { journal, position: Position(75), hash: Digest::of(b"75") };
         let holder = "process 12 on host".to_owned();
@@ -370,8 +382,8 @@ mod tests {
         }
     }
 
-    fn bounds(journal: Uuid, seq: Option<u64>) -> Bounds {
-        let bound = |source: &str, position: u64, seq| Bound {
+    fn bounds(journal: Uuid, seq: Option<u64>) -> StreamBounds {
+        let bound = |source: &str, position: u64, seq| StreamBound {
             source: source.to_owned(),
             journal,
             position: Position(position),
@@ -380,7 +392,7 @@ mod tests {
         };
 
         let all = vec![bound("the projection", 7, None), bound("the lease", 9, seq)];
-        Bounds { stream: "S-0".to_owned(), all, unreachable: vec!["process 3".to_owned()] }
+        StreamBounds { stream: "S-0".to_owned(), all, unreachable: vec!["process 3".to_owned()] }
     }
 
     fn hash_at(position: Position) -> Result<Option<Digest>, Error> {
@@ -407,7 +419,7 @@ mod tests {
         let refused = bounds(journal, Some(13)).check(journal, 12, Position(9), &hash_at);
         assert!(matches!(refused, Err(Error::StreamShorter { .. })), "a message was lost");
         assert!(bounds(journal, None).check_empty().unwrap_err().to_string().contains("is gone"));
-        Bounds::default().check_empty().unwrap();
+        StreamBounds::default().check_empty().unwrap();
     }
 
     #[test]

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
-use crate::journal::sqlite::{DATABASE, Reader};
+use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, partitions_in, small_file};
 use crate::mutant::mutant;
-use crate::nats::{self, Link};
+use crate::nats::{self, BlockingClient};
 
-use super::api::Api;
-use super::{Options, count, tail};
+use super::api::JetStreamApi;
+use super::{Options, partition_count, stream_position};
 
 /// A host that is about to take part in a journal.
 #[derive(Debug, Clone, Copy)]
-pub struct Member<'a> {
+pub struct JoiningHost<'a> {
     pub data: &'a Path,
     pub state: &'a Path,
     /// Id of the journal that an operator adopts here, or moves there.
     pub accepts: Option<Uuid>,
 }
 
-impl<'a> Member<'a> {
+impl<'a> JoiningHost<'a> {
     pub fn new(data: &'a Path, state: &'a Path) -> Self {
         Self { data, state, accepts: None }
     }
@@ -35,7 +35,12 @@ impl<'a> Member<'a> {
     }
 
     /// Refuses the journal `theirs` of another organism.
-    pub(super) fn admit(&self, api: &Api, options: &Options, theirs: Uuid) -> Result<(), Error> {
+    pub(super) fn admit(
+        &self,
+        api: &JetStreamApi,
+        options: &Options,
+        theirs: Uuid,
+    ) -> Result<(), Error> {
         let known = known(self.state, options)?;
         if known == Some(theirs) || self.accepts == Some(theirs) || mutant("trust-any-stream") {
             return Ok(());
@@ -88,10 +93,10 @@ impl<'a> Member<'a> {
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
-    member: &Member<'_>,
+    member: &JoiningHost<'_>,
 ) -> Result<Option<Uuid>, Error> {
     let api = connect(servers, options)?;
-    let Some(theirs) = count::begun(&api, options)? else { return Ok(None) };
+    let Some(theirs) = partition_count::begun(&api, options)? else { return Ok(None) };
     match member.admit(&api, options, theirs) {
         Ok(()) => Ok(None),
         Err(Error::OtherJournal { theirs, .. }) => Ok(Some(theirs)),
@@ -108,37 +113,37 @@ pub fn check(
     state: &Path,
 ) -> Result<(), Error> {
     let api = connect(servers, options)?;
-    let Some(theirs) = count::begun(&api, options)? else { return Ok(()) };
-    let mut refused = Member::new(data, state).admit(&api, options, theirs);
+    let Some(theirs) = partition_count::begun(&api, options)? else { return Ok(()) };
+    let mut refused = JoiningHost::new(data, state).admit(&api, options, theirs);
 
     for (partition, data) in partitions_in(data) {
         if refused.is_ok() {
             break;
         }
         let options = Options { partition: partition.unwrap_or_default(), ..options.clone() };
-        refused = Member::new(&data, state).admit(&api, &options, theirs);
+        refused = JoiningHost::new(&data, state).admit(&api, &options, theirs);
     }
 
     refused
 }
 
-fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
-    let link = Link::open(servers, &format!("organism {}", options.organism))?;
-    Ok(Api { link: Arc::new(link) })
+fn connect(servers: &nats::Options, options: &Options) -> Result<JetStreamApi, Error> {
+    let link = BlockingClient::open(servers, &format!("organism {}", options.organism))?;
+    Ok(JetStreamApi { link: Arc::new(link) })
 }
 
 /// Whether the projection in `data` is one of the stream of `options`.
-fn follows(api: &Api, options: &Options, data: &Path) -> Result<bool, Error> {
+fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, Error> {
     if !data.join(DATABASE).exists() {
         return Ok(false);
     }
 
-    let reader = Reader::open(data)?;
-    if !reader.is_projection()? || count::is_empty(api, options)? {
+    let reader = JournalReader::open(data)?;
+    if !reader.is_projection()? || partition_count::is_empty(api, options)? {
         return Ok(false);
     }
 
-    Ok(reader.about()?.journal == tail::first(api, options)?.journal)
+    Ok(reader.about()?.journal == stream_position::first(api, options)?.journal)
 }
 
 fn path(state: &Path, options: &Options) -> PathBuf {

@@ -13,22 +13,22 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::journal::Error;
 use crate::limits;
-use crate::nats::{Away, Denied};
+use crate::nats::{NoResponse, PermissionError};
 
 use super::Options;
-use super::api::{Api, Failed, Stored, code};
-use super::bounds::Acknowledged;
-use super::identity::Member;
+use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
+use super::bounds::AcknowledgedMark;
+use super::identity::JoiningHost;
 
 /// A process that may pump, as others know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Candidate(Uuid);
+pub struct MemberId(Uuid);
 
-impl Candidate {
+impl MemberId {
     /// This process.
     pub fn here() -> Self {
-        static HERE: OnceLock<Candidate> = OnceLock::new();
+        static HERE: OnceLock<MemberId> = OnceLock::new();
         *HERE.get_or_init(Self::new)
     }
 
@@ -39,7 +39,7 @@ impl Candidate {
     }
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -47,46 +47,50 @@ impl fmt::Display for Candidate {
 
 /// What stands in the bucket where the lease was let go of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Left {
+struct HandoverMark {
     /// Who is to have it next, where that was said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    heir: Option<Candidate>,
+    #[serde(rename = "heir", default, skip_serializing_if = "Option::is_none")]
+    heir: Option<MemberId>,
     /// Where the journal is handed over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    acknowledged: Option<Acknowledged>,
+    #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<AcknowledgedMark>,
 }
 
 /// Who gets a lease that is let go of, where that was said before.
 #[derive(Debug, Clone)]
-pub struct Bequest(Arc<Lease>);
+pub struct LeaseHandover(Arc<Lease>);
 
-impl Bequest {
+impl LeaseHandover {
     pub(super) fn of(lease: &Arc<Lease>) -> Self {
         Self(Arc::clone(lease))
     }
 
     /// The first one that is named stays.
-    pub fn to(&self, heir: Candidate) {
+    pub fn to(&self, heir: MemberId) {
         self.0.heir.set(heir).ok();
     }
 }
 
 /// What stands in the bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LeaseEntry {
     /// Of this run of the pump.
+    #[serde(rename = "id")]
     id: Uuid,
     /// For people.
+    #[serde(rename = "holder")]
     holder: String,
     /// The machine and the directory: whoever has that directory's lock knows that it is gone.
+    #[serde(rename = "home")]
     home: String,
+    #[serde(rename = "beat")]
     beat: u64,
     /// How far the journal went when this was written: a lower bound for whoever leads next.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    acknowledged: Option<Acknowledged>,
+    #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<AcknowledgedMark>,
 }
 
-impl Holder {
+impl LeaseEntry {
     /// This process, with the lock on `home` in its hands.
     pub fn here(home: &std::path::Path) -> Self {
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
@@ -129,36 +133,36 @@ fn own_name(home: &std::path::Path) -> String {
 
 #[derive(Debug)]
 pub struct Lease {
-    api: Api,
+    api: JetStreamApi,
     bucket: String,
     subject: String,
-    mine: Holder,
+    mine: LeaseEntry,
     first_id: Uuid,
     /// The key's revision, as it was last written here.
     revision: AtomicU64,
-    heir: OnceLock<Candidate>,
+    heir: OnceLock<MemberId>,
     /// As it was found in the bucket, until this pump leads; then as this pump wrote. It goes into
     /// every renewal, so that a candidate that does not lead hands the bound on.
-    acknowledged: Mutex<Option<Acknowledged>>,
+    acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// One renewal after another: what is acknowledged before one begins stands in it.
     renewing: Mutex<()>,
 }
 
 /// What a renewal came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beat {
+pub enum RenewalResult {
     Renewed,
     /// Somebody else wrote the key.
     Taken,
     /// Nobody answered.
     Unheard,
     /// The servers do not let it be written.
-    Denied(Denied),
+    Denied(PermissionError),
 }
 
 /// Whether the lease can be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Vacancy {
+pub enum LeaseAvailability {
     /// Nobody has it; the revision of that.
     Free(u64),
     /// This one has it, as far as is known.
@@ -171,20 +175,20 @@ pub enum Vacancy {
 
 /// How the lease looked when it was last looked at, and since when.
 #[derive(Debug, Default)]
-pub struct Seen(Option<(u64, Instant)>);
+pub struct LastSeen(Option<(u64, Instant)>);
 
 impl Lease {
     /// Nobody's yet.
     pub fn of(
-        api: &Api,
+        api: &JetStreamApi,
         options: &Options,
-        mine: Holder,
-        member: &Member<'_>,
+        mine: LeaseEntry,
+        member: &JoiningHost<'_>,
     ) -> Result<Self, Error> {
         let bucket = format!("KV_{}", options.bucket());
         let subject = options.lease();
         make(api, &bucket, options)?;
-        let organism = super::count::agree(api, options, &bucket, member)?;
+        let organism = super::partition_count::agree(api, options, &bucket, member)?;
         let first_id = member.first_id(options, organism);
         let (revision, heir) = (AtomicU64::default(), OnceLock::new());
         let (api, acknowledged, renewing) = (api.clone(), Mutex::default(), Mutex::default());
@@ -192,7 +196,7 @@ impl Lease {
     }
 
     /// How far the journal went, as far as this lease shows it.
-    pub fn acknowledged(&self) -> Option<Acknowledged> {
+    pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,7 +206,7 @@ impl Lease {
     }
 
     /// The next renewal says so.
-    pub fn acknowledge(&self, acknowledged: Acknowledged) {
+    pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
 
@@ -213,12 +217,14 @@ impl Lease {
 
     /// Waits until the lease is free, or names who has it: at once where that one is seen to live.
     pub fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
-        let mut seen = Seen::default();
+        let mut seen = LastSeen::default();
         loop {
             match self.look(&mut seen)? {
-                Vacancy::Free(revision) => return Ok(revision),
-                Vacancy::Lives(_) => return Err(self.held(options)),
-                Vacancy::Held(_) | Vacancy::Left => std::thread::sleep(limits::LEASE_LOOK),
+                LeaseAvailability::Free(revision) => return Ok(revision),
+                LeaseAvailability::Lives(_) => return Err(self.held(options)),
+                LeaseAvailability::Held(_) | LeaseAvailability::Left => {
+                    std::thread::sleep(limits::LEASE_LOOK)
+                }
             }
         }
     }
@@ -227,20 +233,22 @@ impl Lease {
     pub fn take(&self, free: u64, options: &Options) -> Result<(), Error> {
         self.revision.store(free, Ordering::Release);
         match self.renew() {
-            Beat::Renewed => Ok(()),
-            Beat::Taken => Err(self.held(options)),
-            Beat::Denied(denied) => Err(Error::Denied(denied)),
-            Beat::Unheard => Err(Error::Away { detail: "the lease was not confirmed".to_owned() }),
+            RenewalResult::Renewed => Ok(()),
+            RenewalResult::Taken => Err(self.held(options)),
+            RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
+            RenewalResult::Unheard => {
+                Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
+            }
         }
     }
 
     /// Whether it is free now: let go of, or not renewed for as long as it was looked at.
-    pub fn look(&self, seen: &mut Seen) -> Result<Vacancy, Error> {
+    pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Where nobody can look, nobody can say that they live, either: that time does not count.
         let found = self.found().inspect_err(|_| seen.0 = None)?;
-        let Some(found) = found else { return Ok(Vacancy::Free(0)) };
-        let Ok(theirs) = serde_json::from_slice::<Holder>(&found.body) else {
-            let left = serde_json::from_slice::<Left>(&found.body).ok();
+        let Some(found) = found else { return Ok(LeaseAvailability::Free(0)) };
+        let Ok(theirs) = serde_json::from_slice::<LeaseEntry>(&found.body) else {
+            let left = serde_json::from_slice::<HandoverMark>(&found.body).ok();
             left.as_ref().and_then(|left| left.acknowledged).into_iter().for_each(|known| {
                 self.acknowledge(known);
             });
@@ -254,16 +262,16 @@ impl Lease {
         let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
         if found.seq != first {
             seen.0 = Some((found.seq, Instant::now()));
-            return Ok(Vacancy::Lives(theirs.holder));
+            return Ok(LeaseAvailability::Lives(theirs.holder));
         }
 
         let gone = theirs.home == self.mine.home;
         if gone || since.elapsed() >= limits::LEASE_LAPSE {
             tracing::info!("taking over from {}", theirs.holder);
-            return Ok(Vacancy::Free(found.seq));
+            return Ok(LeaseAvailability::Free(found.seq));
         }
 
-        Ok(Vacancy::Held(theirs.holder))
+        Ok(LeaseAvailability::Held(theirs.holder))
     }
 
     pub fn holder(&self) -> &str {
@@ -272,47 +280,47 @@ impl Lease {
 
     fn held(&self, options: &Options) -> Error {
         let found = self.found().ok().flatten();
-        let theirs = found.and_then(|found| serde_json::from_slice::<Holder>(&found.body).ok());
+        let theirs = found.and_then(|found| serde_json::from_slice::<LeaseEntry>(&found.body).ok());
         let holder = theirs.map_or_else(|| "another process".to_owned(), |theirs| theirs.holder);
         Error::Held { path: options.stream(), holder }
     }
 
-    fn found(&self) -> Result<Option<Stored>, Error> {
+    fn found(&self) -> Result<Option<StoredMessage>, Error> {
         self.api.last(&self.bucket, &self.subject).map_err(|failed| self.failed(&failed))
     }
 
-    fn failed(&self, failed: &Failed) -> Error {
+    fn failed(&self, failed: &ApiFailure) -> Error {
         super::away(&format!("the lease in {}", self.bucket), failed)
     }
 
     /// Says that this pump lives.
-    pub fn renew(&self) -> Beat {
+    pub fn renew(&self) -> RenewalResult {
         let _turn = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let revision = self.revision.load(Ordering::Acquire);
         let acknowledged = self.acknowledged();
-        let mine = Holder { beat: revision, acknowledged, ..self.mine.clone() };
+        let mine = LeaseEntry { beat: revision, acknowledged, ..self.mine.clone() };
         let value = serde_json::to_vec(&mine).expect("plain data is JSON");
 
         match self.write(revision, &[], value) {
             Ok(seq) => {
                 self.revision.store(seq, Ordering::Release);
-                Beat::Renewed
+                RenewalResult::Renewed
             }
             Err(failed) if failed.is(code::WRONG_LAST_SEQUENCE) => self.whose(),
-            Err(Failed::Away(Away::Denied(denied))) => Beat::Denied(denied),
-            Err(_) => Beat::Unheard,
+            Err(ApiFailure::Away(NoResponse::Denied(denied))) => RenewalResult::Denied(denied),
+            Err(_) => RenewalResult::Unheard,
         }
     }
 
     /// A renewal whose answer was lost is still ours.
-    fn whose(&self) -> Beat {
-        let Ok(Some(found)) = self.found() else { return Beat::Unheard };
-        match serde_json::from_slice::<Holder>(&found.body) {
+    fn whose(&self) -> RenewalResult {
+        let Ok(Some(found)) = self.found() else { return RenewalResult::Unheard };
+        match serde_json::from_slice::<LeaseEntry>(&found.body) {
             Ok(holder) if holder.id == self.mine.id => {
                 self.revision.store(found.seq, Ordering::Release);
-                Beat::Renewed
+                RenewalResult::Renewed
             }
-            _ => Beat::Taken,
+            _ => RenewalResult::Taken,
         }
     }
 
@@ -320,7 +328,8 @@ impl Lease {
     pub fn let_go(&self) {
         let revision = self.revision.load(Ordering::Acquire);
         let headers = [("KV-Operation", "DEL")];
-        let left = Left { heir: self.heir.get().copied(), acknowledged: self.acknowledged() };
+        let left =
+            HandoverMark { heir: self.heir.get().copied(), acknowledged: self.acknowledged() };
         let value = match (left.heir, left.acknowledged) {
             (None, None) => Vec::new(),
             _ => serde_json::to_vec(&left).expect("plain data is JSON"),
@@ -331,7 +340,12 @@ impl Lease {
         }
     }
 
-    fn write(&self, after: u64, headers: &[(&str, &str)], value: Vec<u8>) -> Result<u64, Failed> {
+    fn write(
+        &self,
+        after: u64,
+        headers: &[(&str, &str)],
+        value: Vec<u8>,
+    ) -> Result<u64, ApiFailure> {
         let after = after.to_string();
         let mut all = vec![("Nats-Expected-Last-Subject-Sequence", after.as_str())];
         all.extend_from_slice(headers);
@@ -341,25 +355,29 @@ impl Lease {
 
 /// A lease that was let go of by whoever had it last is free, at once for its heir where it has
 /// one. Should that one not come, it is anybody's.
-fn vacancy(found: &Stored, heir: Option<Candidate>, seen: &mut Seen) -> Vacancy {
-    let Some(heir) = heir else { return Vacancy::Free(found.seq) };
-    if heir == Candidate::here() {
-        return Vacancy::Free(found.seq);
+fn vacancy(
+    found: &StoredMessage,
+    heir: Option<MemberId>,
+    seen: &mut LastSeen,
+) -> LeaseAvailability {
+    let Some(heir) = heir else { return LeaseAvailability::Free(found.seq) };
+    if heir == MemberId::here() {
+        return LeaseAvailability::Free(found.seq);
     }
 
     let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
     if found.seq != first {
         seen.0 = Some((found.seq, Instant::now()));
     } else if since.elapsed() >= limits::LEASE_BEQUEST {
-        return Vacancy::Free(found.seq);
+        return LeaseAvailability::Free(found.seq);
     }
 
-    Vacancy::Left
+    LeaseAvailability::Left
 }
 
 /// A bucket as the `nats` command knows them, made by hand: what clients send to make one, older
 /// servers refuse.
-fn make(api: &Api, bucket: &str, options: &Options) -> Result<(), Error> {
+fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,
         "description": "who pumps an organism",
@@ -393,7 +411,7 @@ mod tests {
     #[test]
     fn a_lease_is_written_in_the_bytes_of_its_fixture() {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
-        let holder = Holder {
+        let holder = LeaseEntry {
             id,
             holder: "process 12 on host, since 2026-11-20T10:00:00.000000Z".to_owned(),
             home: "host 0123 /data 0197".to_owned(),
@@ -401,12 +419,12 @@ mod tests {
             acknowledged: None,
         };
 
-        let left = Left { heir: Some(Candidate(id)), acknowledged: None };
+        let left = HandoverMark { heir: Some(MemberId(id)), acknowledged: None };
         let (position, hash) = (crate::ids::Position(75), crate::ids::Digest::of(b"75"));
-        let acknowledged = Some(Acknowledged { journal: id, seq: 80, position, hash });
-        let bounded = Holder { acknowledged, ..holder.clone() };
-        let handed_over = Left { acknowledged, ..left.clone() };
-        let for_anybody = Left { heir: None, acknowledged };
+        let acknowledged = Some(AcknowledgedMark { journal: id, seq: 80, position, hash });
+        let bounded = LeaseEntry { acknowledged, ..holder.clone() };
+        let handed_over = HandoverMark { acknowledged, ..left.clone() };
+        let for_anybody = HandoverMark { heir: None, acknowledged };
 
         let mut written = String::new();
         for (name, holder) in [("held", holder), ("held with a bound", bounded)] {
@@ -432,8 +450,8 @@ mod tests {
     fn a_lease_of_a_fixture_is_read() {
         for line in FIXTURE.lines() {
             let (name, value) = line.split_once('\t').unwrap();
-            let is_holder = serde_json::from_str::<Holder>(value).is_ok();
-            let left = serde_json::from_str::<Left>(value).unwrap();
+            let is_holder = serde_json::from_str::<LeaseEntry>(value).is_ok();
+            let left = serde_json::from_str::<HandoverMark>(value).unwrap();
             assert_eq!(is_holder, name.starts_with("held"), "{name}");
             assert_eq!(
                 left.heir.is_some(),
@@ -451,7 +469,7 @@ mod tests {
         let home = above.path().join("data");
         let of = |home: &std::path::Path| {
             std::fs::create_dir_all(home).unwrap();
-            Holder::here(home).home
+            LeaseEntry::here(home).home
         };
 
         let first = of(&home);

@@ -11,22 +11,22 @@ mod against;
 mod align;
 mod api;
 mod bounds;
-mod count;
-mod group;
+mod commit_codec;
 pub mod identity;
 mod lease;
 mod open;
+mod partition_count;
 mod promote;
-mod proof;
 mod publish;
 mod repair;
 mod settings;
 mod standby;
 mod stream_copier;
+mod stream_monitor;
+mod stream_position;
 mod stream_reader;
-mod tail;
+mod sync_check;
 mod takeover;
-mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,25 +35,25 @@ use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
 use crate::limits;
-use crate::nats::{self, Away};
+use crate::nats::{self, NoResponse};
 
 use super::log::{Log, LogGroup, LogMark};
 use super::sqlite::JournalFile;
 use super::writer::JournalWriter;
-use super::{Error, Heads};
-use api::Failed;
-use group::Group;
-use publish::Publisher;
-use watch::Watch;
+use super::{Error, TreeHeads};
+use api::ApiFailure;
+use commit_codec::CommitEncoder;
+use publish::StreamPublisher;
+use stream_monitor::LeadershipWatch;
 
 pub use against::{StreamAgreement, compare_with_stream};
-pub use bounds::{Acknowledged, ProjectionHead, ProjectionReport};
-pub use identity::Member;
-pub use lease::{Bequest, Candidate, this_process};
-pub use promote::{Phase, Promoted, promote};
+pub use bounds::{AcknowledgedMark, ProjectionHead, ProjectionReport};
+pub use identity::JoiningHost;
+pub use lease::{LeaseHandover, MemberId, this_process};
+pub use promote::{PromotedJournal, PromotionPhase, promote};
 pub use repair::{RepairSource, StreamRepair, recorded, repair};
-pub use standby::{Office, Standby};
-pub use takeover::Takeover;
+pub use standby::{LeaseCheck, Standby};
+pub use takeover::StreamTakeover;
 
 /// Which journal, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,9 +67,9 @@ pub struct Options {
     pub partitions: u32,
     /// Copies of the stream, on as many servers.
     pub replicas: u32,
-    pub durability: Durability,
+    pub durability: StreamDurability,
     /// Who may ask the servers how they sync.
-    pub system: Option<Box<nats::Credentials>>,
+    pub system: Option<Box<nats::NatsCredentials>>,
     /// Public keys of the other hosts of this organism.
     pub known_keys: Vec<String>,
     /// Directory of this host where checkpoints are copied to.
@@ -79,12 +79,13 @@ pub struct Options {
 /// What the servers do before they acknowledge, as the config has it: they say it to their system
 /// account alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
+pub enum StreamDurability {
     /// They sync later.
     #[default]
+    #[serde(rename = "lazy")]
     Lazy,
     /// `sync_interval: always`.
+    #[serde(rename = "synced")]
     Synced,
 }
 
@@ -114,24 +115,24 @@ impl Options {
 }
 
 /// A journal in a stream.
-pub type Journal = JournalWriter<StreamLog>;
+pub type StreamJournal = JournalWriter<StreamLog>;
 
 /// A stream that this pump leads.
 #[derive(Debug)]
 pub struct StreamLog {
-    watch: Watch,
-    publisher: Publisher,
-    takeover: Takeover,
+    watch: LeadershipWatch,
+    publisher: StreamPublisher,
+    takeover: StreamTakeover,
 }
 
-impl Journal {
+impl StreamJournal {
     /// How much of the stream was proved when this pump took it over.
-    pub fn takeover(&self) -> &Takeover {
+    pub fn takeover(&self) -> &StreamTakeover {
         &self.log.takeover
     }
 
     /// Says who is to have the lease next, also when the journal is in other hands.
-    pub fn bequest(&self) -> Bequest {
+    pub fn bequest(&self) -> LeaseHandover {
         self.log.watch.bequest()
     }
 }
@@ -152,28 +153,28 @@ impl Log for StreamLog {
         &mut self,
         group: &LogGroup<'_>,
         _: &mut JournalFile,
-        _: &mut Heads,
+        _: &mut TreeHeads,
     ) -> Result<LogMark, Error> {
-        let (seq, digest) = self.publisher.publish(&Group::of(group))?;
+        let (seq, digest) = self.publisher.publish(&CommitEncoder::of(group))?;
         Ok(LogMark { seq, digest })
     }
 
     fn confirm(&mut self, mark: LogMark, journal: Uuid, position: Position, hash: Digest) {
         let seq = mark.seq;
         self.publisher.put(seq);
-        self.watch.acknowledge(Acknowledged { journal, seq, position, hash });
+        self.watch.acknowledge(AcknowledgedMark { journal, seq, position, hash });
     }
 }
 
 /// What it means that a stream could not be had.
-fn unfit(server: String, what: &str, failed: Failed) -> Error {
+fn unfit(server: String, what: &str, failed: ApiFailure) -> Error {
     match failed {
-        Failed::Away(Away::Nobody(_)) => {
+        ApiFailure::Away(NoResponse::Nobody(_)) => {
             let detail = format!("{what}: JetStream does not answer; is it enabled here?");
             Error::Away { detail }
         }
-        Failed::Away(Away::Denied(denied)) => Error::Denied(denied),
-        Failed::Refused { .. } if !failed.is_full() => {
+        ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied),
+        ApiFailure::Refused { .. } if !failed.is_full() => {
             Error::Unfit { server, detail: format!("{what}: {failed}") }
         }
         other => refused(what, other),
@@ -181,18 +182,18 @@ fn unfit(server: String, what: &str, failed: Failed) -> Error {
 }
 
 /// What it means that something was neither read nor written, whatever the reason: it may be, later.
-fn away(what: &str, failed: &Failed) -> Error {
+fn away(what: &str, failed: &ApiFailure) -> Error {
     match failed {
-        Failed::Away(Away::Denied(denied)) => Error::Denied(denied.clone()),
+        ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied.clone()),
         other => Error::Away { detail: format!("{what}: {other}") },
     }
 }
 
 /// What it means that something of a stream could not be read.
-fn refused(what: &str, failed: Failed) -> Error {
+fn refused(what: &str, failed: ApiFailure) -> Error {
     match failed {
-        Failed::Away(Away::Denied(denied)) => Error::Denied(denied),
-        Failed::Away(away) => Error::Away { detail: format!("{what}: {away}") },
+        ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied),
+        ApiFailure::Away(away) => Error::Away { detail: format!("{what}: {away}") },
         full if full.is_full() => Error::Full { detail: format!("{what}: {full}") },
         other => Error::broken(0, format!("{what}: {other}")),
     }

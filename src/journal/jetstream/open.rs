@@ -10,25 +10,25 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::journal::log::LogMark;
-use crate::journal::sqlite::Opening;
-use crate::journal::{Error, Sealed};
+use crate::journal::sqlite::LockedJournalDir;
+use crate::journal::{Error, HashedRecord};
 use crate::limits;
-use crate::nats::{self, Link};
+use crate::nats::{self, BlockingClient};
 
-use super::api::{Api, Info, code};
-use super::bounds::Bounds;
-use super::group::{About, Group};
-use super::identity::Member;
+use super::api::{JetStreamApi, StreamDescription, code};
+use super::bounds::StreamBounds;
+use super::commit_codec::{CommitEncoder, JournalIdentity};
+use super::identity::JoiningHost;
 use super::lease::Lease;
-use super::proof;
-use super::publish::Publisher;
-use super::standby::{Followed, Standby, StreamHost};
-use super::tail;
-use super::takeover::Takeover;
-use super::watch::{Renewal, Watch};
-use super::{Journal, Options, StreamLog, settings, unfit};
+use super::publish::StreamPublisher;
+use super::standby::{FollowedProjection, Standby, StreamHost};
+use super::stream_monitor::{LeadershipWatch, LeaseRenewal};
+use super::stream_position;
+use super::sync_check;
+use super::takeover::StreamTakeover;
+use super::{Options, StreamJournal, StreamLog, settings, unfit};
 
-impl Journal {
+impl StreamJournal {
     /// Opens the journal of `options`, or makes one, and hands every record to `visit`, in order.
     /// `data` holds its projection, `state` the signing key and the checkpoints outside.
     ///
@@ -40,17 +40,17 @@ impl Journal {
         options: &Options,
         data: &Path,
         state: &Path,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        Self::open_as(servers, options, &Member::new(data, state), visit)
+        Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// As [`Journal::open`], by a host that may accept the journal of another one.
+    /// As [`StreamJournal::open`], by a host that may accept the journal of another one.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
-        member: &Member<'_>,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        member: &JoiningHost<'_>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let until = Instant::now() + limits::STREAM_START_PATIENCE;
         loop {
@@ -75,40 +75,40 @@ impl Journal {
     pub(super) fn lead(
         host: &StreamHost,
         lease: Arc<Lease>,
-        followed: Followed,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        followed: FollowedProjection,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let StreamHost { servers, api, options, directories } = host;
         let (shown, first_id) = (lease.holder().to_owned(), lease.first_id());
         // Held by this from here on: whatever goes wrong lets go of it.
-        let renewal = Renewal::start(options, Arc::clone(&lease))?;
+        let renewal = LeaseRenewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;
         // Asked for before the stream is made: one that is gone is never made anew.
-        let bounds = Bounds::gather(api, options, directories, &lease)?;
+        let bounds = StreamBounds::gather(api, options, directories, &lease)?;
         let followed_to = before.as_ref().map_or(0, |(_, mark)| mark.seq);
         let info = stream(api, options, &bounds, followed_to)?;
-        proof::hold_to_its_word(servers, options, api, &info)?;
+        sync_check::hold_to_its_word(servers, options, api, &info)?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
-        let watch = Watch::start(api, options, renewal, created, Arc::clone(&last))?;
-        let mut publisher = Publisher::new(api, options, last);
+        let watch = LeadershipWatch::start(api, options, renewal, created, Arc::clone(&last))?;
+        let mut publisher = StreamPublisher::new(api, options, last);
         if info.state.last_seq == 0 {
             bounds.check_empty()?;
-            let put = publisher.publish(&Group::about(about(options, first_id)));
+            let put = publisher.publish(&CommitEncoder::about(about(options, first_id)));
             publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
 
         let mut warm = followed.warm(host, before.as_ref(), Some(&bounds), visit)?;
         warm.catch_up(host, publisher.last(), visit)?;
-        if warm.following.epoch() == 0 && tail::first(api, options)?.moving {
+        if warm.following.epoch() == 0 && stream_position::first(api, options)?.moving {
             return Err(half_moved(options));
         }
 
         warm.check(&bounds, &directories.data, publisher.last())?;
-        let takeover = Takeover::judge(&warm.following.evidence(), options)?;
+        let takeover = StreamTakeover::judge(&warm.following.evidence(), options)?;
         takeover.report(options);
         publisher.epoch = warm.following.epoch() + 1;
-        let put = publisher.publish(&Group::epoch(publisher.epoch, &shown));
+        let put = publisher.publish(&CommitEncoder::epoch(publisher.epoch, &shown));
         publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
         let mark = LogMark { seq: publisher.last(), ..LogMark::default() };
@@ -128,22 +128,22 @@ fn begun(error: Error, ours: u32) -> Error {
     }
 }
 
-pub(super) fn about(options: &Options, id: Uuid) -> About<'_> {
+pub(super) fn about(options: &Options, id: Uuid) -> JournalIdentity<'_> {
     let &Options { partition, partitions, .. } = options;
     let name = options.organism.as_str().into();
-    About { id, name, partition, partitions, moving: false }
+    JournalIdentity { id, name, partition, partitions, moving: false }
 }
 
-pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
-    let link = Link::open(servers, &format!("organism {} pump", options.organism))?;
-    let api = Api { link: Arc::new(link) };
+pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetStreamApi, Error> {
+    let link = BlockingClient::open(servers, &format!("organism {} pump", options.organism))?;
+    let api = JetStreamApi { link: Arc::new(link) };
     let link = &api.link;
     settings::judge_server(&link.server(), &link.version(), link.max_payload(), options)?;
     Ok(api)
 }
 
 /// Whose journal the directory holds a projection of, and how far that one goes.
-pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, LogMark)>, Error> {
+pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);
     }
@@ -178,11 +178,11 @@ fn half_moved(options: &Options) -> Error {
 /// The stream as it stands, made where there never was one. Messages up to `followed_to` were read
 /// from it before.
 pub(super) fn stream(
-    api: &Api,
+    api: &JetStreamApi,
     options: &Options,
-    bounds: &Bounds,
+    bounds: &StreamBounds,
     followed_to: u64,
-) -> Result<Info, Error> {
+) -> Result<StreamDescription, Error> {
     let name = options.stream();
     let info = match api.info(&name) {
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {

@@ -14,59 +14,69 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
-use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
+use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
 use crate::journal::{Checkpoint, Error};
 use crate::limits;
 use crate::nats;
 
 use super::Options;
-use super::api::Api;
-use super::bounds::Bounds;
-use super::count;
-use super::group::Group;
-use super::identity::{self, Member};
-use super::lease::{Holder, Lease};
+use super::api::JetStreamApi;
+use super::bounds::StreamBounds;
+use super::commit_codec::CommitEncoder;
+use super::identity::{self, JoiningHost};
+use super::lease::{Lease, LeaseEntry};
 use super::open::{connect, stream};
+use super::partition_count;
 use super::stream_copier::StreamCopier;
-use super::watch::Renewal;
+use super::stream_monitor::LeaseRenewal;
 
 mod compare;
 
-use compare::Found;
+use compare::CopiedPrefix;
 
 /// What a move is doing; each goes through all records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum PromotionPhase {
     Proving,
     Publishing,
     Comparing,
 }
 
 /// Hears of so many records done, out of how many.
-pub type Progress<'p> = &'p mut dyn FnMut(Phase, u64, u64);
+pub type PromotionProgress<'p> = &'p mut dyn FnMut(PromotionPhase, u64, u64);
 
 /// A journal that was moved, or had been.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Promoted {
+pub struct PromotedJournal {
+    #[serde(rename = "journal")]
     pub journal: Uuid,
+    #[serde(rename = "stream")]
     pub stream: String,
+    #[serde(rename = "records")]
     pub records: u64,
+    #[serde(rename = "trees")]
     pub trees: usize,
+    #[serde(rename = "checkpoints")]
     pub checkpoints: usize,
+    #[serde(rename = "blobs")]
     pub blobs: usize,
     /// Of the last record.
+    #[serde(rename = "last_hash")]
     pub last_hash: Digest,
     /// Over the heads of all trees.
+    #[serde(rename = "merkle_root")]
     pub merkle_root: Digest,
     /// Records that this run put into the stream; the others were there.
+    #[serde(rename = "published")]
     pub published: u64,
     /// Messages of the stream that hold it.
+    #[serde(rename = "messages")]
     pub messages: u64,
 }
 
 /// The embedded journal, as it is sent and compared.
-struct Source {
-    reader: Reader,
+struct PromotionSource {
+    reader: JournalReader,
     journal: Uuid,
     epoch: u32,
     last: Position,
@@ -84,31 +94,31 @@ pub fn promote(
     options: &Options,
     data: &Path,
     state: &Path,
-    progress: Progress<'_>,
-) -> Result<Option<Promoted>, Error> {
+    progress: PromotionProgress<'_>,
+) -> Result<Option<PromotedJournal>, Error> {
     if !data.join(DATABASE).exists() {
         return Err(Error::Missing { path: data.display().to_string() });
     }
 
-    let opening = Opening::begin(data, state)?.with_copies(options.checkpoints.as_deref());
+    let opening = LockedJournalDir::begin(data, state)?.with_copies(options.checkpoints.as_deref());
     if opening.found()?.1.is_some() {
         return Ok(None);
     }
 
     // A file is one partition, and stays one: what follows what is in its hashes.
-    count::compare(options, 1)?;
+    partition_count::compare(options, 1)?;
     let api = connect(servers, options)?;
     let mut journal = prove(opening, progress)?;
-    let source = Source::open(data)?;
-    let member = Member { accepts: Some(source.journal), ..Member::new(data, state) };
-    let lease = Lease::of(&api, options, Holder::here(data), &member)?;
+    let source = PromotionSource::open(data)?;
+    let member = JoiningHost { accepts: Some(source.journal), ..JoiningHost::new(data, state) };
+    let lease = Lease::of(&api, options, LeaseEntry::here(data), &member)?;
     identity::note(state, options, source.journal)?;
     lease.take(lease.wait_until_free(options)?, options)?;
-    let info = stream(&api, options, &Bounds::default(), 0)?;
-    let renewal = Renewal::start(options, Arc::new(lease))?;
+    let info = stream(&api, options, &StreamBounds::default(), 0)?;
+    let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
     let copier = StreamCopier::start(&api, options, renewal, info, &source.reader, source.epoch)?;
 
-    let found = Found::read(&api, options, &source, copier.publisher.last(), &mut |_| {})?;
+    let found = CopiedPrefix::read(&api, options, &source, copier.publisher.last(), &mut |_| {})?;
     let published = source.last.0 - found.records;
     publish_rest(&copier, &source, &found, progress)?;
     failpoint("before-comparing");
@@ -117,7 +127,7 @@ pub fn promote(
     copier.watch.check(source.epoch)?;
     journal.follow_from(found.mark)?;
     failpoint("promoted");
-    let promoted = Promoted {
+    let promoted = PromotedJournal {
         journal: source.journal,
         stream: options.stream(),
         records: source.last.0,
@@ -136,12 +146,15 @@ pub fn promote(
     Ok(Some(promoted))
 }
 
-fn prove(opening: Opening, progress: Progress<'_>) -> Result<sqlite::Journal, Error> {
-    let all = Reader::open(opening.data())?.last()?.0;
+fn prove(
+    opening: LockedJournalDir,
+    progress: PromotionProgress<'_>,
+) -> Result<sqlite::SqliteJournal, Error> {
+    let all = JournalReader::open(opening.data())?.last()?.0;
     opening.prove_to_move(&mut |sealed| {
         let done = sealed.record.position.0;
         if done.is_multiple_of(limits::SCAN_RECORDS) || done == all {
-            progress(Phase::Proving, done, all);
+            progress(PromotionPhase::Proving, done, all);
         }
         Ok(())
     })
@@ -149,14 +162,14 @@ fn prove(opening: Opening, progress: Progress<'_>) -> Result<sqlite::Journal, Er
 
 /// What stands in the stream now, which must be everything and nothing else.
 fn compare(
-    api: &Api,
+    api: &JetStreamApi,
     options: &Options,
-    source: &Source,
+    source: &PromotionSource,
     last_seq: u64,
-    progress: Progress<'_>,
-) -> Result<Found, Error> {
-    let mut compared = |done| progress(Phase::Comparing, done, source.last.0);
-    let found = Found::read(api, options, source, last_seq, &mut compared)?;
+    progress: PromotionProgress<'_>,
+) -> Result<CopiedPrefix, Error> {
+    let mut compared = |done| progress(PromotionPhase::Comparing, done, source.last.0);
+    let found = CopiedPrefix::read(api, options, source, last_seq, &mut compared)?;
     let missing = found.missing(source, last_seq);
 
     match missing {
@@ -168,9 +181,9 @@ fn compare(
     }
 }
 
-impl Source {
+impl PromotionSource {
     fn open(data: &Path) -> Result<Self, Error> {
-        let reader = Reader::open(data)?;
+        let reader = JournalReader::open(data)?;
         let about = reader.about()?;
         let (last, blobs) = (reader.last()?, reader.blobs()?);
         let checkpoints = reader.checkpoints()?;
@@ -181,11 +194,11 @@ impl Source {
 /// Publishes what of the journal is not in the stream, and at last that all of it is there.
 fn publish_rest(
     copier: &StreamCopier<'_>,
-    source: &Source,
-    found: &Found,
-    progress: Progress<'_>,
+    source: &PromotionSource,
+    found: &CopiedPrefix,
+    progress: PromotionProgress<'_>,
 ) -> Result<(), Error> {
-    let Source { journal, epoch, last, .. } = *source;
+    let PromotionSource { journal, epoch, last, .. } = *source;
     if !found.begun {
         copier.begin(journal)?;
     }
@@ -193,12 +206,13 @@ fn publish_rest(
     copier.publish_blobs(&found.blobs)?;
 
     let checkpoints = source.checkpoints.get(found.checkpoints..).unwrap_or_default();
-    let mut published = |position: Position| progress(Phase::Publishing, position.0, last.0);
+    let mut published =
+        |position: Position| progress(PromotionPhase::Publishing, position.0, last.0);
     copier.publish_records(Position(found.records), last, checkpoints, &mut published)?;
     published(last);
 
     match found.moved {
         Some(records) if records == last.0 && found.is_whole(source) => Ok(()),
-        _ => copier.publish(&Group::moved(last.0, epoch)),
+        _ => copier.publish(&CommitEncoder::moved(last.0, epoch)),
     }
 }

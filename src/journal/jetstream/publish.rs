@@ -22,17 +22,17 @@ use crate::ids::Digest;
 use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
-use crate::nats::Away;
+use crate::nats::NoResponse;
 
 use super::Options;
-use super::api::{Api, Failed, Stored, code};
-use super::group::{Group, epoch_of};
+use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
+use super::commit_codec::{CommitEncoder, epoch_of};
 
 const ID: &str = "Nats-Msg-Id";
 
 #[derive(Debug)]
-pub struct Publisher {
-    api: Api,
+pub struct StreamPublisher {
+    api: JetStreamApi,
     stream: String,
     subject: String,
     /// The last message of the stream that is known to be there.
@@ -45,7 +45,7 @@ pub struct Publisher {
 }
 
 /// What stands where a message was to go.
-enum There {
+enum ExistingMessage {
     /// That very message.
     Ours,
     /// Nothing yet.
@@ -54,8 +54,8 @@ enum There {
     Unknown,
 }
 
-impl Publisher {
-    pub fn new(api: &Api, options: &Options, last: Arc<AtomicU64>) -> Self {
+impl StreamPublisher {
+    pub fn new(api: &JetStreamApi, options: &Options, last: Arc<AtomicU64>) -> Self {
         let (stream, subject) = (options.stream(), options.subject());
         Self {
             api: api.clone(),
@@ -72,10 +72,11 @@ impl Publisher {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Puts a whole group behind everything that is known, and returns the number of its last
-    /// message with its digest. The group counts as put only once [`Publisher::put`] is told of that number: until
-    /// then the same one may be published again, and is there once.
-    pub fn publish(&self, group: &Group) -> Result<(u64, Digest), Error> {
+    /// Appends a whole group behind everything that is known, and returns the number of its last
+    /// message with its digest. The group counts as appended only once [`StreamPublisher::put`] was
+    /// given that number: until then the same group may be published again without being stored
+    /// twice.
+    pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let (mut after, mut digest) = (self.last(), Digest::ZERO);
         for message in group.messages(self.epoch, most) {
@@ -98,9 +99,9 @@ impl Publisher {
         let id = format!("{after}-{digest}");
         if self.silence.get() {
             match self.look(after, &id)? {
-                There::Ours => return Ok(()),
-                There::Unknown => return Err(away("nobody answers for the stream")),
-                There::Nothing => {}
+                ExistingMessage::Ours => return Ok(()),
+                ExistingMessage::Unknown => return Err(away("nobody answers for the stream")),
+                ExistingMessage::Nothing => {}
             }
         }
 
@@ -112,7 +113,9 @@ impl Publisher {
                 Err(failed) if failed.is_full() => {
                     return Err(Error::Full { detail: failed.to_string() });
                 }
-                Err(Failed::Away(Away::Denied(denied))) => return Err(Error::Denied(denied)),
+                Err(ApiFailure::Away(NoResponse::Denied(denied))) => {
+                    return Err(Error::Denied(denied));
+                }
                 Err(failed) => failed,
             };
             if !failed.is(code::WRONG_LAST_SEQUENCE) {
@@ -120,16 +123,16 @@ impl Publisher {
                 tracing::warn!(stream, after, "a group was not acknowledged: {failed}");
             }
             match self.look(after, &id)? {
-                There::Ours => return Ok(()),
+                ExistingMessage::Ours => return Ok(()),
                 // It may still come, and is there once all the same.
-                There::Nothing if again => again = false,
+                ExistingMessage::Nothing if again => again = false,
                 // Should the stream have lost what it acknowledged, the watch finds it.
-                There::Nothing | There::Unknown => return Err(away(failed)),
+                ExistingMessage::Nothing | ExistingMessage::Unknown => return Err(away(failed)),
             }
         }
     }
 
-    fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, Failed> {
+    fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
         let tries = match self.tries.get() {
             (place, tries) if place == after => tries + 1,
             _ => 0,
@@ -159,7 +162,7 @@ impl Publisher {
 
     /// What stands there, asked until somebody answers: for a while, and only where there is
     /// anybody to ask, as whoever waits for the pump need not wait for another silence.
-    fn look(&self, after: u64, id: &str) -> Result<There, Error> {
+    fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
         let until = Instant::now() + limits::STREAM_PATIENCE;
         self.silence.set(true);
         while self.api.link.is_connected() && Instant::now() < until {
@@ -172,19 +175,21 @@ impl Publisher {
                         return Err(self.fenced(&found));
                     }
                     tracing::info!(stream = self.stream, seq = found.seq, "it had arrived");
-                    return Ok(There::Ours);
+                    return Ok(ExistingMessage::Ours);
                 }
                 Err(failed) if failed.is(code::NO_MESSAGE) => {
                     self.silence.set(false);
-                    return Ok(There::Nothing);
+                    return Ok(ExistingMessage::Nothing);
                 }
-                Err(Failed::Away(Away::Denied(denied))) => return Err(Error::Denied(denied)),
-                Err(Failed::Away(Away::Silent(_))) => {}
+                Err(ApiFailure::Away(NoResponse::Denied(denied))) => {
+                    return Err(Error::Denied(denied));
+                }
+                Err(ApiFailure::Away(NoResponse::Silent(_))) => {}
                 Err(_) => std::thread::sleep(limits::LEASE_LOOK),
             }
         }
 
-        Ok(There::Unknown)
+        Ok(ExistingMessage::Unknown)
     }
 
     /// Verifies that no other pump has written behind what is known to be there. A pump that takes
@@ -202,7 +207,7 @@ impl Publisher {
         }
     }
 
-    fn fenced(&self, found: &Stored) -> Error {
+    fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {
                 let cause = format!("message {} of the stream is another one of ours", found.seq);

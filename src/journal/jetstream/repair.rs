@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
-use crate::journal::checkpoint::Outside;
-use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
-use crate::journal::{Error, Heads, small_file};
+use crate::journal::checkpoint::CheckpointFile;
+use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
+use crate::journal::{Error, TreeHeads, small_file};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::align::{Alignment, Compared, Projection};
-use super::api::{Api, Info, code};
-use super::bounds::{Acknowledged, hash_at};
-use super::group::Group;
-use super::identity::Member;
-use super::lease::{Holder, Lease};
+use super::align::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
+use super::api::{JetStreamApi, StreamDescription, code};
+use super::bounds::{AcknowledgedMark, hash_at};
+use super::commit_codec::CommitEncoder;
+use super::identity::JoiningHost;
+use super::lease::{Lease, LeaseEntry};
 use super::open::{connect, found};
 use super::stream_copier::StreamCopier;
-use super::watch::Renewal;
-use super::{Options, settings, tail, unfit};
+use super::stream_monitor::LeaseRenewal;
+use super::{Options, settings, stream_position, unfit};
 
 /// Which side of a stream and a projection that differ is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,14 +60,14 @@ pub fn repair(
     state: &Path,
     from: Option<RepairSource>,
 ) -> Result<Option<StreamRepair>, Error> {
-    let opening = Opening::begin(data, state)?.with_copies(options.checkpoints.as_deref());
+    let opening = LockedJournalDir::begin(data, state)?.with_copies(options.checkpoints.as_deref());
     let api = connect(servers, options)?;
-    let member = Member::new(data, state);
-    let lease = Lease::of(&api, options, Holder::here(data), &member)?;
+    let member = JoiningHost::new(data, state);
+    let lease = Lease::of(&api, options, LeaseEntry::here(data), &member)?;
     lease.take(lease.wait_until_free(options)?, options)?;
-    let renewal = Renewal::start(options, Arc::new(lease))?;
+    let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
     let noted = read_note(options, state)?;
-    let host = Host { api: &api, options, data, state, opening: &opening, renewal };
+    let host = LockedHost { api: &api, options, data, state, opening: &opening, renewal };
     let noted = noted.filter(|noted| from.is_none_or(|from| from == noted.from));
     match from.or(noted.as_ref().map(|noted| noted.from)) {
         Some(RepairSource::Stream) => host.keep_stream(noted),
@@ -106,17 +106,17 @@ fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<()
 }
 
 /// A host whose directories and lease are held.
-struct Host<'h> {
-    api: &'h Api,
+struct LockedHost<'h> {
+    api: &'h JetStreamApi,
     options: &'h Options,
     data: &'h Path,
     state: &'h Path,
-    opening: &'h Opening,
-    renewal: Renewal,
+    opening: &'h LockedJournalDir,
+    renewal: LeaseRenewal,
 }
 
-impl Host<'_> {
-    fn info(&self) -> Result<Option<Info>, Error> {
+impl LockedHost<'_> {
+    fn info(&self) -> Result<Option<StreamDescription>, Error> {
         let name = self.options.stream();
         match self.api.info(&name) {
             Ok(info) => Ok(Some(info)),
@@ -134,27 +134,27 @@ impl Host<'_> {
         from: Option<RepairSource>,
     ) -> Result<Option<StreamRepair>, Error> {
         let Some((journal, _)) = found(self.opening)? else { return Ok(noted) };
-        let projection = Projection::open(self.data)?;
+        let projection = ComparedProjection::open(self.data)?;
         let last = projection.last;
         let info = self.info()?;
         let last_seq = info.as_ref().map_or(0, |info| info.state.last_seq);
-        if last_seq > 0 && tail::journal(self.api, self.options)? != journal {
+        if last_seq > 0 && stream_position::journal(self.api, self.options)? != journal {
             return Err(self.forked(Position(1), Position(0), last));
         }
 
         let compared = projection.compare(self.api, self.options, last_seq)?;
         let kept = match compared.alignment {
-            Alignment::Forked(at) if !mutant("lead-a-fork") => {
+            ProjectionAlignment::Forked(at) if !mutant("lead-a-fork") => {
                 return Err(self.forked(at, compared.records, last));
             }
-            Alignment::Whole { .. } if noted.is_none() && !self.is_behind_lease(last) => {
+            ProjectionAlignment::Whole { .. } if noted.is_none() && !self.is_behind_lease(last) => {
                 return Ok(None);
             }
             _ => compared.records.min(last),
         };
 
         // Before anything is published: what is published has to be whole.
-        sqlite::scan(self.data, last, &mut Heads::default(), &mut |_, _| Ok(()))?;
+        sqlite::scan(self.data, last, &mut TreeHeads::default(), &mut |_, _| Ok(()))?;
         let from = from.unwrap_or(RepairSource::Projection);
         let fresh = StreamRepair { from, kept, acknowledged: last, aside: None };
         let note = noted.unwrap_or(fresh);
@@ -163,7 +163,7 @@ impl Host<'_> {
             // Whoever comes before this has ended knows how far it has to go.
             let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
             if known <= last {
-                let bound = Acknowledged { journal, seq: 0, position: last, hash };
+                let bound = AcknowledgedMark { journal, seq: 0, position: last, hash };
                 self.renewal.acknowledge_now(bound)?;
             }
         }
@@ -201,9 +201,9 @@ impl Host<'_> {
 
     fn send(
         self,
-        reader: &Reader,
-        info: Info,
-        compared: &Compared,
+        reader: &JournalReader,
+        info: StreamDescription,
+        compared: &ProjectionComparison,
         last: Position,
     ) -> Result<(), Error> {
         let Self { api, options, renewal, .. } = self;
@@ -222,9 +222,9 @@ impl Host<'_> {
         copier
             .publish_records(kept, last, &checkpoints, &mut |_| failpoint("repair-publishing"))?;
 
-        if tail::first(api, options)?.moving && !compared.has_epoch {
+        if stream_position::first(api, options)?.moving && !compared.has_epoch {
             // Until this no pump goes on with a stream that was made anew.
-            copier.publish(&Group::moved(last.0, about.epoch))?;
+            copier.publish(&CommitEncoder::moved(last.0, about.epoch))?;
         }
 
         failpoint("repair-published");
@@ -251,11 +251,11 @@ impl Host<'_> {
         Ok(Some(note))
     }
 
-    fn note_of_stream(&self, info: &Info) -> Result<StreamRepair, Error> {
+    fn note_of_stream(&self, info: &StreamDescription) -> Result<StreamRepair, Error> {
         let last_seq = info.state.last_seq;
         let (kept, last, aside) = match self.opening.exists() {
             true => {
-                let projection = Projection::open(self.data)?;
+                let projection = ComparedProjection::open(self.data)?;
                 let compared = projection.compare(self.api, self.options, last_seq)?;
                 (compared.records, projection.last, Some(unused(self.data)))
             }
@@ -270,7 +270,7 @@ impl Host<'_> {
         let noted = sqlite::noted_journal(self.data, self.state);
         if let (Some(journal), Some(directory)) = (noted, &self.options.checkpoints) {
             // First, as it may fail: no pump would lead the stream that they show more of.
-            let copies = Outside::new(directory, journal);
+            let copies = CheckpointFile::new(directory, journal);
             let put_aside = copies.keep(|_| false);
             put_aside.map_err(Error::io(copies.path().display().to_string()))?;
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::journal::Error;
 use crate::limits;
 
-use super::{Durability, Options};
+use super::{Options, StreamDurability};
 
 /// Servers before this one lack what fencing needs.
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
@@ -115,7 +115,7 @@ pub fn judge_server(
         );
     }
 
-    if options.durability == Durability::Synced && number < SYNCING {
+    if options.durability == StreamDurability::Synced && number < SYNCING {
         let (major, minor, _) = SYNCING;
         tracing::warn!(
             "`durability` says that the servers sync before they acknowledge, and NATS {version} \
@@ -123,7 +123,7 @@ pub fn judge_server(
         );
     }
 
-    if options.durability == Durability::Lazy || number < SYNCING {
+    if options.durability == StreamDurability::Lazy || number < SYNCING {
         tracing::warn!("{}", lazily(options.replicas));
     }
 
@@ -165,7 +165,7 @@ mod tests {
             partition: 0,
             partitions: 1,
             replicas: 1,
-            durability: Durability::Synced,
+            durability: StreamDurability::Synced,
             system: None,
             known_keys: Vec::new(),
             checkpoints: None,

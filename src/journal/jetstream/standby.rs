@@ -8,38 +8,38 @@ use uuid::Uuid;
 
 use crate::ids::Position;
 use crate::journal::log::LogMark;
-use crate::journal::sqlite::{Following, Opening};
-use crate::journal::{Error, Sealed};
+use crate::journal::sqlite::{CatchingUp, LockedJournalDir};
+use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::align::{Alignment, Projection};
-use super::api::{Api, Failed, code};
-use super::bounds::{Bounds, Directories, hash_at};
-use super::identity::Member;
-use super::lease::{Holder, Lease, Seen, Vacancy};
+use super::align::{ComparedProjection, ProjectionAlignment};
+use super::api::{ApiFailure, JetStreamApi, code};
+use super::bounds::{PumpDirectories, StreamBounds, hash_at};
+use super::identity::JoiningHost;
+use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
 use super::open::{connect, found, strange};
-use super::tail::{self, StreamProgress};
-use super::{Journal, Options, refused};
+use super::stream_position::{self, StreamProgress};
+use super::{Options, StreamJournal, refused};
 
 /// A host that may lead a stream, with its connection.
 pub(super) struct StreamHost {
     pub servers: nats::Options,
-    pub api: Api,
+    pub api: JetStreamApi,
     pub options: Options,
-    pub directories: Directories,
+    pub directories: PumpDirectories,
 }
 
 /// Waits for its turn.
 pub struct Standby {
     host: StreamHost,
     lease: Lease,
-    seen: Seen,
-    followed: Followed,
+    seen: LastSeen,
+    followed: FollowedProjection,
 }
 
 /// What came of looking at the lease.
-pub enum Office {
+pub enum LeaseCheck {
     /// Somebody else pumps, who is named.
     Held(Standby, String),
     /// Somebody else is about to have it.
@@ -47,14 +47,14 @@ pub enum Office {
     /// Nobody says who has it.
     Unheard(Standby, Error),
     /// The lease is ours now.
-    Ours(Elect),
+    Ours(LeaseHolder),
 }
 
 /// Has the lease, and has not begun to pump.
-pub struct Elect {
+pub struct LeaseHolder {
     host: StreamHost,
     lease: Arc<Lease>,
-    followed: Followed,
+    followed: FollowedProjection,
 }
 
 impl Standby {
@@ -65,58 +65,63 @@ impl Standby {
         data: &Path,
         state: &Path,
     ) -> Result<Self, Error> {
-        Self::begin_as(servers, options, &Member::new(data, state))
+        Self::begin_as(servers, options, &JoiningHost::new(data, state))
     }
 
     pub(super) fn begin_as(
         servers: &nats::Options,
         options: &Options,
-        member: &Member<'_>,
+        member: &JoiningHost<'_>,
     ) -> Result<Self, Error> {
-        let opening = Opening::begin(member.data, member.state)?;
+        let opening = LockedJournalDir::begin(member.data, member.state)?;
         let opening = opening.with_copies(options.checkpoints.as_deref());
         let api = connect(servers, options)?;
-        let lease = Lease::of(&api, options, Holder::here(member.data), member)?;
-        let followed = Followed::Cold(Box::new(opening));
+        let lease = Lease::of(&api, options, LeaseEntry::here(member.data), member)?;
+        let followed = FollowedProjection::Cold(Box::new(opening));
         let directories =
-            Directories { data: member.data.to_owned(), state: member.state.to_owned() };
+            PumpDirectories { data: member.data.to_owned(), state: member.state.to_owned() };
         let (servers, options) = (servers.clone(), options.clone());
         let host = StreamHost { servers, api, options, directories };
-        Ok(Self { host, lease, seen: Seen::default(), followed })
+        Ok(Self { host, lease, seen: LastSeen::default(), followed })
     }
 
     /// Waits for the lease until whoever has it is seen to live.
-    pub(super) fn wait(self) -> Result<Elect, Error> {
+    pub(super) fn wait(self) -> Result<LeaseHolder, Error> {
         let free = self.lease.wait_until_free(&self.host.options)?;
         self.elect(free)
     }
 
     /// Takes the lease if it is free.
-    pub fn look(mut self) -> Result<Office, Error> {
+    pub fn look(mut self) -> Result<LeaseCheck, Error> {
         match self.lease.look(&mut self.seen) {
-            Ok(Vacancy::Free(revision)) => Ok(Office::Ours(self.elect(revision)?)),
-            Ok(Vacancy::Held(holder) | Vacancy::Lives(holder)) => Ok(Office::Held(self, holder)),
-            Ok(Vacancy::Left) => Ok(Office::Left(self)),
-            Err(error @ Error::Away { .. }) => Ok(Office::Unheard(self, error)),
+            Ok(LeaseAvailability::Free(revision)) => Ok(LeaseCheck::Ours(self.elect(revision)?)),
+            Ok(LeaseAvailability::Held(holder) | LeaseAvailability::Lives(holder)) => {
+                Ok(LeaseCheck::Held(self, holder))
+            }
+            Ok(LeaseAvailability::Left) => Ok(LeaseCheck::Left(self)),
+            Err(error @ Error::Away { .. }) => Ok(LeaseCheck::Unheard(self, error)),
             Err(error) => Err(error),
         }
     }
 
     /// Whether it has heard what there was to hear when it last followed.
     pub fn is_ready(&self) -> bool {
-        matches!(self.followed, Followed::Warm(_))
+        matches!(self.followed, FollowedProjection::Warm(_))
     }
 
-    fn elect(self, free: u64) -> Result<Elect, Error> {
+    fn elect(self, free: u64) -> Result<LeaseHolder, Error> {
         self.lease.take(free, &self.host.options)?;
         let Self { host, lease, followed, .. } = self;
-        Ok(Elect { host, lease: Arc::new(lease), followed })
+        Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
     }
 
     /// Hears what was written since the last time, as far as the server is there to tell, and
     /// hands every new record to `visit`. The first time, the projection is proved and all of it
     /// handed over.
-    pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
+    pub fn follow(
+        self,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
         let last = match host.api.info(&name) {
@@ -124,7 +129,7 @@ impl Standby {
             // It is for whoever pumps to make it, or to miss it.
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
             // What was heard so far need not be heard again.
-            Err(Failed::Away(_)) => 0,
+            Err(ApiFailure::Away(_)) => 0,
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
 
@@ -139,36 +144,36 @@ impl Standby {
             Err(error) => return Err(error),
         }
 
-        let followed = Followed::Warm(Box::new(warm));
+        let followed = FollowedProjection::Warm(Box::new(warm));
         Ok(Self { host, lease, seen, followed })
     }
 }
 
-impl Elect {
+impl LeaseHolder {
     /// Begins to pump, with a new epoch. Every record that was not handed over yet goes to
     /// `visit`.
     pub fn lead(
         self,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Journal, Error> {
-        Journal::lead(&self.host, self.lease, self.followed, visit)
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<StreamJournal, Error> {
+        StreamJournal::lead(&self.host, self.lease, self.followed, visit)
     }
 }
 
 /// A projection, and how far it followed its stream.
-pub(super) enum Followed {
+pub(super) enum FollowedProjection {
     /// It was not looked at yet.
-    Cold(Box<Opening>),
-    Warm(Box<Warm>),
+    Cold(Box<LockedJournalDir>),
+    Warm(Box<CaughtUp>),
 }
 
-pub(super) struct Warm {
+pub(super) struct CaughtUp {
     journal: Uuid,
     progress: StreamProgress,
-    pub following: Following,
+    pub following: CatchingUp,
 }
 
-impl Followed {
+impl FollowedProjection {
     /// Whose journal it is of, and how far it goes; None where there is no projection yet.
     pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
@@ -183,9 +188,9 @@ impl Followed {
         self,
         host: &StreamHost,
         before: Option<&(Uuid, LogMark)>,
-        bounds: Option<&Bounds>,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Warm, Error> {
+        bounds: Option<&StreamBounds>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<CaughtUp, Error> {
         let opening = match self {
             Self::Cold(opening) => *opening,
             Self::Warm(mut warm) => {
@@ -195,7 +200,7 @@ impl Followed {
             }
         };
 
-        let journal = tail::journal(&host.api, &host.options)?;
+        let journal = stream_position::journal(&host.api, &host.options)?;
         match before {
             None => opening.create(journal, Some(LogMark::default()))?,
             Some((found, _)) if *found != journal => {
@@ -208,7 +213,7 @@ impl Followed {
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
         let (mark, known) = place_of(host, mark, bounds)?;
         let following = opening.follow(visit)?;
-        Ok(Warm { journal, progress: StreamProgress { mark, known }, following })
+        Ok(CaughtUp { journal, progress: StreamProgress { mark, known }, following })
     }
 }
 
@@ -217,48 +222,49 @@ impl Followed {
 fn place_of(
     host: &StreamHost,
     mark: LogMark,
-    bounds: Option<&Bounds>,
+    bounds: Option<&StreamBounds>,
 ) -> Result<(LogMark, Position), Error> {
-    let StreamHost { api, options, directories: Directories { data, .. }, .. } = host;
-    if tail::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
+    let StreamHost { api, options, directories: PumpDirectories { data, .. }, .. } = host;
+    if stream_position::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
         return Ok((mark, Position(0)));
     }
 
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
-    let alignment = Projection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
+    let alignment =
+        ComparedProjection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
     let alone;
     let bounds = match bounds {
         Some(bounds) => bounds,
         None => {
-            alone = Bounds::of_projection(options, data)?;
+            alone = StreamBounds::of_projection(options, data)?;
             &alone
         }
     };
 
     match alignment {
-        Alignment::Whole { mark, last } => Ok((mark, last)),
-        Alignment::Shorter(last) => Err(bounds.shorter(Some(last))),
-        Alignment::Forked(_) if mutant("lead-a-fork") => Ok((mark, Position(0))),
-        Alignment::Forked(position) => Err(bounds.forked(position)),
+        ProjectionAlignment::Whole { mark, last } => Ok((mark, last)),
+        ProjectionAlignment::Shorter(last) => Err(bounds.shorter(Some(last))),
+        ProjectionAlignment::Forked(_) if mutant("lead-a-fork") => Ok((mark, Position(0))),
+        ProjectionAlignment::Forked(position) => Err(bounds.forked(position)),
     }
 }
 
-impl Warm {
+impl CaughtUp {
     /// Up to message `last` of the stream.
     pub fn catch_up(
         &mut self,
         host: &StreamHost,
         last: u64,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let StreamHost { api, options, .. } = host;
-        tail::read(api, options, &mut self.progress, last, &mut self.following, visit)
+        stream_position::read(api, options, &mut self.progress, last, &mut self.following, visit)
     }
 
     /// Refuses a stream that is shorter than any place shows, or differs from what it shows. All
     /// of it was read, up to message `seq`.
-    pub fn check(&self, bounds: &Bounds, data: &Path, seq: u64) -> Result<(), Error> {
+    pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }
 }

@@ -8,45 +8,48 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::JournalReader;
 use crate::journal::{Checkpoint, Error};
 use crate::limits;
 
 use super::Options;
-use super::api::{Api, Info};
-use super::group::{About, Group};
+use super::api::{JetStreamApi, StreamDescription};
+use super::commit_codec::{CommitEncoder, JournalIdentity};
 use super::open::about;
-use super::publish::Publisher;
-use super::watch::{Renewal, Watch};
+use super::publish::StreamPublisher;
+use super::stream_monitor::{LeadershipWatch, LeaseRenewal};
 
 /// Copies records, checkpoints and files as they stand, so that the chain goes on unbroken.
 pub struct StreamCopier<'c> {
-    pub publisher: Publisher,
-    pub watch: Watch,
-    reader: &'c Reader,
+    pub publisher: StreamPublisher,
+    pub watch: LeadershipWatch,
+    reader: &'c JournalReader,
     options: &'c Options,
 }
 
 impl<'c> StreamCopier<'c> {
     /// `epoch`: that of the last pump of the journal.
     pub fn start(
-        api: &Api,
+        api: &JetStreamApi,
         options: &'c Options,
-        renewal: Renewal,
-        info: Info,
-        reader: &'c Reader,
+        renewal: LeaseRenewal,
+        info: StreamDescription,
+        reader: &'c JournalReader,
         epoch: u32,
     ) -> Result<Self, Error> {
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
-        let watch = Watch::start(api, options, renewal, info.created, Arc::clone(&last))?;
-        let mut publisher = Publisher::new(api, options, last);
+        let watch = LeadershipWatch::start(api, options, renewal, info.created, Arc::clone(&last))?;
+        let mut publisher = StreamPublisher::new(api, options, last);
         publisher.epoch = epoch;
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Begins the stream of `journal`. No pump leads it before [`Group::moved`] stands there.
+    /// Begins the stream of `journal`. No pump leads it before [`CommitEncoder::moved`] stands there.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
-        self.publish(&Group::about(About { moving: true, ..about(self.options, journal) }))
+        self.publish(&CommitEncoder::about(JournalIdentity {
+            moving: true,
+            ..about(self.options, journal)
+        }))
     }
 
     /// Publishes the files that are not `present` in the stream.
@@ -55,7 +58,7 @@ impl<'c> StreamCopier<'c> {
         for digest in digests.iter().filter(|digest| !present.contains(digest)) {
             let gone = || Error::broken(0, format!("blob {digest} is gone"));
             let bytes = self.reader.blob(*digest)?.ok_or_else(gone)?;
-            self.publish(&Group::default().blob(*digest, &bytes))?;
+            self.publish(&CommitEncoder::default().blob(*digest, &bytes))?;
         }
 
         Ok(())
@@ -71,7 +74,7 @@ impl<'c> StreamCopier<'c> {
         published: &mut dyn FnMut(Position),
     ) -> Result<(), Error> {
         let mut checkpoints = checkpoints.iter().peekable();
-        let mut group = Group::default();
+        let mut group = CommitEncoder::default();
         self.reader.rows(Position(after.0 + 1), last, &mut |row| {
             let position = row.place.position;
             while let Some(due) = checkpoints.next_if(|due| due.position < position) {
@@ -90,7 +93,7 @@ impl<'c> StreamCopier<'c> {
             Ok(())
         })?;
 
-        let group = checkpoints.fold(group, Group::checkpoint);
+        let group = checkpoints.fold(group, CommitEncoder::checkpoint);
         match group.size() {
             0 => Ok(()),
             _ => self.publish(&group),
@@ -98,7 +101,7 @@ impl<'c> StreamCopier<'c> {
     }
 
     /// Waits for a server that is away or full, but not for ever.
-    pub fn publish(&self, group: &Group) -> Result<(), Error> {
+    pub fn publish(&self, group: &CommitEncoder) -> Result<(), Error> {
         let until = Instant::now() + limits::PROMOTION_PATIENCE;
         loop {
             self.watch.check(self.publisher.epoch)?;

@@ -7,8 +7,8 @@ use crate::journal::Error;
 use crate::journal::log::LogMark;
 use crate::limits;
 
-use super::api::{Api, Failed, code};
-use super::group::{Assembly, Contents};
+use super::api::{ApiFailure, JetStreamApi, code};
+use super::commit_codec::{CommitAssembler, CommitContents};
 use super::{Options, refused};
 
 /// A group that is whole, and the place of its last message.
@@ -19,14 +19,14 @@ pub struct StreamGroup {
 
 /// Reads the stream of `options`.
 pub struct StreamReader<'r> {
-    pub api: &'r Api,
+    pub api: &'r JetStreamApi,
     pub options: &'r Options,
     /// The error of a message that cannot be decoded.
     pub damaged: fn(&Options, u64, &str) -> Error,
 }
 
 impl<'r> StreamReader<'r> {
-    pub fn new(api: &'r Api, options: &'r Options) -> Self {
+    pub fn new(api: &'r JetStreamApi, options: &'r Options) -> Self {
         Self { api, options, damaged }
     }
 
@@ -40,7 +40,7 @@ impl<'r> StreamReader<'r> {
     ) -> Result<(), Error> {
         let name = self.options.stream();
         let ahead = ahead(self.api);
-        let mut assembly = Assembly::default();
+        let mut assembly = CommitAssembler::default();
         let mut next = after + 1;
 
         while next <= last {
@@ -69,15 +69,15 @@ impl<'r> StreamReader<'r> {
     pub fn each_group(
         &self,
         last: u64,
-        visit: &mut dyn FnMut(LogMark, Contents<'_>) -> Result<(), Error>,
+        visit: &mut dyn FnMut(LogMark, CommitContents<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.read_after(0, last, &mut |groups| {
             groups.iter().try_for_each(|group| visit(group.mark, self.contents(group)?))
         })
     }
 
-    pub fn contents<'g>(&self, group: &'g StreamGroup) -> Result<Contents<'g>, Error> {
-        Contents::read(&group.bytes).map_err(|detail| self.damage(group.mark.seq, &detail))
+    pub fn contents<'g>(&self, group: &'g StreamGroup) -> Result<CommitContents<'g>, Error> {
+        CommitContents::read(&group.bytes).map_err(|detail| self.damage(group.mark.seq, &detail))
     }
 
     fn damage(&self, seq: u64, detail: &str) -> Error {
@@ -91,7 +91,9 @@ pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
 
 /// Retries for a while where a message or the stream is not found: between two leaders of a cluster
 /// a stream may look shorter than it is, or not be known.
-pub(super) fn patiently<T>(mut request: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
+pub(super) fn patiently<T>(
+    mut request: impl FnMut() -> Result<T, ApiFailure>,
+) -> Result<T, ApiFailure> {
     let begun = Instant::now();
     loop {
         match request() {
@@ -106,7 +108,7 @@ pub(super) fn patiently<T>(mut request: impl FnMut() -> Result<T, Failed>) -> Re
 
 /// Messages that may be requested at once: in bytes no more than a connection holds, however large
 /// they may be.
-fn ahead(api: &Api) -> u64 {
+fn ahead(api: &JetStreamApi) -> u64 {
     ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::ids::Position;
-use crate::journal::sqlite::Evidence;
+use crate::journal::sqlite::StreamEvidence;
 use crate::journal::{Error, KeyId};
 
 use super::Options;
@@ -14,7 +14,7 @@ const PUBLIC_KEY_DIGITS: usize = 64;
 
 /// How much of a stream is proved to the pump that takes it over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Takeover {
+pub struct StreamTakeover {
     /// The last record that a MAC of this host or a checkpoint of a known key covers.
     pub proved: Position,
     pub last: Position,
@@ -22,10 +22,10 @@ pub struct Takeover {
     pub unknown: BTreeSet<String>,
 }
 
-impl Takeover {
+impl StreamTakeover {
     /// Judges what was heard of the stream of `options`. Refuses MACs of this host's key that are
     /// wrong, and an end without a MAC behind records that have one.
-    pub fn judge(evidence: &Evidence<'_>, options: &Options) -> Result<Self, Error> {
+    pub fn judge(evidence: &StreamEvidence<'_>, options: &Options) -> Result<Self, Error> {
         let (coverage, last) = (evidence.coverage, evidence.last);
         let name = options.stream();
         if let Some(wrong) = coverage.wrong().filter(|wrong| coverage.covered() < *wrong) {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use crate::ids::Position;
-use crate::journal::checkpoint::Outside;
+use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::{Error, small_file};
 
 use super::directory::{DATABASE, make};
-use super::reader::Reader;
+use super::reader::JournalReader;
 
 /// What a copy holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,21 +40,21 @@ pub fn back_up(
 
     let half = to_data.join("journal.new");
     small_file::remove(&half).map_err(Error::io(half.display().to_string()))?;
-    Reader::open(data)?.copy_to(&half)?;
+    JournalReader::open(data)?.copy_to(&half)?;
     let synced = std::fs::File::open(&half)
         .and_then(|copy| copy.sync_all())
         .and_then(|()| std::fs::rename(&half, &file))
         .and_then(|()| small_file::sync_parent(&file));
     synced.map_err(Error::io(file.display().to_string()))?;
 
-    let copy = Reader::open(to_data)?;
+    let copy = JournalReader::open(to_data)?;
     let journal = copy.about()?.journal;
     let last = copy.last()?;
-    let mut lines = Outside::new(state, journal).read()?;
+    let mut lines = CheckpointFile::new(state, journal).read()?;
     // A younger one may be over records of the copy, and is not in it.
     let inside = copy.checkpoints()?;
     lines.retain(|line| inside.binary_search_by_key(&line.position, |it| it.position).is_ok());
-    let outside = Outside::new(to_state, journal);
+    let outside = CheckpointFile::new(to_state, journal);
     if !lines.is_empty() {
         outside.append(&lines).map_err(Error::io(outside.path().display().to_string()))?;
     }

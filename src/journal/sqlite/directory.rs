@@ -20,11 +20,11 @@ const WATERMARK: &str = "watermark";
 /// The right to write, held as a lock on the directory itself: there is no lock file that could
 /// be deleted or go stale, and the system drops it with the process.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DirectoryLock {
     _directory: File,
 }
 
-impl Lock {
+impl DirectoryLock {
     /// Answers within [`limits::LOCK_PATIENCE`], naming the holder where there is one.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
@@ -130,14 +130,14 @@ fn numbers_of(device: u64) -> (u64, u64) {
 /// an older journal that is put back in its place shows as lost records. Not synced itself: after a
 /// power cut it may lag behind the journal, but never be ahead of it.
 #[derive(Debug)]
-pub struct Watermark {
+pub struct CommitWatermark {
     file: File,
     path: PathBuf,
 }
 
 const MARK_BYTES: usize = 48;
 
-impl Watermark {
+impl CommitWatermark {
     pub fn open(state: &Path, journal: Uuid) -> Result<Self, Error> {
         let path = Self::path(state, journal);
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -246,7 +246,7 @@ mod tests {
     fn a_lock_of_this_process_is_held_by_it() {
         let directory = tempfile::tempdir().expect("a directory");
         assert_eq!(lock_holder(directory.path()), LockHolder::Nobody);
-        let lock = Lock::take(directory.path()).expect("a lock");
+        let lock = DirectoryLock::take(directory.path()).expect("a lock");
         assert_eq!(lock_holder(directory.path()), LockHolder::Process(std::process::id()));
         drop(lock);
         assert_eq!(lock_holder(directory.path()), LockHolder::Nobody);

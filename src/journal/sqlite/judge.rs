@@ -5,29 +5,29 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use crate::ids::Position;
-use crate::journal::checkpoint::{Key, Outside};
-use crate::journal::mac::Coverage;
-use crate::journal::{Checkpoint, Error, Heads, Sealed};
+use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
+use crate::journal::mac::MacCoverage;
+use crate::journal::{Checkpoint, Error, HashedRecord, TreeHeads};
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
-use super::known::Known;
-use super::open::Purpose;
-use super::repair::Mend;
-use super::{About, Acceptance, Redactions};
+use super::external_marks::ExternalMarks;
+use super::open::OpenPurpose;
+use super::repair::TableRepair;
+use super::{JournalMetadata, OperatorAcceptance, RedactedRecords};
 
 /// Whether something of the journal is lost that was known of it.
-pub(super) fn is_lost(loss: &AcceptedLoss, mend: &Mend) -> bool {
+pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
 
 /// What stands in the file, before it is held against what is known of it.
-pub(super) struct Proved {
-    pub about: About,
-    pub redactions: Redactions,
-    pub known: Known,
-    pub heads: Heads,
-    pub coverage: Coverage,
+pub(super) struct ProvedFile {
+    pub about: JournalMetadata,
+    pub redactions: RedactedRecords,
+    pub known: ExternalMarks,
+    pub heads: TreeHeads,
+    pub coverage: MacCoverage,
     /// Checkpoints that are not outside yet.
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints behind the last one that is copied.
@@ -41,24 +41,24 @@ pub(super) struct Proved {
     pub kept: Option<Position>,
 }
 
-impl Proved {
+impl ProvedFile {
     /// Refuses a journal that does not agree with what is known of it, unless an operator accepts
     /// that now, or has accepted it on record. Returns what is accepted now.
     pub fn judge_known(
         &mut self,
-        purpose: Purpose,
-        accept: Acceptance,
+        purpose: OpenPurpose,
+        accept: OperatorAcceptance,
         state: &Path,
-    ) -> Result<(AcceptedLoss, Mend), Error> {
+    ) -> Result<(AcceptedLoss, TableRepair), Error> {
         let last = self.heads.last();
         let inside = std::mem::take(&mut self.unwritten);
-        if purpose != Purpose::Follow {
+        if purpose != OpenPurpose::Follow {
             self.known.inside = inside.last().map(|line| line.position).unwrap_or_default();
         }
 
         let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
         self.kept = self.known.forgive(last);
-        let lines = Outside::new(state, self.about.journal).read()?;
+        let lines = CheckpointFile::new(state, self.about.journal).read()?;
         if let Some(kept) = self.kept {
             self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
         }
@@ -68,12 +68,12 @@ impl Proved {
             self.given_up = std::mem::take(&mut self.known.forgiven);
             self.given_up.extend(self.known.give_up_copies(last));
             self.kept = Some(self.kept.unwrap_or(last));
-        } else if purpose != Purpose::Follow {
+        } else if purpose != OpenPurpose::Follow {
             self.known.check_end(last)?;
         }
 
         self.known.disagreement()?;
-        let mut mend = Mend::default();
+        let mut mend = TableRepair::default();
         if accept.loss {
             mend.cut = Some(Position(last.0 + 1));
             let end = self.kept.unwrap_or(last);
@@ -85,7 +85,7 @@ impl Proved {
             mend.put_back.dedup_by_key(|line| line.position);
         }
 
-        if purpose != Purpose::Follow {
+        if purpose != OpenPurpose::Follow {
             self.judge_latest(&inside, accept)?;
         }
 
@@ -99,7 +99,7 @@ impl Proved {
     }
 
     /// The last checkpoint outside must stand in the journal, too, or be put back now.
-    fn judge_latest(&self, inside: &[Checkpoint], accept: Acceptance) -> Result<(), Error> {
+    fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
         for (latest, what) in [
@@ -122,7 +122,7 @@ impl Proved {
         Ok(())
     }
 
-    pub fn is_under_another_key(&self, key: &Key, accept: Acceptance) -> bool {
+    pub fn is_under_another_key(&self, key: &CheckpointKey, accept: OperatorAcceptance) -> bool {
         let judged = self.judge_end(Path::new(""), key, accept, false);
         matches!(
             judged,
@@ -134,7 +134,7 @@ impl Proved {
     pub fn take_rest(
         &mut self,
         db: &Connection,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Self { known, heads, coverage, redactions, .. } = self;
         super::scan::rest(db, heads, &mut |sealed, heads| {
@@ -149,8 +149,8 @@ impl Proved {
     pub fn judge_end(
         &self,
         data: &Path,
-        key: &Key,
-        accept: Acceptance,
+        key: &CheckpointKey,
+        accept: OperatorAcceptance,
         lost: bool,
     ) -> Result<(), Error> {
         let (covered, last) = (self.coverage.covered(), self.heads.last());

@@ -6,9 +6,8 @@
 mod backup;
 mod connect;
 mod directory;
+mod external_marks;
 mod judge;
-mod known;
-mod mover;
 mod open;
 mod projection;
 mod reader;
@@ -18,6 +17,7 @@ mod row;
 mod scan;
 mod signers;
 mod trees;
+mod wal_checkpointer;
 mod write;
 
 use std::path::PathBuf;
@@ -32,35 +32,39 @@ use crate::limits;
 
 use super::log::{Log, LogGroup, LogMark};
 use super::writer::JournalWriter;
-use super::{Error, Heads};
-use mover::{Moved, Mover};
+use super::{Error, TreeHeads};
+use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
 pub use backup::{BackedUp, back_up};
-pub use directory::{DATABASE, Lock, LockHolder, is_free, lock_holder, make as make_directory};
-pub(in crate::journal) use directory::{Watermark, noted_journal};
-pub use known::{refuse_lost_file, replaced, replaced_journal, unreadable};
-pub use open::{Acceptance, Found, hold};
-pub(in crate::journal) use projection::{Evidence, Following, Opening, Taken, mac_of};
-pub use reader::{About, Reader};
-pub use redactions::Redactions;
-use repair::Mend;
+pub(in crate::journal) use directory::{CommitWatermark, noted_journal};
+pub use directory::{
+    DATABASE, DirectoryLock, LockHolder, is_free, lock_holder, make as make_directory,
+};
+pub use external_marks::{refuse_lost_file, replaced, replaced_journal, unreadable};
+pub use open::{FoundJournal, OperatorAcceptance, hold};
+pub(in crate::journal) use projection::{
+    CatchingUp, LockedJournalDir, StreamEvidence, StreamItem, mac_of,
+};
+pub use reader::{JournalMetadata, JournalReader};
+pub use redactions::RedactedRecords;
+use repair::TableRepair;
 pub use repair::TakenOut;
 pub use scan::scan;
-pub use signers::Signers;
-pub use trees::Tree;
+pub use signers::CheckpointSigners;
+pub use trees::TreeRow;
 
 /// The last record that was acknowledged, as noted outside the journal; zeros where none was.
 pub fn acknowledged(state: &std::path::Path, journal: Uuid) -> Result<(Position, Digest), Error> {
-    Ok(Watermark::read(state, journal)?.unwrap_or_default())
+    Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
 }
 
 /// Whether the journal in `data` has records, and was kept before there were MACs.
 pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result<bool, Error> {
-    let reader = match Reader::open(data) {
+    let reader = match JournalReader::open(data) {
         Err(Error::Missing { .. }) => return Ok(false),
         other => other?,
     };
-    let is_noted = Watermark::read(state, reader.about()?.journal)?.is_some();
+    let is_noted = CommitWatermark::read(state, reader.about()?.journal)?.is_some();
     Ok(!is_noted && reader.last()? > Position(0) && !reader.has_any_mac()?)
 }
 
@@ -72,7 +76,7 @@ const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 const STREAM: &str = "stream";
 
 /// A journal in one file.
-pub type Journal = JournalWriter<SqliteLog>;
+pub type SqliteJournal = JournalWriter<SqliteLog>;
 
 /// The file is the log.
 #[derive(Debug)]
@@ -86,7 +90,7 @@ impl Log for SqliteLog {
         &mut self,
         group: &LogGroup<'_>,
         file: &mut JournalFile,
-        heads: &mut Heads,
+        heads: &mut TreeHeads,
     ) -> Result<LogMark, Error> {
         file.write(group, None, heads)?;
         Ok(LogMark::default())
@@ -100,13 +104,13 @@ pub struct JournalFile {
     data: PathBuf,
     state: PathBuf,
     pub(super) epoch: u32,
-    mend: Mend,
+    mend: TableRepair,
     refreshed: Position,
     /// About what the write-ahead log holds.
     wal_bytes: usize,
-    mover: Mover,
+    mover: WalCheckpointer,
     // Last, so that it is let go of after everything else is closed.
-    _lock: Lock,
+    _lock: DirectoryLock,
 }
 
 impl JournalFile {
@@ -115,7 +119,7 @@ impl JournalFile {
         &mut self,
         group: &LogGroup<'_>,
         mark: Option<LogMark>,
-        heads: &mut Heads,
+        heads: &mut TreeHeads,
     ) -> Result<(), Error> {
         let has_records = !group.records.is_empty();
         let mend = std::mem::take(&mut self.mend);
@@ -151,12 +155,12 @@ impl JournalFile {
     }
 
     /// Everything in the one file.
-    pub(super) fn fold(mut self, heads: &mut Heads) -> Result<(), Error> {
+    pub(super) fn fold(mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;
         }
 
-        if let Some(Moved::Failed(error)) = self.mover.ended(true) {
+        if let Some(WalCheckpointResult::Failed(error)) = self.mover.ended(true) {
             return Err(error);
         }
 
@@ -170,7 +174,7 @@ impl JournalFile {
     /// On any error nothing of it remains.
     fn commit(
         &mut self,
-        heads: &mut Heads,
+        heads: &mut TreeHeads,
         fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<(), Error> {
         let behind = heads.last().0 - self.refreshed.0;
@@ -189,7 +193,7 @@ impl JournalFile {
         Ok(())
     }
 
-    fn refresh_trees(&mut self, heads: &mut Heads) -> Result<(), Error> {
+    fn refresh_trees(&mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         let anew = self.refreshed == Position(0);
         match write::transaction(&self.db, self.epoch, |db| write::trees(db, heads, anew)) {
             Ok(()) => self.trees_refreshed(heads),
@@ -201,7 +205,7 @@ impl JournalFile {
         Ok(())
     }
 
-    fn trees_refreshed(&mut self, heads: &mut Heads) {
+    fn trees_refreshed(&mut self, heads: &mut TreeHeads) {
         self.refreshed = heads.last();
         heads.saved();
     }
@@ -211,7 +215,7 @@ impl JournalFile {
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {
-            Some(Moved::Nearly | Moved::NotBegun) => self.move_rest(),
+            Some(WalCheckpointResult::Nearly | WalCheckpointResult::NotBegun) => self.move_rest(),
             Some(other) => self.moved(other),
             None if self.wal_bytes >= limits::WAL_BYTES && !self.mover.is_moving() => {
                 self.mover.begin();
@@ -224,19 +228,19 @@ impl JournalFile {
 
     fn move_rest(&mut self) -> Result<(), Error> {
         self.wal_bytes = 0;
-        let rest = mover::move_now(&self.db);
+        let rest = wal_checkpointer::move_now(&self.db);
         self.moved(rest)
     }
 
-    fn moved(&mut self, moved: Moved) -> Result<(), Error> {
+    fn moved(&mut self, moved: WalCheckpointResult) -> Result<(), Error> {
         match moved {
-            Moved::Nearly | Moved::NotBegun => Ok(()),
-            Moved::NoRoom => {
+            WalCheckpointResult::Nearly | WalCheckpointResult::NotBegun => Ok(()),
+            WalCheckpointResult::NoRoom => {
                 self.wal_bytes = 0;
                 tracing::warn!("the disk is too full to shorten the journal's write-ahead log");
                 Ok(())
             }
-            Moved::Failed(error) => Err(error),
+            WalCheckpointResult::Failed(error) => Err(error),
         }
     }
 }

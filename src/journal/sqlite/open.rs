@@ -8,55 +8,58 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
-use crate::journal::checkpoint::{Key, Outside};
+use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
 use crate::journal::checkpoint_signer::CheckpointSigner;
-use crate::journal::copying::{Copying, Uncopied};
+use crate::journal::copying::{CopyDirectory, UncopiedCheckpoints};
 use crate::journal::log::LogMark;
-use crate::journal::mac::{Coverage, HeadSealer};
-use crate::journal::row::Rows;
-use crate::journal::writer::{JournalWriter, Recovery};
-use crate::journal::{Error, FORMAT, Heads, Sealed, small_file};
+use crate::journal::mac::{HeadSealer, MacCoverage};
+use crate::journal::record_codec::RecordBatch;
+use crate::journal::writer::{JournalRecovery, JournalWriter};
+use crate::journal::{Error, FORMAT, HashedRecord, TreeHeads, small_file};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
-use super::directory::{self, DATABASE, Lock, Watermark, make};
-use super::judge::{Proved, is_lost};
-use super::known::{Known, agree, refuse_lost_file, unreadable};
-use super::mover::Mover;
-use super::redactions::Redactions;
+use super::directory::{self, CommitWatermark, DATABASE, DirectoryLock, make};
+use super::external_marks::{ExternalMarks, agree, refuse_lost_file, unreadable};
+use super::judge::{ProvedFile, is_lost};
+use super::redactions::RedactedRecords;
 use super::repair::{
-    Mend, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
+    TableRepair, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
 };
-use super::{About, Journal, JournalFile, Reader, SCHEMA, STREAM, SqliteLog, scan, write};
+use super::wal_checkpointer::WalCheckpointer;
+use super::{
+    JournalFile, JournalMetadata, JournalReader, SCHEMA, STREAM, SqliteJournal, SqliteLog, scan,
+    write,
+};
 
 /// A journal's directory that is ours, before anything in it was read.
-pub struct Opening {
+pub struct LockedJournalDir {
     data: PathBuf,
     state: PathBuf,
     /// Where checkpoints are copied to.
     copies: Option<PathBuf>,
-    lock: Lock,
-    key: Key,
+    lock: DirectoryLock,
+    key: CheckpointKey,
 }
 
 /// Locks a directory that journals of several partitions lie in. The key that they all sign with
 /// is there then.
-pub fn hold(data: &Path, state: &Path) -> Result<Lock, Error> {
+pub fn hold(data: &Path, state: &Path) -> Result<DirectoryLock, Error> {
     make(data)?;
     make(state)?;
-    let lock = Lock::take(data)?;
-    Key::open(state)?;
+    let lock = DirectoryLock::take(data)?;
+    CheckpointKey::open(state)?;
     Ok(lock)
 }
 
-impl Opening {
+impl LockedJournalDir {
     pub fn begin(data: &Path, state: &Path) -> Result<Self, Error> {
         for directory in [data, state] {
             make(directory)?;
         }
-        let lock = Lock::take(data)?;
-        let key = Key::open(state)?;
+        let lock = DirectoryLock::take(data)?;
+        let key = CheckpointKey::open(state)?;
         Ok(Self { data: data.to_owned(), state: state.to_owned(), copies: None, lock, key })
     }
 
@@ -76,12 +79,12 @@ impl Opening {
 
     /// `mark`: of a projection, how far it followed its stream.
     pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
-        create(&self.data, &About { journal, epoch: 0, key: self.key.public() }, mark)
+        create(&self.data, &JournalMetadata { journal, epoch: 0, key: self.key.public() }, mark)
     }
 
     /// Whose journal the file is, and how far it followed which stream, if it is a projection.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
-        let reader = Reader::open(&self.data)?;
+        let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
@@ -93,11 +96,11 @@ impl Opening {
     /// behind what was proved as soon as the last reader let go of the index.
     pub(super) fn prove(
         self,
-        purpose: Purpose,
-        accept: Acceptance,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<(Journal, Known, About), Error> {
-        Reader::open(&self.data)?.check_tables()?;
+        purpose: OpenPurpose,
+        accept: OperatorAcceptance,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<(SqliteJournal, ExternalMarks, JournalMetadata), Error> {
+        JournalReader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
         // Where another key is accepted, what stands there counts as it is.
@@ -112,8 +115,8 @@ impl Opening {
             proved.take_rest(&db, visit)?;
         }
 
-        if purpose != Purpose::Follow {
-            let accept = Acceptance { key: false, ..accept };
+        if purpose != OpenPurpose::Follow {
+            let accept = OperatorAcceptance { key: false, ..accept };
             proved.known.with_key = proved.is_under_another_key(&self.key, accept);
         }
 
@@ -121,20 +124,20 @@ impl Opening {
         let before = proved.about.key.clone();
 
         match purpose {
-            Purpose::Follow => {
+            OpenPurpose::Follow => {
                 drop_checkpoints_behind(&db, proved.heads.last()).map_err(write::failed)?;
             }
-            Purpose::Write | Purpose::Move => {
+            OpenPurpose::Write | OpenPurpose::Move => {
                 let is_lost = is_lost(&loss, &mend);
                 proved.judge_end(&self.data, &self.key, accept, is_lost)?;
                 proved.redactions.judge(accept)?;
             }
         }
 
-        if purpose == Purpose::Write {
+        if purpose == OpenPurpose::Write {
             // Where another key is accepted, the old one stays known until the action is on record.
             let key = if accept.key { before.clone() } else { self.key.public() };
-            proved.about = About { epoch: proved.about.epoch + 1, key, ..proved.about };
+            proved.about = JournalMetadata { epoch: proved.about.epoch + 1, key, ..proved.about };
             write::about(&db, &proved.about).map_err(write::failed)?;
         }
 
@@ -143,7 +146,7 @@ impl Opening {
         }
 
         write::commit(&db)?;
-        let found = Found {
+        let found = FoundJournal {
             key: before,
             without_mac: proved.coverage.first().is_none(),
             covered: proved.coverage.covered(),
@@ -154,40 +157,41 @@ impl Opening {
             set_aside: None,
         };
 
-        self.journal(db, proved, found, mend, accept != Acceptance::default())
+        self.journal(db, proved, found, mend, accept != OperatorAcceptance::default())
     }
 
     /// The journal that was proved, in the hands of this process.
     fn journal(
         self,
         db: Connection,
-        proved: Proved,
-        found: Found,
-        mend: Mend,
+        proved: ProvedFile,
+        found: FoundJournal,
+        mend: TableRepair,
         awaits_action: bool,
-    ) -> Result<(Journal, Known, About), Error> {
-        let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept, .. } =
-            proved;
+    ) -> Result<(SqliteJournal, ExternalMarks, JournalMetadata), Error> {
+        let ProvedFile {
+            about, known, heads, coverage, unwritten, checked, refreshed, kept, ..
+        } = proved;
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
         let signer = CheckpointSigner {
             journal: about.journal,
             public_key: self.key.public(),
             key: self.key,
-            outside: Outside::new(&self.state, about.journal),
+            outside: CheckpointFile::new(&self.state, about.journal),
             unwritten,
-            copying: Copying::new(self.copies, proved.uncopied, proved.given_up),
+            copying: CopyDirectory::new(self.copies, proved.uncopied, proved.given_up),
             checked,
             checked_at: None,
         };
 
-        let watermark = Watermark::open(&self.state, about.journal)?;
+        let watermark = CommitWatermark::open(&self.state, about.journal)?;
         let file = JournalFile {
             db,
             epoch: about.epoch,
             mend,
             refreshed,
             wal_bytes: 0,
-            mover: Mover::new(&self.data),
+            mover: WalCheckpointer::new(&self.data),
             data: self.data,
             state: self.state,
             _lock: self.lock,
@@ -196,12 +200,12 @@ impl Opening {
         let journal = JournalWriter {
             id: about.journal,
             heads,
-            rows: Rows::default(),
+            rows: RecordBatch::default(),
             coverage,
             sealer,
             watermark,
             signer,
-            recovery: Recovery { found, kept, awaits_action },
+            recovery: JournalRecovery { found, kept, awaits_action },
             owed: None,
             unshown: None,
             stopped: None,
@@ -215,7 +219,7 @@ impl Opening {
 
 /// What a journal is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum OpenPurpose {
     /// To append to it, in a new epoch.
     Write,
     /// To move it elsewhere: everything is in the file.
@@ -226,7 +230,7 @@ pub(super) enum Purpose {
 
 /// What an operator accepts of a journal that a start refuses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Acceptance {
+pub struct OperatorAcceptance {
     /// That it was kept before there were MACs.
     pub without_mac: bool,
     /// That it ends before what was acknowledged.
@@ -239,7 +243,7 @@ pub struct Acceptance {
 
 /// How a journal was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundJournal {
     /// The public key of the pump that had it last.
     pub key: String,
     /// None of its records has a MAC.
@@ -258,7 +262,7 @@ pub struct Found {
     pub set_aside: Option<PathBuf>,
 }
 
-impl Journal {
+impl SqliteJournal {
     /// Opens the journal in directory `data`, or makes one, and hands every record to `visit`,
     /// in order. `state` keeps the signing key and the checkpoints outside.
     ///
@@ -267,33 +271,33 @@ impl Journal {
     pub fn open(
         data: &Path,
         state: &Path,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        Self::open_accepting(data, state, Acceptance::default(), visit)
+        Self::open_accepting(data, state, OperatorAcceptance::default(), visit)
     }
 
-    /// As [`Journal::open`], for an operator who accepts what it would refuse. What is accepted
+    /// As [`SqliteJournal::open`], for an operator who accepts what it would refuse. What is accepted
     /// takes effect with the commit of the first records, which hold the operator's action: a crash
     /// before it leaves everything as it was.
     pub fn open_accepting(
         data: &Path,
         state: &Path,
-        accept: Acceptance,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        accept: OperatorAcceptance,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         Self::open_with_copies(data, state, None, accept, visit)
     }
 
-    /// As [`Journal::open_accepting`]; checkpoints are copied into `copies` as well, and the journal
+    /// As [`SqliteJournal::open_accepting`]; checkpoints are copied into `copies` as well, and the journal
     /// is held to those that are there.
     pub fn open_with_copies(
         data: &Path,
         state: &Path,
         copies: Option<&Path>,
-        accept: Acceptance,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        accept: OperatorAcceptance,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let opening = Opening::begin(data, state)?.with_copies(copies);
+        let opening = LockedJournalDir::begin(data, state)?.with_copies(copies);
         let set_aside = opening.make_room(accept)?;
         if !opening.exists() {
             if !accept.loss {
@@ -306,7 +310,7 @@ impl Journal {
             return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
 
-        let (mut journal, ..) = opening.prove(Purpose::Write, accept, visit)?;
+        let (mut journal, ..) = opening.prove(OpenPurpose::Write, accept, visit)?;
         journal.recovery.found.set_aside = set_aside;
         failpoint("epoch-raised");
         if !journal.recovery.awaits_action {
@@ -327,8 +331,12 @@ impl Journal {
     }
 
     /// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
-    pub(super) fn raise_epoch(&mut self, before: &About, epoch: u32) -> Result<(), Error> {
-        let after = About { epoch, key: self.signer.key.public(), ..before.clone() };
+    pub(super) fn raise_epoch(
+        &mut self,
+        before: &JournalMetadata,
+        epoch: u32,
+    ) -> Result<(), Error> {
+        let after = JournalMetadata { epoch, key: self.signer.key.public(), ..before.clone() };
         write::transaction(&self.file.db, before.epoch, |db| write::about(db, &after))?;
         self.file.epoch = epoch;
         Ok(())
@@ -345,7 +353,7 @@ impl<L> JournalWriter<L> {
         // A journal from before MACs keeps its old mark until its first commit has one.
         if self.heads.last() == Position(0) || self.coverage.last().is_some() {
             self.watermark.set(self.heads.last(), self.heads.last_hash())?;
-            Watermark::remove_beside(&file.data)?;
+            CommitWatermark::remove_beside(&file.data)?;
         }
 
         directory::note_journal(&file.data, &file.state, self.id)?;
@@ -362,7 +370,7 @@ impl<L> JournalWriter<L> {
 }
 
 /// Makes the file complete under another name first: no crash leaves half a journal.
-fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error> {
+fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
     let half = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
         let removed = small_file::remove(&data.join(name));
@@ -386,10 +394,10 @@ fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error
     renamed.map_err(Error::io(file.display().to_string()))
 }
 
-impl Opening {
+impl LockedJournalDir {
     /// Puts a file aside that is no journal and lies in the place of one, where an operator accepts
     /// the loss of that one.
-    fn make_room(&self, accept: Acceptance) -> Result<Option<PathBuf>, Error> {
+    fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         let found = match self.exists() {
             true => self.found(),
             false => return Ok(None),
@@ -405,34 +413,34 @@ impl Opening {
     }
 
     fn is_no_journal(&self) -> bool {
-        matches!(Reader::open(&self.data), Err(Error::Unreadable { .. }))
+        matches!(JournalReader::open(&self.data), Err(Error::Unreadable { .. }))
     }
 
     /// Reads everything up to `end`, holding it against what is known from outside the file.
     /// Read-only, so that a damaged journal stays as it is for whoever looks into it.
     fn prove_file(
         &self,
-        purpose: Purpose,
-        accept: Acceptance,
+        purpose: OpenPurpose,
+        accept: OperatorAcceptance,
         end: Option<Position>,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Proved, Error> {
-        let reader = Reader::open(&self.data)?;
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<ProvedFile, Error> {
+        let reader = JournalReader::open(&self.data)?;
         let about = reader.about()?;
         let last = end.map_or_else(|| reader.last(), Ok)?;
         let copies = self.copies.as_deref();
-        let mut known = Known::read(&self.data, &self.state, copies, about.journal)?;
-        if purpose == Purpose::Follow {
+        let mut known = ExternalMarks::read(&self.data, &self.state, copies, about.journal)?;
+        if purpose == OpenPurpose::Follow {
             // The stream says which journal it is.
             known.before = None;
         }
 
-        let mut uncopied = Uncopied::default();
+        let mut uncopied = UncopiedCheckpoints::default();
         let mut due = reader.checkpoints()?;
         due.reverse();
-        let mut heads = Heads::default();
-        let mut coverage = Coverage::new(about.journal, Some(self.key.mac()));
-        let mut redactions = Redactions::default();
+        let mut heads = TreeHeads::default();
+        let mut coverage = MacCoverage::new(about.journal, Some(self.key.mac()));
+        let mut redactions = RedactedRecords::default();
         let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             redactions.take(&sealed);
@@ -440,14 +448,14 @@ impl Opening {
             if let Some(line) = due.pop_if(|line| line.position == sealed.record.position) {
                 uncopied.take(&line, &known.copies, heads);
                 // Those of other hosts prove what their pumps wrote.
-                if purpose == Purpose::Follow {
+                if purpose == OpenPurpose::Follow {
                     agree(&line, heads)?;
                     known.signers.take_checkpoint(&line);
                 }
             }
             visit(sealed)
         });
-        if scanned.is_err() && purpose != Purpose::Follow && !accept.loss {
+        if scanned.is_err() && purpose != OpenPurpose::Follow && !accept.loss {
             // What is known outside explains more than the first record that does not follow.
             known.check_end(last)?;
             known.disagreement()?;
@@ -460,7 +468,7 @@ impl Opening {
         let is_right = !accept.loss && reader.agrees_with(&heads)?;
         let refreshed = if is_right { heads.last() } else { Position(0) };
         let (checked, kept) = (Position(0), None);
-        Ok(Proved {
+        Ok(ProvedFile {
             uncopied: uncopied.lines,
             given_up: Vec::new(),
             about,
@@ -500,7 +508,12 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
 
 /// Continues the chain of MACs where the last one covers the end of the journal; begins a new
 /// chain otherwise.
-fn sealer(key: &Key, journal: Uuid, coverage: &Coverage, heads: &Heads) -> HeadSealer {
+fn sealer(
+    key: &CheckpointKey,
+    journal: Uuid,
+    coverage: &MacCoverage,
+    heads: &TreeHeads,
+) -> HeadSealer {
     let is_covered = coverage.covered() == heads.last();
     let last = coverage.last().filter(|_| is_covered).map(|(_, mac)| mac);
     HeadSealer::new(key.mac(), journal, last)

@@ -6,21 +6,21 @@ use std::collections::BTreeSet;
 
 use crate::ids::{Digest, Position};
 use crate::journal::log::{LogGroup, LogMark};
-use crate::journal::row::{Encoded, Row};
-use crate::journal::{Checkpoint, Coverage, Error, HeadMac, KeyId, Sealed};
+use crate::journal::record_codec::{EncodedRow, StoredRow};
+use crate::journal::{Checkpoint, Error, HashedRecord, HeadMac, KeyId, MacCoverage};
 use crate::mutant::mutant;
 use crate::thread::text::Names;
 
-use super::known::{Known, agree};
-use super::open::{Acceptance, Purpose};
-use super::signers::Signers;
-use super::{About, Journal, write};
+use super::external_marks::{ExternalMarks, agree};
+use super::open::{OpenPurpose, OperatorAcceptance};
+use super::signers::CheckpointSigners;
+use super::{JournalMetadata, SqliteJournal, write};
 
-pub use super::open::Opening;
+pub use super::open::LockedJournalDir;
 
 /// One thing that a message of the stream brings.
-pub enum Taken<'r> {
-    Step(Row<'r>),
+pub enum StreamItem<'r> {
+    Step(StoredRow<'r>),
     /// Over the step before it.
     Mac(HeadMac),
     Blob(Digest, &'r [u8]),
@@ -29,43 +29,45 @@ pub enum Taken<'r> {
 }
 
 /// A journal that has not heard everything yet.
-pub struct Following {
-    journal: Journal,
-    known: Known,
-    about: About,
+pub struct CatchingUp {
+    journal: SqliteJournal,
+    known: ExternalMarks,
+    about: JournalMetadata,
     names: Names,
 }
 
-impl Opening {
+impl LockedJournalDir {
     /// Proves what is here and gets ready for what is not.
     pub fn follow(
         self,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Following, Error> {
-        let (journal, known, about) = self.prove(Purpose::Follow, Acceptance::default(), visit)?;
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<CatchingUp, Error> {
+        let (journal, known, about) =
+            self.prove(OpenPurpose::Follow, OperatorAcceptance::default(), visit)?;
         // The journal of record is elsewhere: whatever a power cut takes from the end of this one
         // is read there again.
         let relaxed = journal.file.db.execute_batch("PRAGMA synchronous = NORMAL");
         relaxed.map_err(Error::sqlite("opening the journal"))?;
-        Ok(Following { journal, known, about, names: Names::default() })
+        Ok(CatchingUp { journal, known, about, names: Names::default() })
     }
 }
 
 /// A journal of its own that is to follow what was moved elsewhere.
-impl Opening {
+impl LockedJournalDir {
     /// Proves it, and signs how far it goes. It is still the journal, of the pump that had it last.
     pub fn prove_to_move(
         self,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Journal, Error> {
-        let (mut journal, ..) = self.prove(Purpose::Move, Acceptance::default(), visit)?;
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<SqliteJournal, Error> {
+        let (mut journal, ..) =
+            self.prove(OpenPurpose::Move, OperatorAcceptance::default(), visit)?;
         journal.settle()?;
         journal.checkpoint(crate::clock::Time::now(), true)?;
         Ok(journal)
     }
 }
 
-impl Journal {
+impl SqliteJournal {
     /// From here on it follows the stream, which has everything that is here up to `mark`.
     pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
         self.file.write(&LogGroup::default(), Some(mark), &mut self.heads)
@@ -78,15 +80,15 @@ impl Journal {
 }
 
 /// What a stream showed of who wrote it, up to its last record.
-pub struct Evidence<'f> {
-    pub coverage: &'f Coverage,
+pub struct StreamEvidence<'f> {
+    pub coverage: &'f MacCoverage,
     pub last: Position,
     /// This host's own public key.
     own: &'f str,
-    signers: &'f Signers,
+    signers: &'f CheckpointSigners,
 }
 
-impl Evidence<'_> {
+impl StreamEvidence<'_> {
     /// The last record under a checkpoint of this host, of one of these keys, or of a key that a
     /// recorded action of one of them trusts.
     pub fn signed_by(&self, configured: &[String]) -> Position {
@@ -112,11 +114,11 @@ impl Evidence<'_> {
     }
 }
 
-impl Following {
-    pub fn evidence(&self) -> Evidence<'_> {
-        let Journal { coverage, heads, signer, .. } = &self.journal;
+impl CatchingUp {
+    pub fn evidence(&self) -> StreamEvidence<'_> {
+        let SqliteJournal { coverage, heads, signer, .. } = &self.journal;
         let signers = &self.known.signers;
-        Evidence { coverage, last: heads.last(), own: &signer.public_key, signers }
+        StreamEvidence { coverage, last: heads.last(), own: &signer.public_key, signers }
     }
 
     pub fn last(&self) -> crate::ids::Position {
@@ -132,42 +134,42 @@ impl Following {
     /// before it has caught up, the next one hears of that epoch here alone.
     pub fn take_in(
         &mut self,
-        taken: &[Taken<'_>],
+        taken: &[StreamItem<'_>],
         mark: LogMark,
         epoch: u32,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for (at, one) in taken.iter().enumerate() {
             match one {
-                Taken::Step(row) => self.follow(row, mac_of(taken, at), visit)?,
-                Taken::Mac(_) => {}
-                Taken::Checkpoint(checkpoint) => self.hold_to(checkpoint)?,
-                Taken::Blob(digest, bytes) if Digest::of(bytes) != *digest => {
+                StreamItem::Step(row) => self.follow(row, mac_of(taken, at), visit)?,
+                StreamItem::Mac(_) => {}
+                StreamItem::Checkpoint(checkpoint) => self.hold_to(checkpoint)?,
+                StreamItem::Blob(digest, bytes) if Digest::of(bytes) != *digest => {
                     let next = self.last().0 + 1;
                     return Err(Error::broken(next, format!("blob {digest} is damaged")));
                 }
-                Taken::Blob(..) => {}
+                StreamItem::Blob(..) => {}
             }
         }
 
         let epoch = epoch.max(self.about.epoch);
-        let about = About { epoch, ..self.about.clone() };
+        let about = JournalMetadata { epoch, ..self.about.clone() };
         let steps = taken.iter().enumerate().filter_map(|(at, one)| match one {
-            Taken::Step(row) => {
+            StreamItem::Step(row) => {
                 let mac = mac_of(taken, at);
-                Some((row.place, Encoded { mac, ..row.encoded() }))
+                Some((row.place, EncodedRow { mac, ..row.encoded() }))
             }
             _ => None,
         });
         let checkpoints = taken.iter().filter_map(|one| match one {
-            Taken::Checkpoint(checkpoint) => Some(checkpoint),
+            StreamItem::Checkpoint(checkpoint) => Some(checkpoint),
             _ => None,
         });
         let blobs = taken.iter().filter_map(|one| match one {
-            Taken::Blob(digest, bytes) => Some((*digest, *bytes)),
+            StreamItem::Blob(digest, bytes) => Some((*digest, *bytes)),
             _ => None,
         });
-        let Journal { id, heads, signer, file, .. } = &mut self.journal;
+        let SqliteJournal { id, heads, signer, file, .. } = &mut self.journal;
         file.commit(heads, |db| {
             write::about(db, &about)?;
             write::group(db, steps, checkpoints, blobs, Some(mark))
@@ -176,15 +178,15 @@ impl Following {
         self.about = about;
         file.epoch = epoch;
         signer.copying.copy(*id, []);
-        file.wal_bytes += taken.iter().map(Taken::size).sum::<usize>();
+        file.wal_bytes += taken.iter().map(StreamItem::size).sum::<usize>();
         file.move_log()
     }
 
     fn follow(
         &mut self,
-        row: &Row<'_>,
+        row: &StoredRow<'_>,
         mac: Option<HeadMac>,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let heads = &mut self.journal.heads;
         let sealed = row.unseal(crate::ids::Position(heads.last().0 + 1), &mut self.names)?;
@@ -218,7 +220,7 @@ impl Following {
     }
 
     /// Everything is here that there is: from now on this pump alone writes.
-    pub fn caught_up(mut self, epoch: u32) -> Result<Journal, Error> {
+    pub fn caught_up(mut self, epoch: u32) -> Result<SqliteJournal, Error> {
         self.known.check_end(self.last())?;
         self.journal.raise_epoch(&self.about, epoch)?;
         self.journal.renew_sealer();
@@ -228,14 +230,14 @@ impl Following {
 }
 
 /// The MAC behind the step at `at`, where there is one.
-pub fn mac_of(taken: &[Taken<'_>], at: usize) -> Option<HeadMac> {
+pub fn mac_of(taken: &[StreamItem<'_>], at: usize) -> Option<HeadMac> {
     match taken.get(at + 1) {
-        Some(Taken::Mac(mac)) => Some(*mac),
+        Some(StreamItem::Mac(mac)) => Some(*mac),
         _ => None,
     }
 }
 
-impl Taken<'_> {
+impl StreamItem<'_> {
     fn size(&self) -> usize {
         match self {
             Self::Step(row) => row.body.len() + row.payloads.len() + 160,

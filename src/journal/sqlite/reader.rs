@@ -7,8 +7,8 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position, ThreadId};
-use crate::journal::row::Row;
-use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
+use crate::journal::record_codec::StoredRow;
+use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord};
 use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::Names;
@@ -19,7 +19,7 @@ use super::{row, write};
 
 /// What a journal says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct JournalMetadata {
     pub journal: Uuid,
     /// Raised by every pump that starts.
     pub epoch: u32,
@@ -27,7 +27,7 @@ pub struct About {
     pub key: String,
 }
 
-impl About {
+impl JournalMetadata {
     /// Shows damage, not forgery.
     pub(super) fn check(&self) -> String {
         Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
@@ -37,7 +37,7 @@ impl About {
 
 /// A read-only view, cheap to open and meant to be short-lived.
 #[derive(Debug)]
-pub struct Reader {
+pub struct JournalReader {
     pub(super) db: Connection,
     data: PathBuf,
     /// Its table of steps has a column for MACs.
@@ -47,7 +47,7 @@ pub struct Reader {
 /// Reads of records by this process.
 static READS: Counter = Counter::new();
 
-impl Reader {
+impl JournalReader {
     /// Reads of records by this process, by whichever reader.
     pub fn reads() -> &'static Counter {
         &READS
@@ -91,13 +91,13 @@ impl Reader {
             .map_err(|error| self.failed("its description", error))
     }
 
-    pub fn about(&self) -> Result<About, Error> {
+    pub fn about(&self) -> Result<JournalMetadata, Error> {
         let read = |key: &str| {
             self.meta(key)?.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
         };
 
         let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
-        let about = About {
+        let about = JournalMetadata {
             journal: read("journal")?.parse().map_err(|_| damaged("journal"))?,
             epoch: read("epoch")?.parse().map_err(|_| damaged("epoch"))?,
             key: read("key")?,
@@ -138,7 +138,7 @@ impl Reader {
         last.map(Position).map_err(|error| self.failed("its last position", error))
     }
 
-    pub fn record(&self, position: Position) -> Result<Option<Sealed>, Error> {
+    pub fn record(&self, position: Position) -> Result<Option<HashedRecord>, Error> {
         self.one(&mut self.by_position()?, position, &mut Names::default())
     }
 
@@ -152,14 +152,14 @@ impl Reader {
         query: &mut CachedStatement<'_>,
         position: Position,
         names: &mut Names,
-    ) -> Result<Option<Sealed>, Error> {
+    ) -> Result<Option<HashedRecord>, Error> {
         let mut rows = query.query([position.0]).map_err(|error| self.failed("a record", error))?;
         let row = rows.next().map_err(|error| self.failed_at(position, error))?;
         row.map(|row| row::decode(position, row, names)).transpose()
     }
 
     /// The records from `from` to `to`, both included, which all have to be there.
-    pub fn records(&self, from: Position, to: Position) -> Result<Vec<Sealed>, Error> {
+    pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
@@ -184,7 +184,7 @@ impl Reader {
         &self,
         from: Position,
         to: Position,
-        visit: &mut dyn FnMut(&Row<'_>) -> Result<(), Error>,
+        visit: &mut dyn FnMut(&StoredRow<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
@@ -207,7 +207,7 @@ impl Reader {
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,
-        is_meant: &mut dyn FnMut(&Row<'_>) -> bool,
+        is_meant: &mut dyn FnMut(&StoredRow<'_>) -> bool,
     ) -> Result<bool, Error> {
         let mut is_it = false;
         self.rows(position, position, &mut |row| {
@@ -218,7 +218,11 @@ impl Reader {
     }
 
     /// A tree's records in order, up to and including `up_to`, or all of them.
-    pub fn tree(&self, root: &ThreadId, up_to: Option<Position>) -> Result<Vec<Sealed>, Error> {
+    pub fn tree(
+        &self,
+        root: &ThreadId,
+        up_to: Option<Position>,
+    ) -> Result<Vec<HashedRecord>, Error> {
         let Some(head) = self.head(root)? else { return Ok(Vec::new()) };
         let mut records = self.walk(head)?;
         if let Some(up_to) = up_to {
@@ -229,9 +233,9 @@ impl Reader {
 
     /// The record at `head` and everything before it in its tree, oldest first, each proved to
     /// be what the next one says it follows.
-    pub fn walk(&self, head: Position) -> Result<Vec<Sealed>, Error> {
+    pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
-        let (mut records, mut names) = (Vec::<Sealed>::new(), Names::default());
+        let (mut records, mut names) = (Vec::<HashedRecord>::new(), Names::default());
         let mut query = self.by_position()?;
         let mut reading = None;
         let (mut at, mut read) = (head, 0_u64);
@@ -299,7 +303,7 @@ impl Reader {
         }
     }
 
-    /// The digests of everything [`Reader::blob`] has.
+    /// The digests of everything [`JournalReader::blob`] has.
     pub fn blobs(&self) -> Result<Vec<Digest>, Error> {
         let failed = |error| self.failed("its blobs", error);
         let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;
@@ -346,7 +350,7 @@ impl Reader {
     }
 
     /// What this program makes, and what there is.
-    fn catalogues(&self) -> rusqlite::Result<(Vec<Defined>, Vec<Defined>)> {
+    fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;
         if self.has_mac {
@@ -378,9 +382,9 @@ impl Reader {
 }
 
 /// Kind, name and definition of a table or a view.
-type Defined = (String, String, Option<String>);
+type SchemaObject = (String, String, Option<String>);
 
-fn catalogue(db: &Connection) -> rusqlite::Result<Vec<Defined>> {
+fn catalogue(db: &Connection) -> rusqlite::Result<Vec<SchemaObject>> {
     let mut query = db.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use crate::envelope::Payload;
 use crate::ids::Position;
-use crate::journal::{Error, Sealed};
+use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
 use crate::thread::Input;
 
-use super::Acceptance;
+use super::OperatorAcceptance;
 
 /// Records with blanked payloads, while the records go by.
 #[derive(Debug, Default)]
-pub struct Redactions {
+pub struct RedactedRecords {
     blanked: BTreeSet<Position>,
     accepted: BTreeSet<Position>,
 }
 
-impl Redactions {
-    pub fn take(&mut self, sealed: &Sealed) {
+impl RedactedRecords {
+    pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);
         }
@@ -33,9 +33,11 @@ impl Redactions {
     }
 
     /// Refuses them, unless an operator is about to accept something: then each in its turn.
-    pub fn judge(&self, accept: Acceptance) -> Result<(), Error> {
+    pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         match self.unrecorded().next() {
-            Some(at) if accept == Acceptance::default() && !mutant("trust-blank-payloads") => {
+            Some(at)
+                if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") =>
+            {
                 let detail = "a payload of it was blanked, and no operator's record says so; restore \
                               a backup, or record it with `organism repair --accept-redaction`";
                 Err(Error::broken(at.0, detail))

@@ -8,23 +8,23 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use crate::ids::Position;
-use crate::journal::checkpoint::Key;
-use crate::journal::mac::Coverage;
-use crate::journal::{Checkpoint, Error, Heads, small_file};
+use crate::journal::checkpoint::CheckpointKey;
+use crate::journal::mac::MacCoverage;
+use crate::journal::{Checkpoint, Error, TreeHeads, small_file};
 
 use super::directory::DATABASE;
-use super::{Reader, scan, write};
+use super::{JournalReader, scan, write};
 
 /// What the commit of an operator's action does to the tables.
 #[derive(Debug, Default)]
-pub struct Mend {
+pub struct TableRepair {
     /// From where on nothing stays.
     pub cut: Option<Position>,
     /// Checkpoints that stand outside, and were missing inside.
     pub put_back: Vec<Checkpoint>,
 }
 
-impl Mend {
+impl TableRepair {
     /// Within a transaction.
     pub fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(first) = self.cut {
@@ -75,13 +75,13 @@ pub struct TakenOut {
 
 /// Writes the records aside that stand behind the last one that a MAC of this host covers. None
 /// where there are none, or where there is no MAC at all. They stay where they are until
-/// [`Mend::apply`].
+/// [`TableRepair::apply`].
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
-    key: &Key,
+    key: &CheckpointKey,
 ) -> Result<Option<TakenOut>, Error> {
-    let reader = Reader::open(data)?;
+    let reader = JournalReader::open(data)?;
     let (about, last) = (reader.about()?, reader.last()?);
     let covered = covered(data, key, about.journal, last)?;
     if covered == Position(0) || covered >= last {
@@ -96,9 +96,14 @@ pub fn keep_uncovered_aside(
 
 /// The last record that a MAC of this host covers. Whatever stands behind a break in the chain is
 /// covered by nothing.
-fn covered(data: &Path, key: &Key, journal: Uuid, last: Position) -> Result<Position, Error> {
-    let mut coverage = Coverage::new(journal, Some(key.mac()));
-    let scanned = scan(data, last, &mut Heads::default(), &mut |sealed, heads| {
+fn covered(
+    data: &Path,
+    key: &CheckpointKey,
+    journal: Uuid,
+    last: Position,
+) -> Result<Position, Error> {
+    let mut coverage = MacCoverage::new(journal, Some(key.mac()));
+    let scanned = scan(data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
         coverage.take(sealed.hash, sealed.mac, heads);
         Ok(())
     });
@@ -110,7 +115,7 @@ fn covered(data: &Path, key: &Key, journal: Uuid, last: Position) -> Result<Posi
 
 /// Writes the rows into a file of their own, which no earlier one is overwritten for.
 fn keep_aside(
-    reader: &Reader,
+    reader: &JournalReader,
     first: Position,
     last: Position,
     stem: &Path,

@@ -4,8 +4,8 @@ use rusqlite::types::ValueRef;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
-use crate::journal::row::Row;
-use crate::journal::{Error, HeadMac, Place, Sealed};
+use crate::journal::record_codec::StoredRow;
+use crate::journal::{Error, HashedRecord, HeadMac, RecordHeader};
 use crate::thread::text::Names;
 
 const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
@@ -22,60 +22,62 @@ pub fn decode(
     expected: Position,
     row: &rusqlite::Row<'_>,
     names: &mut Names,
-) -> Result<Sealed, Error> {
+) -> Result<HashedRecord, Error> {
     let row = read_at(expected, row)?;
     row.unseal(expected, names)
 }
 
 /// The row at `expected`, as it was kept.
-pub fn read_at<'r>(expected: Position, row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Error> {
+pub fn read_at<'r>(expected: Position, row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, Error> {
     read(row).map_err(|error| match error {
-        Unreadable::Row(error) => {
+        UnreadableRow::Row(error) => {
             Error::broken(expected.0, format!("the row cannot be read: {error}"))
         }
-        Unreadable::Column(name) => {
+        UnreadableRow::Column(name) => {
             Error::broken(expected.0, format!("its {name} is of the wrong type"))
         }
     })
 }
 
-enum Unreadable {
+enum UnreadableRow {
     Row(rusqlite::Error),
     Column(&'static str),
 }
 
-impl From<rusqlite::Error> for Unreadable {
+impl From<rusqlite::Error> for UnreadableRow {
     fn from(error: rusqlite::Error) -> Self {
         Self::Row(error)
     }
 }
 
-fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
+fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> {
     let integer = |at: usize, name| match row.get_ref(at)? {
         ValueRef::Integer(value) => Ok(value),
-        _ => Err(Unreadable::Column(name)),
+        _ => Err(UnreadableRow::Column(name)),
     };
 
     let position = |at: usize, name| {
         let value = integer(at, name)?;
-        u64::try_from(value).map(Position).map_err(|_| Unreadable::Column(name))
+        u64::try_from(value).map(Position).map_err(|_| UnreadableRow::Column(name))
     };
 
     let text = |at: usize, name, blob: bool| {
         let bytes = match row.get_ref(at)? {
             ValueRef::Text(bytes) if !blob => bytes,
             ValueRef::Blob(bytes) if blob => bytes,
-            _ => return Err(Unreadable::Column(name)),
+            _ => return Err(UnreadableRow::Column(name)),
         };
-        std::str::from_utf8(bytes).map_err(|_| Unreadable::Column(name))
+        std::str::from_utf8(bytes).map_err(|_| UnreadableRow::Column(name))
     };
 
     let digest = |at: usize, name| match row.get_ref(at)? {
-        ValueRef::Blob(bytes) => bytes.try_into().map(Digest).map_err(|_| Unreadable::Column(name)),
-        _ => Err(Unreadable::Column(name)),
+        ValueRef::Blob(bytes) => {
+            bytes.try_into().map(Digest).map_err(|_| UnreadableRow::Column(name))
+        }
+        _ => Err(UnreadableRow::Column(name)),
     };
 
-    let place = Place {
+    let place = RecordHeader {
         position: position(0, "position")?,
         tree: text(1, "tree", false)?,
         previous: position(2, "previous")?,
@@ -85,10 +87,12 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
 
     let mac = match row.get_ref(8)? {
         ValueRef::Null => None,
-        ValueRef::Blob(bytes) => Some(HeadMac::from_bytes(bytes).ok_or(Unreadable::Column("mac"))?),
-        _ => return Err(Unreadable::Column("mac")),
+        ValueRef::Blob(bytes) => {
+            Some(HeadMac::from_bytes(bytes).ok_or(UnreadableRow::Column("mac"))?)
+        }
+        _ => return Err(UnreadableRow::Column("mac")),
     };
 
     let (body, payloads) = (text(6, "body", false)?, text(7, "payloads", true)?);
-    Ok(Row { place, hash: digest(5, "hash")?, body, payloads, mac })
+    Ok(StoredRow { place, hash: digest(5, "hash")?, body, payloads, mac })
 }

@@ -8,25 +8,25 @@ use rusqlite::Connection;
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
-use crate::journal::{Error, Heads, Sealed};
+use crate::journal::{Error, HashedRecord, TreeHeads};
 use crate::limits;
 use crate::thread::text::Names;
 
-use super::reader::Reader;
+use super::reader::JournalReader;
 use super::row;
 
-type Chunk = Result<Vec<Sealed>, Error>;
+type RowChunk = Result<Vec<HashedRecord>, Error>;
 
 /// Hands every record up to `last` to `visit`, with the heads as they stand after it. `heads`
 /// says where to begin.
 pub fn scan(
     data: &Path,
     last: Position,
-    heads: &mut Heads,
-    visit: &mut dyn FnMut(Sealed, &mut Heads) -> Result<(), Error>,
+    heads: &mut TreeHeads,
+    visit: &mut dyn FnMut(HashedRecord, &mut TreeHeads) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let first = heads.last().0 + 1;
-    let mut take = |chunk: Chunk| {
+    let mut take = |chunk: RowChunk| {
         failpoint("during-recovery");
         chunk?.into_iter().try_for_each(|sealed| {
             heads.follow(&sealed)?;
@@ -45,7 +45,7 @@ pub fn scan(
             0 => Ok(()),
             _ => {
                 let (from, to) = span(0);
-                take(Reader::open(data).and_then(|reader| reader.records(from, to)))
+                take(JournalReader::open(data).and_then(|reader| reader.records(from, to)))
             }
         };
     }
@@ -59,7 +59,7 @@ pub fn scan(
             scope.spawn(move || send_all(data, mine, &sender));
             receiver
         };
-        let receivers: Vec<Receiver<Chunk>> = (0..workers).map(work).collect();
+        let receivers: Vec<Receiver<RowChunk>> = (0..workers).map(work).collect();
         let mut turns = receivers.iter().cycle();
         (0..chunks).try_for_each(|_| {
             let chunk = turns.next().and_then(|receiver| receiver.recv().ok());
@@ -71,8 +71,8 @@ pub fn scan(
 /// As [`scan`], for whatever `db` sees after the last of `heads`.
 pub(super) fn rest(
     db: &Connection,
-    heads: &mut Heads,
-    visit: &mut dyn FnMut(Sealed, &mut Heads) -> Result<(), Error>,
+    heads: &mut TreeHeads,
+    visit: &mut dyn FnMut(HashedRecord, &mut TreeHeads) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let failed = |error| Error::sqlite("reading the journal's last records")(error);
     let has_mac = super::write::has_mac(db).map_err(failed)?;
@@ -94,10 +94,10 @@ pub(super) fn rest(
 fn send_all(
     data: &Path,
     spans: impl Iterator<Item = (Position, Position)>,
-    chunks: &SyncSender<Chunk>,
+    chunks: &SyncSender<RowChunk>,
 ) {
     // Each query is a transaction of its own: the reader may stay open between them.
-    let reader = match Reader::open(data) {
+    let reader = match JournalReader::open(data) {
         Ok(reader) => reader,
         Err(error) => return chunks.send(Err(error)).unwrap_or_default(),
     };

@@ -10,16 +10,16 @@ use crate::thread::{Input, Record};
 
 /// Keys that signed checkpoints, and recorded actions that trust a key.
 #[derive(Debug, Clone, Default)]
-pub struct Signers {
+pub struct CheckpointSigners {
     /// Each key with the last of its checkpoints that agree with the records.
     last: BTreeMap<String, Position>,
     /// In the order of the record.
-    trusts: Vec<Trust>,
+    trusts: Vec<RecordedTrust>,
 }
 
 /// A recorded action that trusts the key of another host.
 #[derive(Debug, Clone)]
-struct Trust {
+struct RecordedTrust {
     position: Position,
     key: String,
     /// Key of the checkpoint at the action itself. A later checkpoint does not count: the pump of
@@ -27,10 +27,10 @@ struct Trust {
     signer: Option<String>,
 }
 
-impl Signers {
+impl CheckpointSigners {
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
-        let trusted = action.trusted_key().map(|key| Trust {
+        let trusted = action.trusted_key().map(|key| RecordedTrust {
             position: record.position,
             key: key.to_owned(),
             signer: None,
@@ -63,7 +63,7 @@ impl Signers {
     /// trusted already, trusts.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
-        for Trust { key, signer, .. } in &self.trusts {
+        for RecordedTrust { key, signer, .. } in &self.trusts {
             if signer.as_deref().is_some_and(|signer| known.contains(signer)) {
                 known.insert(key);
             }
@@ -77,7 +77,7 @@ impl Signers {
 mod tests {
     use uuid::Uuid;
 
-    use super::{Signers, Trust};
+    use super::{CheckpointSigners, RecordedTrust};
     use crate::clock::Time;
     use crate::ids::{Digest, Position};
     use crate::journal::Checkpoint;
@@ -95,9 +95,9 @@ mod tests {
     }
 
     /// Signers of a journal in which record 5 trusts the key `new`.
-    fn signers(checkpoints: &[(&str, u64)]) -> Signers {
-        let mut signers = Signers::default();
-        let trust = Trust { position: Position(5), key: "new".to_owned(), signer: None };
+    fn signers(checkpoints: &[(&str, u64)]) -> CheckpointSigners {
+        let mut signers = CheckpointSigners::default();
+        let trust = RecordedTrust { position: Position(5), key: "new".to_owned(), signer: None };
         signers.trusts.push(trust);
         for (key, position) in checkpoints {
             signers.take_checkpoint(&checkpoint(key, *position));

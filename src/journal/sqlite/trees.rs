@@ -6,13 +6,13 @@ use rusqlite::OptionalExtension as _;
 
 use crate::clock::Time;
 use crate::ids::{Position, ThreadId};
-use crate::journal::{Error, Head, Heads};
+use crate::journal::{Error, TreeHead, TreeHeads};
 
-use super::Reader;
+use super::JournalReader;
 
 /// Where one tree stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tree {
+pub struct TreeRow {
     pub root: ThreadId,
     pub first: Position,
     pub head: Position,
@@ -21,9 +21,9 @@ pub struct Tree {
     pub updated: Time,
 }
 
-impl Reader {
+impl JournalReader {
     /// Every tree, in order of first appearance.
-    pub fn trees(&self) -> Result<Vec<Tree>, Error> {
+    pub fn trees(&self) -> Result<Vec<TreeRow>, Error> {
         let failed = |error| self.failed("its trees", error);
         let refreshed = self.refreshed()?;
         let sql = "SELECT root, first, head, records, opened, updated FROM tree ORDER BY first";
@@ -80,7 +80,7 @@ impl Reader {
 
     /// Whether the table alone says what `heads` say. One with wrong values does not, and can be
     /// written anew; one that is torn could not be, so that is an error before anything is written.
-    pub(super) fn agrees_with(&self, heads: &Heads) -> Result<bool, Error> {
+    pub(super) fn agrees_with(&self, heads: &TreeHeads) -> Result<bool, Error> {
         self.check_sound("PRAGMA quick_check('tree')")?;
         if self.refreshed()? != heads.last() {
             return Ok(false);
@@ -91,7 +91,7 @@ impl Reader {
             other => other?,
         };
 
-        let same = |(tree, head): (&Tree, &Head)| {
+        let same = |(tree, head): (&TreeRow, &TreeHead)| {
             tree.root == head.root
                 && (tree.first, tree.head, tree.records)
                     == (head.first, head.position, head.records)
@@ -119,9 +119,9 @@ impl Reader {
     }
 }
 
-fn tree_of(row: &rusqlite::Row<'_>) -> Result<Tree, Error> {
-    let read = || -> rusqlite::Result<(String, Tree)> {
-        let tree = Tree {
+fn tree_of(row: &rusqlite::Row<'_>) -> Result<TreeRow, Error> {
+    let read = || -> rusqlite::Result<(String, TreeRow)> {
+        let tree = TreeRow {
             root: ThreadId::organism(),
             first: Position(row.get(1)?),
             head: Position(row.get(2)?),
@@ -135,5 +135,5 @@ fn tree_of(row: &rusqlite::Row<'_>) -> Result<Tree, Error> {
     let damaged = |detail: String| Error::broken(0, format!("its trees are damaged: {detail}"));
     let (root, tree) = read().map_err(|error| damaged(error.to_string()))?;
     let root = ThreadId::parse(&root).map_err(|error| damaged(error.to_string()))?;
-    Ok(Tree { root, ..tree })
+    Ok(TreeRow { root, ..tree })
 }

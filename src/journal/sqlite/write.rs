@@ -6,11 +6,11 @@ use rusqlite::{Connection, ErrorCode};
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
 use crate::journal::log::LogMark;
-use crate::journal::row::Encoded;
-use crate::journal::{Checkpoint, Error, HeadMac, Heads, Place};
+use crate::journal::record_codec::EncodedRow;
+use crate::journal::{Checkpoint, Error, HeadMac, RecordHeader, TreeHeads};
 use crate::mutant::mutant;
 
-use super::reader::About;
+use super::reader::JournalMetadata;
 use super::{STREAM, row};
 
 /// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
@@ -82,7 +82,7 @@ pub fn set_meta(db: &Connection, key: &str, value: &str) -> rusqlite::Result<()>
 }
 
 /// Says what the journal is, with a digest that shows damage.
-pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
+pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "journal", &about.journal.to_string())?;
     set_meta(db, "epoch", &about.epoch.to_string())?;
     set_meta(db, "key", &about.key)?;
@@ -92,7 +92,7 @@ pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
 /// Writes what groups of a log bring, and how far the stream was followed that has them.
 pub fn group<'r>(
     db: &Connection,
-    rows: impl Iterator<Item = (Place<'r>, Encoded<'r>)>,
+    rows: impl Iterator<Item = (RecordHeader<'r>, EncodedRow<'r>)>,
     checkpoints: impl Iterator<Item = &'r Checkpoint>,
     blobs: impl Iterator<Item = (Digest, &'r [u8])>,
     mark: Option<LogMark>,
@@ -111,7 +111,7 @@ pub fn group<'r>(
 
 fn steps<'r>(
     db: &Connection,
-    rows: impl Iterator<Item = (Place<'r>, Encoded<'r>)>,
+    rows: impl Iterator<Item = (RecordHeader<'r>, EncodedRow<'r>)>,
 ) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
     for (place, row) in rows {
@@ -145,7 +145,7 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
 }
 
 /// Brings the table of trees up to `heads`. `anew`: nothing that stands in it is right.
-pub fn trees(db: &Connection, heads: &Heads, anew: bool) -> rusqlite::Result<()> {
+pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> rusqlite::Result<()> {
     if anew {
         db.execute("DELETE FROM tree", [])?;
     }

@@ -28,7 +28,8 @@ use crate::bus::nats::service::{Service, ServiceVerb};
 use crate::bus::nats::{ListenerSubjects, header_names};
 use crate::limits;
 use crate::nats::{
-    Client, Denials, Denied, Drive, HeaderMap, Message, SubscribeError, Subscriber, connect_told,
+    Client, HeaderMap, Message, PermissionError, PermissionErrors, SharedRuntime, SubscribeError,
+    Subscriber, connect_with_denials,
 };
 pub use place::Place;
 use task::{Sender, Task, Verdict};
@@ -54,7 +55,7 @@ pub(super) fn serve(
     handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
 ) -> Result<(), String> {
     let starting = |e| format!("cannot start the thread that talks to NATS: {e}");
-    let drive = Drive::start().map_err(starting)?;
+    let drive = SharedRuntime::start().map_err(starting)?;
     let (work, waiting) = unbounded_channel();
     let mut line = Waits { waiting, driven: Instant::now() };
     let opening = Post::open(place, work, stopped, drive.handle());
@@ -87,7 +88,7 @@ impl Waits {
     /// None when nothing more comes. What has come is handled before the connection is looked at
     /// again, so that the answers go out together; but not for so long that anybody would wait
     /// for what was said.
-    fn next(&mut self, drive: &Drive) -> Option<Waiting> {
+    fn next(&mut self, drive: &SharedRuntime) -> Option<Waiting> {
         if self.driven.elapsed() < limits::KIT_BUSY
             && let Ok(next) = self.waiting.try_recv()
         {
@@ -113,7 +114,7 @@ struct Post {
     /// Set when it is told to stop: until when it waits for a server that is away. Who is leaving
     /// is not there any more, and must not be said to be.
     leave_by: Arc<OnceLock<Instant>>,
-    denials: Denials,
+    denials: PermissionErrors,
     /// The subject of deliveries that build on what is remembered here.
     own_subject: String,
     memory: Mutex<CallMemory<Vec<Received>>>,
@@ -128,7 +129,7 @@ impl Post {
         runtime: &Handle,
     ) -> Result<Arc<Self>, String> {
         let name = format!("listener {} of {}", place.listener, place.organism);
-        let connected = connect_told(&place.servers, &name).await;
+        let connected = connect_with_denials(&place.servers, &name).await;
         let (client, denials) = connected.map_err(|e| e.to_string())?;
         let subjects = ListenerSubjects::new(&place.organism, &place.listener);
         let leave_by = Arc::new(OnceLock::new());
@@ -166,9 +167,9 @@ impl Post {
     }
 
     /// What it may not do, where it cannot do its work without.
-    fn denied(&self) -> Option<Denied> {
-        let unheard = self.denials.of_hearing(&self.subjects.deliveries());
-        unheard.or_else(|| self.denials.of_publishing_beneath(&self.subjects.answer("")))
+    fn denied(&self) -> Option<PermissionError> {
+        let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
+        unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
     }
 
     fn is_leaving(&self) -> bool {
@@ -334,7 +335,7 @@ impl Post {
 
     /// Hands over the last answers. Where the server is away they do not wait for it for ever:
     /// their leases end, and the calls are delivered again.
-    fn part(&self, drive: &Drive, answered: Option<Instant>) -> Result<(), String> {
+    fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);
         let by = by.unwrap_or_else(|| Instant::now() + limits::CANCEL_GRACE);

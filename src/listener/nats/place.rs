@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::bus::nats::header_names::URL_VARIABLE;
 use crate::ids::ListenerName;
 use crate::limits;
-use crate::nats::{Credentials, Options};
+use crate::nats::{NatsCredentials, Options};
 
 /// A listener's place on NATS.
 #[derive(Debug, Clone)]
@@ -56,9 +56,9 @@ impl Place {
             (Some(_), Some(_)) => {
                 return Err(format!("set {} or {}, not both", Self::CREDENTIALS, Self::NKEY));
             }
-            (Some(file), None) => Credentials::File(file.into()),
-            (None, Some(file)) => Credentials::Nkey(file.into()),
-            (None, None) => Credentials::Nobody,
+            (Some(file), None) => NatsCredentials::File(file.into()),
+            (None, Some(file)) => NatsCredentials::Nkey(file.into()),
+            (None, None) => NatsCredentials::Nobody,
         };
 
         if url.contains('@') {

@@ -14,7 +14,7 @@ use tokio::time::interval;
 use super::rebalance::{self, MemberRecord, PartitionHandover};
 use super::{PartitionMap, PartitionStatus};
 use crate::ids::Digest;
-use crate::journal::jetstream::{Candidate, this_process};
+use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
 use crate::organism::Error;
 use crate::organism::health::PumpHealth;
@@ -30,15 +30,15 @@ pub(super) struct GroupMembership {
     known: LiveMembers,
     /// The last handover with its receiver and its time, until the receiver announces the
     /// partition.
-    given: Option<(u32, Candidate, Instant)>,
+    given: Option<(u32, MemberId, Instant)>,
     /// Members that did not take over a partition in time, with the time of the attempt.
-    spurned: BTreeMap<Candidate, Instant>,
-    warned: BTreeSet<Candidate>,
+    spurned: BTreeMap<MemberId, Instant>,
+    warned: BTreeSet<MemberId>,
 }
 
 /// The next owner of a partition.
 pub(super) struct PartitionHeir {
-    pub id: Candidate,
+    pub id: MemberId,
     /// Name of the next owner's process, for messages.
     pub holder: String,
 }
@@ -80,7 +80,7 @@ impl GroupMembership {
     }
 
     fn entry(&self, is_leaving: bool) -> MemberRecord {
-        let id = Candidate::here();
+        let id = MemberId::here();
         let holder = self.holder.clone();
         let config = self.config;
         let (has, ready, is_moving) = self.table.posture();
@@ -124,7 +124,7 @@ impl GroupMembership {
         let Some(PartitionHandover { from, to, of }) = self.known.due(now) else { return };
         let spurned = self.spurned.get(&to).copied();
         let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_AGAIN);
-        if from != Candidate::here() || again {
+        if from != MemberId::here() || again {
             return;
         }
 
@@ -168,18 +168,18 @@ impl GroupMembership {
 /// Members with a recent announcement.
 #[derive(Default)]
 struct LiveMembers {
-    entries: BTreeMap<Candidate, (MemberRecord, Instant)>,
+    entries: BTreeMap<MemberId, (MemberRecord, Instant)>,
     /// Time of the last change of ownership.
     changed: Option<Instant>,
 }
 
 impl LiveMembers {
-    fn get(&self, id: Candidate) -> Option<&MemberRecord> {
+    fn get(&self, id: MemberId) -> Option<&MemberRecord> {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
     /// Name and last announcement of each member.
-    fn holders(&self) -> BTreeMap<Candidate, (String, Instant)> {
+    fn holders(&self) -> BTreeMap<MemberId, (String, Instant)> {
         let entries = self.entries.values();
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
     }
@@ -202,7 +202,7 @@ impl LiveMembers {
         }
     }
 
-    fn has_room_for(&self, id: Candidate) -> bool {
+    fn has_room_for(&self, id: MemberId) -> bool {
         self.entries.len() < limits::ROLL_MAX || self.entries.contains_key(&id)
     }
 
@@ -245,7 +245,7 @@ mod tests {
 
     fn entry(has: &[u32], ready: &[u32]) -> MemberRecord {
         MemberRecord {
-            id: Candidate::new(),
+            id: MemberId::new(),
             holder: String::new(),
             config: Digest::ZERO,
             has: has.iter().copied().collect(),

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::PartitionStatus;
 use crate::ids::Position;
-use crate::journal::jetstream::{Candidate, this_process};
+use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
 use crate::organism::access::{AccessRules, DeniedCaller};
 use crate::organism::health::PumpHealth;
@@ -27,7 +27,7 @@ pub struct PartitionMap {
     /// Health of the pumps that run here, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
     /// Names of the live processes of this organism, with their last announcements.
-    members: Mutex<BTreeMap<Candidate, (String, Instant)>>,
+    members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
     pub(super) rpc: PumpRpc,
     /// Access rules for requests over NATS.
@@ -114,7 +114,7 @@ impl PartitionMap {
     }
 
     /// Live processes, including this one. Empty until every process had time to announce itself.
-    pub(super) fn members(&self) -> BTreeMap<Candidate, String> {
+    pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
         if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
             return BTreeMap::new();
         }
@@ -124,11 +124,11 @@ impl PartitionMap {
         let fresh = known.iter().filter(|(_, (_, at))| is_fresh(at));
         let mut members: BTreeMap<_, _> =
             fresh.map(|(id, (holder, _))| (*id, holder.clone())).collect();
-        members.insert(Candidate::here(), this_process());
+        members.insert(MemberId::here(), this_process());
         members
     }
 
-    pub(super) fn set_members(&self, members: BTreeMap<Candidate, (String, Instant)>) {
+    pub(super) fn set_members(&self, members: BTreeMap<MemberId, (String, Instant)>) {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 

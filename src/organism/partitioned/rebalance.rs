@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Digest;
-use crate::journal::jetstream::Candidate;
+use crate::journal::jetstream::MemberId;
 
 /// Announcement of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRecord {
     #[serde(rename = "id")]
-    pub id: Candidate,
+    pub id: MemberId,
     /// Name of the process, for messages.
     #[serde(rename = "holder")]
     pub holder: String,
@@ -40,8 +40,8 @@ pub struct MemberRecord {
 /// A handover of one of these partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
-    pub from: Candidate,
-    pub to: Candidate,
+    pub from: MemberId,
+    pub to: MemberId,
     pub of: BTreeSet<u32>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     /// A member that may pump `may` and pumps none of them.
     fn entry(may: &[u32]) -> MemberRecord {
         MemberRecord {
-            id: Candidate::new(),
+            id: MemberId::new(),
             holder: String::new(),
             config: Digest::ZERO,
             has: BTreeSet::new(),

@@ -15,8 +15,8 @@ use super::{PartitionLocation, PartitionMap};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
-use crate::journal::jetstream::{self, Bequest, Office, Standby};
-use crate::journal::{self, Sealed};
+use crate::journal::jetstream::{self, LeaseCheck, LeaseHandover, Standby};
+use crate::journal::{self, HashedRecord};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::pump_runtime::PumpRuntime;
@@ -43,7 +43,7 @@ enum WorkerStop {
 }
 
 /// A caught-up core with the journal that it may now write.
-type AcquiredJournal = (Core, jetstream::Journal);
+type AcquiredJournal = (Core, jetstream::StreamJournal);
 
 impl PartitionWorker {
     pub fn new(
@@ -124,7 +124,7 @@ impl PartitionWorker {
 
     /// Runs the pump. Returns true if the worker must stop, and false if another pump has taken
     /// over or will.
-    async fn pump(&mut self, works: PumpRuntime, bequest: &Bequest) -> Result<bool, Error> {
+    async fn pump(&mut self, works: PumpRuntime, bequest: &LeaseHandover) -> Result<bool, Error> {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
@@ -270,7 +270,7 @@ impl LeaseWait<'_> {
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
         let mut core = core(self.config);
         let last = Cell::new(Position(0));
-        let mut replay = |sealed: Sealed| {
+        let mut replay = |sealed: HashedRecord| {
             core.replay(&sealed.record);
             last.set(sealed.record.position);
             Ok(())
@@ -283,17 +283,17 @@ impl LeaseWait<'_> {
 
         loop {
             standby = match standby.look()? {
-                Office::Ours(elect) => {
+                LeaseCheck::Ours(elect) => {
                     self.table.arrives(self.partition);
                     let journal = elect.lead(&mut replay)?;
                     return Ok(Some((core, journal)));
                 }
-                Office::Held(standby, holder) => {
+                LeaseCheck::Held(standby, holder) => {
                     self.table.put(self.partition, PartitionLocation::Elsewhere(holder));
                     standby
                 }
-                Office::Left(standby) => standby,
-                Office::Unheard(standby, error) => {
+                LeaseCheck::Left(standby) => standby,
+                LeaseCheck::Unheard(standby, error) => {
                     self.passing(&error, &mut warned);
                     standby
                 }

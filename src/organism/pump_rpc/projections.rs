@@ -10,13 +10,13 @@ use tokio::task::JoinHandle;
 use super::PumpRpc;
 use super::server::is_inbox;
 use crate::config::{Config, StorageConfig};
-use crate::journal::jetstream::{Candidate, ProjectionReport};
+use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
 /// Live processes of the organism that this one knows, including itself.
 pub(in crate::organism) type KnownMembers =
-    Arc<dyn Fn() -> BTreeMap<Candidate, String> + Send + Sync>;
+    Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 
 /// Responds until it is dropped.
 pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);

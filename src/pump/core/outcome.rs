@@ -12,7 +12,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, Huh};
 use crate::thread::{Fact, Input, Verdict};
-use crate::xml::findings::Place;
+use crate::xml::findings::TextLocation;
 
 /// A payload after the gate: accepted or refused.
 pub(super) type Gated = Result<Checked, Refusal>;
@@ -368,7 +368,7 @@ fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusa
     refusal.message = without_lines(&refusal.message);
     if let Some(place) = &mut refusal.place {
         let path = place.path.take();
-        *place = Place { path, ..one.place };
+        *place = TextLocation { path, ..one.place };
     }
     if refusal.expected.is_some() && one.expected.is_some() {
         refusal.expected = one.expected;

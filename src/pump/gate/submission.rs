@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::envelope::{Refusal, Rule};
 use crate::system::Primitive;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
 /// Codes of findings for a text that is not XML. The scan refuses such texts first; if libxml2 and
@@ -16,7 +16,7 @@ pub(super) struct Submission<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
     /// Start of the current element within the text.
-    pub base: Place,
+    pub base: TextLocation,
     /// Bytes of the current element that were not submitted: namespace declarations that it
     /// inherits.
     pub added: Range<usize>,
@@ -47,7 +47,7 @@ impl Submission<'_> {
     }
 
     /// Converts a place in the element to a place in the submitted text.
-    fn place(&self, inside: &Place) -> Place {
+    fn place(&self, inside: &TextLocation) -> TextLocation {
         let base = &self.base;
         let path = match (&base.path, &inside.path) {
             (Some(outer), Some(inner)) => Some(format!("{outer}{inner}")),
@@ -57,11 +57,11 @@ impl Submission<'_> {
         if inside.column == 0 {
             // Only the line is known, if that.
             let line = base.line + inside.line.saturating_sub(1);
-            return Place { line, path, ..base.clone() };
+            return TextLocation { line, path, ..base.clone() };
         }
 
         let past = inside.offset.min(self.added.end).saturating_sub(self.added.start);
-        Place { path, ..Place::at(self.text, base.offset + inside.offset - past) }
+        TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
     /// The same submission, for an element inside the current one.
@@ -72,7 +72,8 @@ impl Submission<'_> {
             _ => "/send-to-thread",
         };
 
-        let base = Place { path: Some(path.to_owned()), ..Place::at(self.text, offset) };
+        let base =
+            TextLocation { path: Some(path.to_owned()), ..TextLocation::at(self.text, offset) };
         Self { text: self.text, base, added: nested.added.clone() }
     }
 }

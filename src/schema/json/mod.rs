@@ -6,16 +6,16 @@
 //! names matters, `content` is an array of objects with one property each. What JSON cannot say
 //! ([`gaps`]) is the property `content` with XML in it. Must not know who calls whom.
 
-mod gaps;
 mod plan;
 mod raw;
 mod schema;
 mod to_json;
 mod to_xml;
+mod unsupported;
 mod value;
 
-pub use gaps::{Gap, gaps};
 pub use raw::members;
 pub use schema::payload as schema;
 pub use to_json::payload as to_json;
 pub use to_xml::payload as to_xml;
+pub use unsupported::{UnsupportedPart, gaps};

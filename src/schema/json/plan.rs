@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model, Particle, Term, Type, TypeRef};
-use crate::schema::outline::{Attribute, Outline, Value};
+use crate::schema::model::{
+    ContentParticle, ElementDecl, ParticleTerm, SchemaModel, SchemaType, TypeRef,
+};
+use crate::schema::outline::{ElementOutline, OutlineAttribute, OutlineValue};
 use crate::xml::shape::QName;
 
 /// The property that holds text beside attributes, children in their order, or XML.
@@ -14,29 +16,29 @@ const KEY_CHARS_MAX: usize = 64;
 
 /// The properties of one element.
 #[derive(Debug, Default)]
-pub struct Plan {
-    pub attributes: Vec<(String, Attribute)>,
-    pub content: Content,
+pub struct ElementPlan {
+    pub attributes: Vec<(String, OutlineAttribute)>,
+    pub content: PlanContent,
 }
 
 #[derive(Debug, Default)]
-pub enum Content {
+pub enum PlanContent {
     #[default]
     Nothing,
     Text {
         key: String,
-        value: Box<Value>,
+        value: Box<OutlineValue>,
     },
     /// Each child under its own name. `ordered`: they stand in the order of the slots, whatever
     /// the order of the properties.
     Keyed {
-        slots: Vec<Slot>,
+        slots: Vec<ChildProperty>,
         ordered: bool,
     },
     /// A list of objects with one child each, where their order says something.
     Listed {
         key: String,
-        slots: Vec<Slot>,
+        slots: Vec<ChildProperty>,
         required: bool,
     },
     /// Text with markup, or elements of others: XML as it would stand inside the element.
@@ -49,18 +51,18 @@ pub enum Content {
 
 /// A child element.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub struct ChildProperty {
     pub key: String,
     pub element: Arc<ElementDecl>,
     pub many: bool,
     pub required: bool,
 }
 
-impl Plan {
-    pub fn of(model: &Model, element: &ElementDecl) -> (Self, Outline) {
+impl ElementPlan {
+    pub fn of(model: &SchemaModel, element: &ElementDecl) -> (Self, ElementOutline) {
         let outline = model.outline(&element.kind);
         let content = if is_abstract(model, &element.kind) {
-            Content::Abstract
+            PlanContent::Abstract
         } else {
             content(model, &outline)
         };
@@ -72,21 +74,23 @@ impl Plan {
 
     /// Nothing but a text or some XML: its JSON is that text, no object.
     pub fn is_bare(&self) -> bool {
-        let plain = matches!(self.content, Content::Text { .. } | Content::Markup { .. });
+        let plain = matches!(self.content, PlanContent::Text { .. } | PlanContent::Markup { .. });
         plain && self.attributes.is_empty()
     }
 
     /// Gives every property a name of its own: children first, then attributes, then content.
-    fn name(&mut self, outline: &Outline) {
+    fn name(&mut self, outline: &ElementOutline) {
         let mut taken: Vec<String> = Vec::new();
-        if let Content::Keyed { slots, .. } | Content::Listed { slots, .. } = &mut self.content {
+        if let PlanContent::Keyed { slots, .. } | PlanContent::Listed { slots, .. } =
+            &mut self.content
+        {
             for slot in slots {
                 slot.key = free(&taken, plain(&slot.element.name.local));
                 taken.push(slot.key.clone());
             }
         }
 
-        if !matches!(self.content, Content::Keyed { .. }) {
+        if !matches!(self.content, PlanContent::Keyed { .. }) {
             taken.clear();
         }
 
@@ -99,7 +103,9 @@ impl Plan {
         }
 
         match &mut self.content {
-            Content::Text { key, .. } | Content::Listed { key, .. } | Content::Markup { key } => {
+            PlanContent::Text { key, .. }
+            | PlanContent::Listed { key, .. }
+            | PlanContent::Markup { key } => {
                 *key = free(&taken, CONTENT.to_owned());
             }
             _ => {}
@@ -110,11 +116,13 @@ impl Plan {
     pub fn keys(&self) -> Vec<&str> {
         let mut keys: Vec<&str> = self.attributes.iter().map(|(key, _)| key.as_str()).collect();
         match &self.content {
-            Content::Text { key, .. } | Content::Listed { key, .. } | Content::Markup { key } => {
+            PlanContent::Text { key, .. }
+            | PlanContent::Listed { key, .. }
+            | PlanContent::Markup { key } => {
                 keys.push(key);
             }
-            Content::Keyed { slots, .. } => keys.extend(slots.iter().map(|s| s.key.as_str())),
-            Content::Nothing | Content::Abstract => {}
+            PlanContent::Keyed { slots, .. } => keys.extend(slots.iter().map(|s| s.key.as_str())),
+            PlanContent::Nothing | PlanContent::Abstract => {}
         }
 
         keys
@@ -140,42 +148,45 @@ fn free(taken: &[String], wanted: String) -> String {
     name
 }
 
-fn is_abstract(model: &Model, kind: &TypeRef) -> bool {
-    matches!(model.type_of(kind), Some(Type::Complex(complex)) if complex.is_abstract)
+fn is_abstract(model: &SchemaModel, kind: &TypeRef) -> bool {
+    matches!(model.type_of(kind), Some(SchemaType::Complex(complex)) if complex.is_abstract)
 }
 
-fn content(model: &Model, outline: &Outline) -> Content {
+fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
     let key = String::new();
     if outline.is_text() {
-        let any = || Value { builtin: "string".into(), ..Value::default() };
-        return Content::Text { key, value: Box::new(outline.text.clone().unwrap_or_else(any)) };
+        let any = || OutlineValue { builtin: "string".into(), ..OutlineValue::default() };
+        return PlanContent::Text {
+            key,
+            value: Box::new(outline.text.clone().unwrap_or_else(any)),
+        };
     }
 
     if outline.anything || outline.mixed {
-        return Content::Markup { key };
+        return PlanContent::Markup { key };
     }
 
     let mut walk =
         ModelWalk { model, slots: Vec::new(), wild: false, listed: false, ordered: true, depth: 0 };
     walk.particles(&outline.content, ParticleTurn { required: true, many: false, choice: false });
     if walk.wild {
-        return Content::Markup { key };
+        return PlanContent::Markup { key };
     }
 
     let ModelWalk { slots, listed, ordered, .. } = walk;
 
     match slots.is_empty() {
-        true => Content::Nothing,
+        true => PlanContent::Nothing,
         false if listed => {
             let required = slots.iter().any(|slot| slot.required);
-            Content::Listed { key, slots: distinct(slots), required }
+            PlanContent::Listed { key, slots: distinct(slots), required }
         }
-        false => Content::Keyed { slots, ordered },
+        false => PlanContent::Keyed { slots, ordered },
     }
 }
 
-fn distinct(slots: Vec<Slot>) -> Vec<Slot> {
-    let mut out: Vec<Slot> = Vec::new();
+fn distinct(slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
+    let mut out: Vec<ChildProperty> = Vec::new();
     for slot in slots {
         if out.iter().all(|known| known.element.name != slot.element.name) {
             out.push(slot);
@@ -187,8 +198,8 @@ fn distinct(slots: Vec<Slot>) -> Vec<Slot> {
 
 /// Looks through a content model for its elements, and for whether their order can vary.
 struct ModelWalk<'a> {
-    model: &'a Model,
-    slots: Vec<Slot>,
+    model: &'a SchemaModel,
+    slots: Vec<ChildProperty>,
     wild: bool,
     listed: bool,
     ordered: bool,
@@ -203,7 +214,7 @@ struct ParticleTurn {
 }
 
 impl ModelWalk<'_> {
-    fn particles(&mut self, particles: &[Particle], place: ParticleTurn) {
+    fn particles(&mut self, particles: &[ContentParticle], place: ParticleTurn) {
         if self.depth > limits::OUTLINE_DEPTH_MAX {
             self.wild = true;
             return;
@@ -217,7 +228,7 @@ impl ModelWalk<'_> {
         self.depth -= 1;
     }
 
-    fn particle(&mut self, particle: &Particle, place: ParticleTurn) {
+    fn particle(&mut self, particle: &ContentParticle, place: ParticleTurn) {
         let repeats = particle.max.is_none_or(|max| max > 1);
         let within = ParticleTurn {
             required: place.required && particle.min > 0,
@@ -226,34 +237,34 @@ impl ModelWalk<'_> {
         };
 
         match &particle.term {
-            Term::Element(element) => self.add(element.clone(), within),
-            Term::ElementRef(name) => {
+            ParticleTerm::Element(element) => self.add(element.clone(), within),
+            ParticleTerm::ElementRef(name) => {
                 let all = self.model.standing_for(name);
                 self.listed |= within.many && all.len() > 1;
                 let within = ParticleTurn { required: within.required && all.len() == 1, ..within };
                 all.into_iter().for_each(|element| self.add(element, within));
             }
-            Term::Sequence(inner) => self.group(inner, repeats, within),
-            Term::All(inner) => {
+            ParticleTerm::Sequence(inner) => self.group(inner, repeats, within),
+            ParticleTerm::All(inner) => {
                 self.ordered = false;
                 self.group(inner, repeats, within);
             }
-            Term::Choice(inner) => {
+            ParticleTerm::Choice(inner) => {
                 let only = inner.len() == 1;
                 let within =
                     ParticleTurn { required: within.required && only, choice: !only, ..within };
                 self.group(inner, repeats, within);
             }
-            Term::GroupRef(name) => match self.model.groups.get(name) {
+            ParticleTerm::GroupRef(name) => match self.model.groups.get(name) {
                 Some(inner) => self.group(&inner.clone(), repeats, within),
                 None => self.wild = true,
             },
-            Term::Any(_) => self.wild = true,
+            ParticleTerm::Any(_) => self.wild = true,
         }
     }
 
     /// Several names that repeat together stand in an order of their own.
-    fn group(&mut self, inner: &[Particle], repeats: bool, within: ParticleTurn) {
+    fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);
         let added = self.slots.get(before..).unwrap_or_default();
@@ -263,11 +274,11 @@ impl ModelWalk<'_> {
     }
 
     fn add(&mut self, element: Arc<ElementDecl>, place: ParticleTurn) {
-        let known = |slot: &Slot| slot.element.name == element.name;
+        let known = |slot: &ChildProperty| slot.element.name == element.name;
         match self.slots.iter().position(known) {
             None => {
                 let ParticleTurn { required, many, .. } = place;
-                self.slots.push(Slot { key: String::new(), element, many, required });
+                self.slots.push(ChildProperty { key: String::new(), element, many, required });
             }
             // The same name twice in a row is a list, too.
             Some(at) if at + 1 == self.slots.len() && !place.choice => {
@@ -282,6 +293,6 @@ impl ModelWalk<'_> {
 }
 
 /// The property's element, where it has that name.
-pub fn named<'s>(slots: &'s [Slot], name: &QName) -> Option<(usize, &'s Slot)> {
+pub fn named<'s>(slots: &'s [ChildProperty], name: &QName) -> Option<(usize, &'s ChildProperty)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 /// One JSON value; what is inside it is still text.
 #[derive(Debug)]
-pub enum Json<'a> {
+pub enum RawJson<'a> {
     Null,
     Flag(bool),
     /// As written.
@@ -17,11 +17,11 @@ pub enum Json<'a> {
     Object(Vec<(String, &'a RawValue)>),
 }
 
-impl<'a> Json<'a> {
+impl<'a> RawJson<'a> {
     pub fn read(raw: &'a RawValue) -> Result<Self, serde_json::Error> {
         let text = raw.get();
         Ok(match text.as_bytes().first() {
-            Some(b'{') => Self::Object(serde_json::from_str::<Members<'_>>(text)?.0),
+            Some(b'{') => Self::Object(serde_json::from_str::<ObjectMembers<'_>>(text)?.0),
             Some(b'[') => Self::List(serde_json::from_str(text)?),
             Some(b'"') => Self::Text(serde_json::from_str(text)?),
             Some(b't') => Self::Flag(true),
@@ -47,21 +47,21 @@ impl<'a> Json<'a> {
 /// The members of a JSON object in their order, values as they were written; `None` where the
 /// text is no object.
 pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
-    serde_json::from_str::<Members<'_>>(text).ok().map(|members| members.0)
+    serde_json::from_str::<ObjectMembers<'_>>(text).ok().map(|members| members.0)
 }
 
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+struct ObjectMembers<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for ObjectMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Every)
+        deserializer.deserialize_map(ArrayElements)
     }
 }
 
-struct Every;
+struct ArrayElements;
 
-impl<'de> Visitor<'de> for Every {
-    type Value = Members<'de>;
+impl<'de> Visitor<'de> for ArrayElements {
+    type Value = ObjectMembers<'de>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("an object")
@@ -72,6 +72,6 @@ impl<'de> Visitor<'de> for Every {
         while let Some(member) = map.next_entry::<String, &'de RawValue>()? {
             members.push(member);
         }
-        Ok(Members(members))
+        Ok(ObjectMembers(members))
     }
 }

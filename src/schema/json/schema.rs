@@ -2,41 +2,41 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::plan::{Content, Plan, Slot};
-use super::value::{Sort, sort};
+use super::plan::{ChildProperty, ElementPlan, PlanContent};
+use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
-use crate::schema::model::{ElementDecl, Model};
-use crate::schema::outline::{Outline, Value};
+use crate::schema::model::{ElementDecl, SchemaModel};
+use crate::schema::outline::{ElementOutline, OutlineValue};
 use crate::xml::shape::QName;
 
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
 /// The schema of a payload's parameters; an open object for a name the model does not know.
-pub fn payload(model: &Model, name: &PayloadName) -> Json {
+pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut build = SchemaBuilder { model, above: vec![element.name.clone()], nodes: 0 };
-    let (plan, outline) = Plan::of(model, element);
+    let (plan, outline) = ElementPlan::of(model, element);
     let mut schema = build.object(&plan);
     describe(&mut schema, doc_of(element, &outline).as_deref());
     schema
 }
 
-fn doc_of(element: &ElementDecl, outline: &Outline) -> Option<String> {
+fn doc_of(element: &ElementDecl, outline: &ElementOutline) -> Option<String> {
     element.notes.doc.clone().or_else(|| outline.notes.doc.clone())
 }
 
 struct SchemaBuilder<'a> {
-    model: &'a Model,
+    model: &'a SchemaModel,
     above: Vec<QName>,
     nodes: usize,
 }
 
 impl SchemaBuilder<'_> {
-    fn object(&mut self, plan: &Plan) -> Json {
+    fn object(&mut self, plan: &ElementPlan) -> Json {
         let mut properties = Map::new();
         let mut required: Vec<Json> = Vec::new();
-        if let Content::Keyed { slots, .. } = &plan.content {
+        if let PlanContent::Keyed { slots, .. } = &plan.content {
             for slot in slots {
                 let schema = self.slot(slot);
                 let many = slot.many.then(|| json!({"type": "array", "items": schema}));
@@ -77,11 +77,11 @@ impl SchemaBuilder<'_> {
     }
 
     /// The property `content`, whatever it is called here, with its schema and whether it must be.
-    fn content(&mut self, content: &Content) -> Option<(String, Json, bool)> {
+    fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
-            Content::Text { key, value } => Some((key.clone(), text(value), true)),
-            Content::Markup { key } => Some((key.clone(), markup(), true)),
-            Content::Listed { key, slots, required } => {
+            PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
+            PlanContent::Markup { key } => Some((key.clone(), markup(), true)),
+            PlanContent::Listed { key, slots, required } => {
                 let children: Map<String, Json> =
                     slots.iter().map(|slot| (slot.key.clone(), self.slot(slot))).collect();
                 let item = json!({
@@ -98,20 +98,20 @@ impl SchemaBuilder<'_> {
                 });
                 Some((key.clone(), list, *required))
             }
-            Content::Nothing | Content::Keyed { .. } | Content::Abstract => None,
+            PlanContent::Nothing | PlanContent::Keyed { .. } | PlanContent::Abstract => None,
         }
     }
 
-    fn slot(&mut self, slot: &Slot) -> Json {
+    fn slot(&mut self, slot: &ChildProperty) -> Json {
         self.nodes += 1;
         let element = &slot.element;
-        let (plan, outline) = Plan::of(self.model, element);
+        let (plan, outline) = ElementPlan::of(self.model, element);
         let beyond = self.above.contains(&element.name)
             || self.above.len() >= DEPTH_MAX
             || self.nodes >= NODES_MAX;
         let mut schema = match &plan.content {
-            Content::Text { value, .. } if plan.is_bare() => text(value),
-            Content::Markup { .. } if plan.is_bare() => markup(),
+            PlanContent::Text { value, .. } if plan.is_bare() => text(value),
+            PlanContent::Markup { .. } if plan.is_bare() => markup(),
             _ if beyond => json!({"type": "object"}),
             _ => {
                 self.above.push(element.name.clone());
@@ -155,7 +155,7 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
 }
 
 /// A simple type. Numbers and booleans are JSON's own; everything else is a string.
-fn text(value: &Value) -> Json {
+fn text(value: &OutlineValue) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});
     }
@@ -166,18 +166,18 @@ fn text(value: &Value) -> Json {
     }
 
     let mut schema = match (sort(value), value.builtin.as_str()) {
-        (Sort::Text, _) => return string(value),
-        (Sort::Flag, _) => return json!({"type": "boolean"}),
-        (Sort::Number, _) => json!({"type": "number"}),
-        (Sort::Integer, "positiveInteger") => json!({"type": "integer", "minimum": 1}),
-        (Sort::Integer, "negativeInteger") => json!({"type": "integer", "maximum": -1}),
-        (Sort::Integer, "nonPositiveInteger") => json!({"type": "integer", "maximum": 0}),
-        (Sort::Integer, builtin)
+        (JsonType::Text, _) => return string(value),
+        (JsonType::Flag, _) => return json!({"type": "boolean"}),
+        (JsonType::Number, _) => json!({"type": "number"}),
+        (JsonType::Integer, "positiveInteger") => json!({"type": "integer", "minimum": 1}),
+        (JsonType::Integer, "negativeInteger") => json!({"type": "integer", "maximum": -1}),
+        (JsonType::Integer, "nonPositiveInteger") => json!({"type": "integer", "maximum": 0}),
+        (JsonType::Integer, builtin)
             if builtin.starts_with("unsigned") || builtin.starts_with("non") =>
         {
             json!({"type": "integer", "minimum": 0})
         }
-        (Sort::Integer, _) => json!({"type": "integer"}),
+        (JsonType::Integer, _) => json!({"type": "integer"}),
     };
 
     let facets = &value.facets;
@@ -199,7 +199,7 @@ fn text(value: &Value) -> Json {
     schema
 }
 
-fn string(value: &Value) -> Json {
+fn string(value: &OutlineValue) -> Json {
     let mut schema = json!({"type": "string"});
     let facets = &value.facets;
     put(&mut schema, "minLength", facets.length.or(facets.min_length).map(Json::from));

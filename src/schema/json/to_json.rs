@@ -2,22 +2,23 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::plan::{Content, Plan, Slot, named};
+use super::plan::{ChildProperty, ElementPlan, PlanContent, named};
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model};
+use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::schema::xsd::XSI;
 use crate::xml::element::{Element, Node};
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::write;
 
 /// The JSON of a payload that is valid by its schema.
 ///
 /// # Errors
 /// What of it cannot be said in JSON, each by its place in the XML.
-pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
-    let told = |message: String| Err(vec![Finding::new("json-gap", Place::default(), message)]);
+pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
+    let told =
+        |message: String| Err(vec![Finding::new("json-gap", TextLocation::default(), message)]);
     let Some(declared) = model.element(name) else {
         return told(format!("there is no schema for `{name}`"));
     };
@@ -25,58 +26,65 @@ pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Ve
     let node = Element::read_document(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return told(format!("this is no `{name}`")) };
     let mut reader = JsonBuilder { model, findings: Vec::new() };
-    let (plan, _) = Plan::of(model, declared);
+    let (plan, _) = ElementPlan::of(model, declared);
     let json = reader.object(&plan, &node, &format!("/{}", name.local));
     if reader.findings.is_empty() { Ok(json) } else { Err(reader.findings) }
 }
 
 struct JsonBuilder<'a> {
-    model: &'a Model,
+    model: &'a SchemaModel,
     findings: Vec<Finding>,
 }
 
 impl JsonBuilder<'_> {
     fn tell(&mut self, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
-            let place = Place { path: Some(path.to_owned()), ..Place::default() };
+            let place = TextLocation { path: Some(path.to_owned()), ..TextLocation::default() };
             self.findings.push(Finding::new("json-gap", place, format!("`{path}` {message}")));
         }
     }
 
     fn element(&mut self, declared: &ElementDecl, node: &Element, path: &str) -> Json {
-        let (plan, _) = Plan::of(self.model, declared);
+        let (plan, _) = ElementPlan::of(self.model, declared);
         if !plan.is_bare() {
             return self.object(&plan, node, path);
         }
 
         self.attributes(&plan, node, path, &mut Map::new());
         match &plan.content {
-            Content::Text { value, .. } => self.text(value, node, path),
+            PlanContent::Text { value, .. } => self.text(value, node, path),
             _ => Json::String(write::content(node)),
         }
     }
 
-    fn text(&mut self, value: &crate::schema::outline::Value, node: &Element, path: &str) -> Json {
+    fn text(
+        &mut self,
+        value: &crate::schema::outline::OutlineValue,
+        node: &Element,
+        path: &str,
+    ) -> Json {
         if node.children().next().is_some() {
             self.tell(path, "holds an element where its schema has text");
         }
         value::to_json(value, &node.own_text())
     }
 
-    fn object(&mut self, plan: &Plan, node: &Element, path: &str) -> Json {
+    fn object(&mut self, plan: &ElementPlan, node: &Element, path: &str) -> Json {
         let mut members = Map::new();
         match &plan.content {
-            Content::Nothing => self.only_blank(node, path),
-            Content::Abstract => self.tell(path, "has a type of its own, which JSON cannot name"),
-            Content::Text { key, value } => {
+            PlanContent::Nothing => self.only_blank(node, path),
+            PlanContent::Abstract => {
+                self.tell(path, "has a type of its own, which JSON cannot name")
+            }
+            PlanContent::Text { key, value } => {
                 let text = self.text(value, node, path);
                 members.insert(key.clone(), text);
             }
-            Content::Markup { key } => {
+            PlanContent::Markup { key } => {
                 members.insert(key.clone(), Json::String(write::content(node)));
             }
-            Content::Keyed { slots, .. } => self.keyed(slots, node, path, &mut members),
-            Content::Listed { key, slots, required } => {
+            PlanContent::Keyed { slots, .. } => self.keyed(slots, node, path, &mut members),
+            PlanContent::Listed { key, slots, required } => {
                 let list = self.listed(slots, node, path);
                 if *required || list.as_array().is_some_and(|items| !items.is_empty()) {
                     members.insert(key.clone(), list);
@@ -88,7 +96,13 @@ impl JsonBuilder<'_> {
         Json::Object(members)
     }
 
-    fn attributes(&mut self, plan: &Plan, node: &Element, path: &str, out: &mut Map<String, Json>) {
+    fn attributes(
+        &mut self,
+        plan: &ElementPlan,
+        node: &Element,
+        path: &str,
+        out: &mut Map<String, Json>,
+    ) {
         for (name, text) in &node.attributes {
             let known = plan.attributes.iter().find(|(_, declared)| declared.name == *name);
             match known {
@@ -113,10 +127,10 @@ impl JsonBuilder<'_> {
     /// The children with their slots; text between them is told.
     fn children<'n, 's>(
         &mut self,
-        slots: &'s [Slot],
+        slots: &'s [ChildProperty],
         node: &'n Element,
         path: &str,
-    ) -> Vec<(&'s Slot, &'n Element)> {
+    ) -> Vec<(&'s ChildProperty, &'n Element)> {
         let mut found = Vec::new();
         for part in &node.content {
             match part {
@@ -135,7 +149,13 @@ impl JsonBuilder<'_> {
         found
     }
 
-    fn keyed(&mut self, slots: &[Slot], node: &Element, path: &str, out: &mut Map<String, Json>) {
+    fn keyed(
+        &mut self,
+        slots: &[ChildProperty],
+        node: &Element,
+        path: &str,
+        out: &mut Map<String, Json>,
+    ) {
         for (slot, child) in self.children(slots, node, path) {
             let at = format!("{path}/{}", child.name.local);
             let json = self.element(&slot.element, child, &at);
@@ -152,7 +172,7 @@ impl JsonBuilder<'_> {
         }
     }
 
-    fn listed(&mut self, slots: &[Slot], node: &Element, path: &str) -> Json {
+    fn listed(&mut self, slots: &[ChildProperty], node: &Element, path: &str) -> Json {
         let children = self.children(slots, node, path).into_iter();
         let items = children.map(|(slot, child)| {
             let at = format!("{path}/{}", child.name.local);

@@ -2,14 +2,14 @@
 
 use serde_json::value::RawValue;
 
-use super::plan::{Content, Plan, Slot};
-use super::raw::Json;
+use super::plan::{ChildProperty, ElementPlan, PlanContent};
+use super::raw::RawJson;
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model};
+use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::xml::element::{Element, Node, Verbatim};
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
 /// The payload as canonical XML text. It is not yet known to be valid: only libxml2 says that.
@@ -17,10 +17,14 @@ use crate::xml::scan::scan;
 /// # Errors
 /// Every place where the JSON is none, or not what the schema's JSON Schema asks for; never none,
 /// never more than [`limits::FINDINGS_MAX`].
-pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
+pub fn payload(
+    model: &SchemaModel,
+    name: &PayloadName,
+    arguments: &str,
+) -> Result<String, Vec<Finding>> {
     let Some(declared) = model.element(name) else {
         let message = format!("there is no schema for `{name}`");
-        return Err(vec![Finding::new("json-unknown", Place::default(), message)]);
+        return Err(vec![Finding::new("json-unknown", TextLocation::default(), message)]);
     };
 
     let raw: &RawValue = match serde_json::from_str(arguments) {
@@ -29,7 +33,7 @@ pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<Str
     };
 
     let mut writer = PayloadBuilder { model, text: arguments, findings: Vec::new(), depth: 0 };
-    let (plan, _) = Plan::of(model, declared);
+    let (plan, _) = ElementPlan::of(model, declared);
     let element = writer.object(declared, &plan, raw, "$");
     if writer.findings.is_empty() { Ok(element.to_xml()) } else { Err(writer.findings) }
 }
@@ -38,14 +42,14 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Finding {
     let line = u32::try_from(error.line()).unwrap_or(u32::MAX).max(1);
     let column = u32::try_from(error.column()).unwrap_or(u32::MAX).max(1);
     let offset = if error.is_eof() { text.len() } else { 0 };
-    let place = Place { line, column, offset, path: None };
+    let place = TextLocation { line, column, offset, path: None };
     let said = error.to_string();
     let said = said.split(" at line ").next().unwrap_or_default();
     Finding::new("json-malformed", place, format!("the arguments are no JSON: {said}"))
 }
 
 struct PayloadBuilder<'a> {
-    model: &'a Model,
+    model: &'a SchemaModel,
     text: &'a str,
     findings: Vec<Finding>,
     depth: usize,
@@ -56,14 +60,14 @@ impl<'a> PayloadBuilder<'a> {
         if self.findings.len() < limits::FINDINGS_MAX {
             // The value is a piece of the whole text.
             let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-            let mut place = Place::at(self.text.as_bytes(), offset);
+            let mut place = TextLocation::at(self.text.as_bytes(), offset);
             place.path = Some(path.to_owned());
             self.findings.push(Finding::new(code, place, format!("`{path}` {message}")));
         }
     }
 
     /// A value that is not of its type; of a list, the item that is not.
-    fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::Wrong) {
+    fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::WrongValue) {
         let path = match wrong.item {
             Some(index) => format!("{path}[{index}]"),
             None => path.to_owned(),
@@ -71,8 +75,8 @@ impl<'a> PayloadBuilder<'a> {
         self.tell("json-type", raw, &path, &wrong.message);
     }
 
-    fn read(&mut self, raw: &'a RawValue, path: &str) -> Option<Json<'a>> {
-        match Json::read(raw) {
+    fn read(&mut self, raw: &'a RawValue, path: &str) -> Option<RawJson<'a>> {
+        match RawJson::read(raw) {
             Ok(json) => Some(json),
             Err(error) => {
                 self.tell("json-malformed", raw, path, &format!("cannot be read: {error}"));
@@ -82,7 +86,7 @@ impl<'a> PayloadBuilder<'a> {
     }
 
     fn element(&mut self, declared: &ElementDecl, raw: &'a RawValue, path: &str) -> Element {
-        let (plan, _) = Plan::of(self.model, declared);
+        let (plan, _) = ElementPlan::of(self.model, declared);
         if !plan.is_bare() {
             return self.object(declared, &plan, raw, path);
         }
@@ -93,24 +97,30 @@ impl<'a> PayloadBuilder<'a> {
     }
 
     /// Sets the content that a single value is: text, markup, or children in their order.
-    fn fill(&mut self, element: &mut Element, content: &Content, raw: &'a RawValue, path: &str) {
+    fn fill(
+        &mut self,
+        element: &mut Element,
+        content: &PlanContent,
+        raw: &'a RawValue,
+        path: &str,
+    ) {
         let Some(json) = self.read(raw, path) else { return };
         match content {
-            Content::Text { value, .. } => match value::to_text(value, &json) {
+            PlanContent::Text { value, .. } => match value::to_text(value, &json) {
                 Ok(text) => element.content = vec![Node::Text(text)],
                 Err(wrong) => self.wrong(raw, path, &wrong),
             },
-            Content::Listed { slots, .. } => {
+            PlanContent::Listed { slots, .. } => {
                 element.content = self.listed(slots, &json, raw, path);
             }
-            Content::Markup { .. } => match json {
-                Json::Text(xml) => self.markup(element, xml, raw, path),
+            PlanContent::Markup { .. } => match json {
+                RawJson::Text(xml) => self.markup(element, xml, raw, path),
                 other => {
                     let message = format!("is {}; XML in a string is expected", other.kind());
                     self.tell("json-type", raw, path, &message);
                 }
             },
-            Content::Nothing | Content::Keyed { .. } | Content::Abstract => {}
+            PlanContent::Nothing | PlanContent::Keyed { .. } | PlanContent::Abstract => {}
         }
     }
 
@@ -124,13 +134,13 @@ impl<'a> PayloadBuilder<'a> {
 
     fn listed(
         &mut self,
-        slots: &[Slot],
-        json: &Json<'a>,
+        slots: &[ChildProperty],
+        json: &RawJson<'a>,
         raw: &'a RawValue,
         path: &str,
     ) -> Vec<Node> {
         let mut children = Vec::new();
-        let Json::List(items) = json else {
+        let RawJson::List(items) = json else {
             let message = format!("is {}; an array is expected", json.kind());
             self.tell("json-type", raw, path, &message);
             return children;
@@ -139,7 +149,7 @@ impl<'a> PayloadBuilder<'a> {
         for (index, item) in items.iter().enumerate() {
             let at = format!("{path}[{index}]");
             let Some(json) = self.read(item, &at) else { continue };
-            let Json::Object(members) = &json else {
+            let RawJson::Object(members) = &json else {
                 let message =
                     format!("is {}; an object with one property is expected", json.kind());
                 self.tell("json-type", item, &at, &message);
@@ -160,7 +170,7 @@ impl<'a> PayloadBuilder<'a> {
         children
     }
 
-    fn deeper(&mut self, slot: &Slot, raw: &'a RawValue, path: &str) -> Element {
+    fn deeper(&mut self, slot: &ChildProperty, raw: &'a RawValue, path: &str) -> Element {
         if self.depth >= limits::XML_DEPTH_MAX {
             self.tell("json-type", raw, path, "is nested deeper than a payload may be");
             return Element::new(slot.element.name.clone());
@@ -175,18 +185,18 @@ impl<'a> PayloadBuilder<'a> {
     fn object(
         &mut self,
         declared: &ElementDecl,
-        plan: &Plan,
+        plan: &ElementPlan,
         raw: &'a RawValue,
         path: &str,
     ) -> Element {
         let mut element = Element::new(declared.name.clone());
-        if matches!(plan.content, Content::Abstract) {
+        if matches!(plan.content, PlanContent::Abstract) {
             self.tell("json-type", raw, path, "needs a type chosen with xsi:type; JSON has none");
             return element;
         }
 
         let Some(json) = self.read(raw, path) else { return element };
-        let Json::Object(members) = json else {
+        let RawJson::Object(members) = json else {
             let message = format!("is {}; an object is expected", json.kind());
             self.tell("json-type", raw, path, &message);
             return element;
@@ -210,7 +220,7 @@ impl<'a> PayloadBuilder<'a> {
         }
 
         self.missing(plan, &seen, raw, path);
-        if let Content::Keyed { ordered, .. } = &plan.content {
+        if let PlanContent::Keyed { ordered, .. } = &plan.content {
             if *ordered {
                 children.sort_by_key(|(slot, _)| *slot);
             }
@@ -223,7 +233,7 @@ impl<'a> PayloadBuilder<'a> {
     /// One property: an attribute, children of one name, or the content.
     fn member(
         &mut self,
-        plan: &Plan,
+        plan: &ElementPlan,
         key: &str,
         raw: &'a RawValue,
         path: &str,
@@ -240,14 +250,14 @@ impl<'a> PayloadBuilder<'a> {
         }
 
         match &plan.content {
-            Content::Text { key: known, .. }
-            | Content::Listed { key: known, .. }
-            | Content::Markup { key: known }
+            PlanContent::Text { key: known, .. }
+            | PlanContent::Listed { key: known, .. }
+            | PlanContent::Markup { key: known }
                 if known == key =>
             {
                 self.fill(element, &plan.content, raw, path);
             }
-            Content::Keyed { slots, .. } => {
+            PlanContent::Keyed { slots, .. } => {
                 match slots.iter().enumerate().find(|(_, slot)| slot.key == key) {
                     Some((at, slot)) => self.slot(at, slot, raw, path, children),
                     None => self.unknown(plan.keys().into_iter(), key, raw, path),
@@ -260,7 +270,7 @@ impl<'a> PayloadBuilder<'a> {
     fn slot(
         &mut self,
         at: usize,
-        slot: &Slot,
+        slot: &ChildProperty,
         raw: &'a RawValue,
         path: &str,
         children: &mut Vec<(usize, Element)>,
@@ -271,7 +281,7 @@ impl<'a> PayloadBuilder<'a> {
         }
 
         match self.read(raw, path) {
-            Some(Json::List(items)) => {
+            Some(RawJson::List(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     children.push((at, self.deeper(slot, item, &format!("{path}[{index}]"))));
                 }
@@ -284,7 +294,7 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    fn missing(&mut self, plan: &Plan, seen: &[&str], raw: &RawValue, path: &str) {
+    fn missing(&mut self, plan: &ElementPlan, seen: &[&str], raw: &RawValue, path: &str) {
         for key in plan.keys() {
             if is_required(plan, key) && !seen.contains(&key) {
                 let at = format!("{path}.{key}");
@@ -313,16 +323,18 @@ impl<'a> PayloadBuilder<'a> {
     }
 }
 
-fn is_required(plan: &Plan, key: &str) -> bool {
+fn is_required(plan: &ElementPlan, key: &str) -> bool {
     let attribute = plan.attributes.iter().find(|(known, _)| known == key);
     if let Some((_, attribute)) = attribute {
         return attribute.required;
     }
 
     match &plan.content {
-        Content::Text { key: known, .. } | Content::Markup { key: known } => known == key,
-        Content::Listed { key: known, required, .. } => known == key && *required,
-        Content::Keyed { slots, .. } => slots.iter().any(|slot| slot.key == key && slot.required),
-        Content::Nothing | Content::Abstract => false,
+        PlanContent::Text { key: known, .. } | PlanContent::Markup { key: known } => known == key,
+        PlanContent::Listed { key: known, required, .. } => known == key && *required,
+        PlanContent::Keyed { slots, .. } => {
+            slots.iter().any(|slot| slot.key == key && slot.required)
+        }
+        PlanContent::Nothing | PlanContent::Abstract => false,
     }
 }

@@ -4,12 +4,12 @@
 use serde_json::{Number, Value as Json};
 
 use super::raw;
-use crate::schema::outline::Value;
+use crate::schema::outline::OutlineValue;
 use crate::xml::escape::is_xml_char;
 
 /// What a simple type is in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub enum JsonType {
     Flag,
     Integer,
     Number,
@@ -18,14 +18,14 @@ pub enum Sort {
 
 /// Why a JSON value is no text of its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+pub struct WrongValue {
     /// Of a list, the item it is about.
     pub item: Option<usize>,
     /// What it is, and what is expected.
     pub message: String,
 }
 
-impl From<String> for Wrong {
+impl From<String> for WrongValue {
     fn from(message: String) -> Self {
         Self { item: None, message }
     }
@@ -34,32 +34,32 @@ impl From<String> for Wrong {
 /// Largest whole number that every reader of JSON keeps exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-pub fn sort(value: &Value) -> Sort {
+pub fn sort(value: &OutlineValue) -> JsonType {
     if !value.choices().is_empty() {
-        return Sort::Text;
+        return JsonType::Text;
     }
 
     match value.builtin.as_str() {
-        "boolean" => Sort::Flag,
-        "decimal" | "float" | "double" => Sort::Number,
+        "boolean" => JsonType::Flag,
+        "decimal" | "float" | "double" => JsonType::Number,
         "int" | "integer" | "long" | "short" | "byte" | "positiveInteger"
         | "nonNegativeInteger" | "unsignedInt" | "unsignedLong" | "unsignedShort"
-        | "unsignedByte" | "negativeInteger" | "nonPositiveInteger" => Sort::Integer,
-        _ => Sort::Text,
+        | "unsignedByte" | "negativeInteger" | "nonPositiveInteger" => JsonType::Integer,
+        _ => JsonType::Text,
     }
 }
 
 /// The JSON that stands for a text of this type. What JSON would write otherwise stays a string.
-pub fn to_json(value: &Value, text: &str) -> Json {
+pub fn to_json(value: &OutlineValue, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
     }
 
     let typed = match (sort(value), text) {
-        (Sort::Flag, "true") => Some(Json::Bool(true)),
-        (Sort::Flag, "false") => Some(Json::Bool(false)),
-        (Sort::Integer, _) if text.contains(['.', 'e', 'E']) => None,
-        (Sort::Integer | Sort::Number, _) => number(text).map(Json::Number),
+        (JsonType::Flag, "true") => Some(Json::Bool(true)),
+        (JsonType::Flag, "false") => Some(Json::Bool(false)),
+        (JsonType::Integer, _) if text.contains(['.', 'e', 'E']) => None,
+        (JsonType::Integer | JsonType::Number, _) => number(text).map(Json::Number),
         _ => None,
     };
 
@@ -75,58 +75,60 @@ fn number(text: &str) -> Option<Number> {
 ///
 /// # Errors
 /// What it is, and what is expected.
-pub fn to_text(value: &Value, json: &raw::Json<'_>) -> Result<String, Wrong> {
+pub fn to_text(value: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, WrongValue> {
     match &value.list_of {
         Some(item) => list(item, json),
-        None => one(value, json).map_err(Wrong::from),
+        None => one(value, json).map_err(WrongValue::from),
     }
 }
 
-fn one(value: &Value, json: &raw::Json<'_>) -> Result<String, String> {
+fn one(value: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, String> {
     let wrong = |expected: &str| Err(format!("is {}; {expected} is expected", json.kind()));
     match (sort(value), json) {
-        (Sort::Text, raw::Json::Text(text)) => characters(text),
-        (Sort::Text, _) => match plain(value, json) {
+        (JsonType::Text, raw::RawJson::Text(text)) => characters(text),
+        (JsonType::Text, _) => match plain(value, json) {
             Some(text) => Ok(text),
             None => wrong("a string"),
         },
-        (Sort::Flag, raw::Json::Flag(flag)) => Ok(flag.to_string()),
-        (Sort::Flag, raw::Json::Text(text)) => match text.trim() {
+        (JsonType::Flag, raw::RawJson::Flag(flag)) => Ok(flag.to_string()),
+        (JsonType::Flag, raw::RawJson::Text(text)) => match text.trim() {
             "true" | "false" | "1" | "0" => Ok(text.clone()),
             _ => wrong("true or false"),
         },
-        (Sort::Flag, _) => wrong("true or false"),
-        (Sort::Integer, raw::Json::Number(written)) => integer(written),
-        (Sort::Integer, raw::Json::Text(text)) if is_integer(text.trim()) => Ok(text.clone()),
-        (Sort::Integer, _) => wrong("a whole number"),
-        (Sort::Number, raw::Json::Number(written)) => decimal(&value.builtin, written),
-        (Sort::Number, raw::Json::Text(text)) if is_number(text.trim()) => Ok(text.clone()),
-        (Sort::Number, _) => wrong("a number"),
+        (JsonType::Flag, _) => wrong("true or false"),
+        (JsonType::Integer, raw::RawJson::Number(written)) => integer(written),
+        (JsonType::Integer, raw::RawJson::Text(text)) if is_integer(text.trim()) => {
+            Ok(text.clone())
+        }
+        (JsonType::Integer, _) => wrong("a whole number"),
+        (JsonType::Number, raw::RawJson::Number(written)) => decimal(&value.builtin, written),
+        (JsonType::Number, raw::RawJson::Text(text)) if is_number(text.trim()) => Ok(text.clone()),
+        (JsonType::Number, _) => wrong("a number"),
     }
 }
 
 /// A number or boolean where one of several texts is meant, or one of several types.
-fn plain(value: &Value, json: &raw::Json<'_>) -> Option<String> {
+fn plain(value: &OutlineValue, json: &raw::RawJson<'_>) -> Option<String> {
     let text = match json {
-        raw::Json::Flag(flag) => flag.to_string(),
-        raw::Json::Number(written) => (*written).to_owned(),
+        raw::RawJson::Flag(flag) => flag.to_string(),
+        raw::RawJson::Number(written) => (*written).to_owned(),
         _ => return None,
     };
 
-    let fits = |member: &Value| sort(member) != Sort::Text && one(member, json).is_ok();
+    let fits = |member: &OutlineValue| sort(member) != JsonType::Text && one(member, json).is_ok();
     let chosen = value.choices().iter().any(|choice| choice.value == text);
     (chosen || value.union_of.iter().any(fits)).then_some(text)
 }
 
-fn list(item: &Value, json: &raw::Json<'_>) -> Result<String, Wrong> {
-    let raw::Json::List(items) = json else {
+fn list(item: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, WrongValue> {
+    let raw::RawJson::List(items) = json else {
         return Err(format!("is {}; an array is expected", json.kind()).into());
     };
 
     let mut texts = Vec::new();
     for (index, item_json) in items.iter().enumerate() {
-        let wrong = |message: String| Wrong { item: Some(index), message };
-        let read = raw::Json::read(item_json).map_err(|error| wrong(error.to_string()))?;
+        let wrong = |message: String| WrongValue { item: Some(index), message };
+        let read = raw::RawJson::read(item_json).map_err(|error| wrong(error.to_string()))?;
         let text = one(item, &read).map_err(wrong)?;
         if text.is_empty() || text.contains(char::is_whitespace) {
             return Err(wrong("is empty or holds white space, which separates items".to_owned()));

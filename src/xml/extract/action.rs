@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::close_tags::{ActionDefect, ParentElement, TurnWalk, WalkStop};
 use super::codes::{ExtractCode, RawFinding};
 use super::decode;
-use super::ends::{ActionDefect, ParentElement, TurnWalk, WalkStop};
 use super::scope::{PrefixScope, WrittenName, declared_prefix};
 use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::{Element, Node};
-use crate::xml::shape::{Content, QName, ShapeId};
+use crate::xml::shape::{QName, ShapeContent, ShapeId};
 
 /// What reading one action carries along.
 pub(super) struct ActionReading {
@@ -63,19 +63,19 @@ impl TurnWalk<'_> {
         element.attributes = self.attributes(tag, reading);
         let own_name = self.source.slice(tag.name.clone());
         let next = match &shape.content {
-            Content::Text if tag.empty => {
+            ShapeContent::Text if tag.empty => {
                 element = element.with_text("");
                 tag.end
             }
-            Content::Text => {
+            ShapeContent::Text => {
                 // What follows the value is a sibling's tag, outside of this element's scope.
                 reading.scope.leave(parent.scope_depth);
                 let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
                 element = element.with_text(self.leaf(tag, tag.end..close.at, reading));
                 close.next
             }
-            Content::Elements(_) if tag.empty => tag.end,
-            Content::Elements(_) => {
+            ShapeContent::Elements(_) if tag.empty => tag.end,
+            ShapeContent::Elements(_) => {
                 let scope_depth = reading.scope.depth();
                 let (outer, bare) = (Some(parent), reading.bare);
                 let inside = ParentElement { outer, shape: id, name: own_name, bare, scope_depth };
@@ -83,7 +83,7 @@ impl TurnWalk<'_> {
                 element.content = children;
                 next
             }
-            Content::Any => {
+            ShapeContent::Any => {
                 let (verbatim, next) = self.verbatim(tag, &shape.name, reading)?;
                 element.verbatim = Some(Box::new(verbatim));
                 next

@@ -1,7 +1,7 @@
 //! The elements around a value, watched for while its close tag is looked for: a value never
 //! takes in the close of an element around it and that element's next open tag.
 
-use super::ends::ParentElement;
+use super::close_tags::ParentElement;
 use super::source::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 

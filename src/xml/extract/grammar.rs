@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::reasoning::REASONING_NAMES;
 use super::scope::WrittenName;
 use crate::limits;
-use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 /// Bounds of one turn, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Default for ExtractLimits {
 /// The names an agent's text is read by.
 #[derive(Debug, Clone, Default)]
 pub struct ActionGrammar {
-    shapes: Shapes,
+    shapes: ShapeArena,
     reasoning: Vec<String>,
     /// Those of [`REASONING_NAMES`] that are no payload, in any letter case.
     known_reasoning: Vec<&'static str>,
@@ -105,7 +105,7 @@ pub(super) enum RootMeaning {
 impl ActionGrammar {
     /// `reasoning` and `reserved` are names as written; reserved ones match in any namespace.
     pub fn new(
-        shapes: Shapes,
+        shapes: ShapeArena,
         reasoning: Vec<String>,
         reserved: Vec<String>,
         limits: ExtractLimits,
@@ -127,11 +127,11 @@ impl ActionGrammar {
         Self { shapes, reasoning, known_reasoning, reserved, limits, roots, sieve }
     }
 
-    pub fn shapes(&self) -> &Shapes {
+    pub fn shapes(&self) -> &ShapeArena {
         &self.shapes
     }
 
-    pub(super) fn shape(&self, id: ShapeId) -> Option<&Shape> {
+    pub(super) fn shape(&self, id: ShapeId) -> Option<&ElementShape> {
         self.shapes.get(id)
     }
 
@@ -193,7 +193,7 @@ impl ActionGrammar {
 
     /// The local names of an element's children.
     pub(super) fn child_names(&self, parent: ShapeId) -> Vec<&str> {
-        let Some(Content::Elements(children)) = self.shape(parent).map(|s| &s.content) else {
+        let Some(ShapeContent::Elements(children)) = self.shape(parent).map(|s| &s.content) else {
             return Vec::new();
         };
         children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
@@ -229,7 +229,7 @@ impl ActionGrammar {
         by_local_name: bool,
     ) -> Option<ShapeId> {
         let parent = self.shape(parent)?;
-        let Content::Elements(children) = &parent.content else { return None };
+        let ShapeContent::Elements(children) = &parent.content else { return None };
         let named = |fits: &dyn Fn(&QName) -> bool| {
             let found = children.iter().find(|id| self.shape(**id).is_some_and(|s| fits(&s.name)));
             found.copied()

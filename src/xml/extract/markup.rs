@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::ends::TurnWalk;
+use super::close_tags::TurnWalk;
 use super::grammar::RootMeaning;
-use super::quoted::TickRun;
+use super::markdown_code::TickRun;
+use super::scanner::DraftItem;
 use super::source::{CDATA_START, COMMENT_START, NeedMore};
-use super::step::DraftItem;
 use super::tag::TagOpening;
 
 /// A piece of markup.

@@ -9,36 +9,36 @@
 //! Knows names and shapes, no schemas; neither who may be addressed nor what is answered.
 
 mod action;
+mod close_tags;
 mod codes;
 mod decode;
 mod enclosing;
-mod ends;
 mod grammar;
+mod markdown_code;
 mod markup;
 mod quotation;
-mod quoted;
 mod reasoning;
+mod rescan;
 mod root;
+mod scanner;
 mod scope;
 mod source;
-mod step;
 mod strict;
 mod tag;
 mod unknown_element;
-mod wait;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use memchr::memchr3;
 
+use close_tags::TurnWalk;
 use codes::RawFinding;
-use ends::TurnWalk;
 use quotation::QuoteBlocks;
 use reasoning::PromptReasoning;
+use rescan::{LineCounter, LookAgain};
+use scanner::{DraftItem, UnknownRoots, WalkStep};
 use source::TurnBytes;
-use step::{DraftItem, UnknownRoots, WalkStep};
-use wait::{LineCounter, LookAgain};
 
 use super::element::Element;
 use super::findings::Finding;
@@ -318,7 +318,7 @@ impl Extractor {
                 break;
             }
             if walk.is_tangled() {
-                self.report(RawFinding::new(ExtractCode::TooTangled, at, ends::TANGLED));
+                self.report(RawFinding::new(ExtractCode::TooTangled, at, close_tags::TANGLED));
                 break;
             }
             match walk.step(at, self.text_from, &mut self.unknown) {

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use super::ends::TurnWalk;
+use super::close_tags::TurnWalk;
 use super::grammar::RootMeaning;
+use super::scanner::{DraftItem, WalkStep};
 use super::source::{NeedMore, lossy};
-use super::step::{DraftItem, WalkStep};
 use super::tag::TagOpening;
 use crate::mutant::mutant;
 

@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use memchr::{memchr2, memchr3};
 
+use super::close_tags::TurnWalk;
 use super::codes::{ExtractCode, RawFinding};
-use super::ends::TurnWalk;
 use super::markup::TopLevelPiece;
+use super::scanner::{DraftItem, WalkStep};
 use super::source::NeedMore;
-use super::step::{DraftItem, WalkStep};
 use super::tag::OpenTag;
 use crate::mutant::mutant;
 

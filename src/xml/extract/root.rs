@@ -3,17 +3,17 @@
 use memchr::memchr3;
 
 use super::action::ActionReading;
+use super::close_tags::{ActionDefect, OwnTag, TurnWalk, WalkStop, doubled};
 use super::codes::{ExtractCode, RawFinding};
-use super::ends::{ActionDefect, OwnTag, TurnWalk, WalkStop, doubled};
 use super::grammar::RootMeaning;
-use super::quoted::TickRun;
+use super::markdown_code::TickRun;
+use super::scanner::{DraftItem, WalkStep};
 use super::scope::PrefixScope;
 use super::source::NeedMore;
-use super::step::{DraftItem, WalkStep};
 use super::tag::{OpenTag, TagOpening};
 use crate::mutant::mutant;
 use crate::xml::element::Element;
-use crate::xml::shape::{Content, ShapeId};
+use crate::xml::shape::{ShapeContent, ShapeId};
 
 /// What comes next behind a close tag of a text-only root.
 enum RootBoundary {
@@ -32,8 +32,8 @@ impl TurnWalk<'_> {
         bare: bool,
     ) -> Result<WalkStep, NeedMore> {
         let content = self.grammar.shape(id).map(|shape| &shape.content);
-        let is_text = matches!(content, Some(Content::Text));
-        let is_shaped = matches!(content, Some(Content::Elements(_)));
+        let is_text = matches!(content, Some(ShapeContent::Text));
+        let is_shaped = matches!(content, Some(ShapeContent::Elements(_)));
         if is_shaped && !tag.empty && self.text_follows(tag.end)? {
             return self.mention(tag);
         }
@@ -221,7 +221,7 @@ impl TurnWalk<'_> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {
             _ if tag.empty => Ok(true),
-            Some(Content::Elements(_)) => Ok(!self.text_follows(tag.end)?),
+            Some(ShapeContent::Elements(_)) => Ok(!self.text_follows(tag.end)?),
             _ => Ok(self.first_close(name, tag.end)?.is_some()),
         }
     }

@@ -1,9 +1,9 @@
 //! Content that the grammar does not shape further: read as strict XML and kept as written.
 
 use super::action::ActionReading;
+use super::close_tags::{TurnWalk, WalkStop};
 use super::codes::{ExtractCode, RawFinding};
 use super::decode;
-use super::ends::{TurnWalk, WalkStop};
 use super::scope::WrittenName;
 use super::tag::{OpenTag, TagOpening};
 use crate::limits;

@@ -3,12 +3,12 @@
 
 use memchr::{memchr3, memmem};
 
+use super::close_tags::TurnWalk;
 use super::codes::{ExtractCode, RawFinding};
-use super::ends::TurnWalk;
 use super::grammar::{RootMeaning, near_miss};
 use super::markup::TopLevelPiece;
+use super::scanner::{DraftItem, UnknownRoots, WalkStep};
 use super::source::{NeedMore, is_name_byte};
-use super::step::{DraftItem, UnknownRoots, WalkStep};
 use super::tag::{OpenTag, TagOpening};
 use crate::mutant::mutant;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use organism::agent::ActionTransport;
 use organism::bus::Delivery;
 use organism::ids::{ListenerName, MessageId, Position};
-use organism::journal::sqlite::Reader;
+use organism::journal::sqlite::JournalReader;
 use organism::organism::NativeHostBuilder;
 use organism::pump::core::Target;
 use organism::pump::driver::Handle;
@@ -148,7 +148,7 @@ impl Operator {
 
     /// What was held since it last looked.
     fn held(&mut self) -> Vec<(MessageId, String)> {
-        let reader = Reader::open(&self.data).unwrap();
+        let reader = JournalReader::open(&self.data).unwrap();
         let last = reader.last().unwrap();
         let records = reader.records(Position(self.read.0 + 1), last).unwrap();
         self.read = last;

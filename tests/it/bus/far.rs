@@ -97,7 +97,7 @@ fn post<H: NativeHandler>(meeting: &Meeting, config: Digest, handler: fn(RemoteS
     let inbox = meeting.subjects.inbox();
     let servers = organism::nats::Options {
         servers: vec![meeting.address.clone()],
-        credentials: organism::nats::Credentials::Nobody,
+        credentials: organism::nats::NatsCredentials::Nobody,
         ca: None,
     };
     wait(async {

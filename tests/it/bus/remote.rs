@@ -78,7 +78,7 @@ impl Meeting {
     pub async fn stranger(&self) -> Stranger {
         let servers = organism::nats::Options {
             servers: vec![self.address.clone()],
-            credentials: organism::nats::Credentials::Nobody,
+            credentials: organism::nats::NatsCredentials::Nobody,
             ca: None,
         };
         Stranger(connect(&servers, "stranger").await.unwrap())

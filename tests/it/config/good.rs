@@ -8,8 +8,8 @@ use organism::config::{
 };
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
-use organism::journal::jetstream::Durability;
-use organism::nats::Credentials;
+use organism::journal::jetstream::StreamDurability;
+use organism::nats::NatsCredentials;
 
 use super::{data, good_with, load_text, said, surroundings};
 
@@ -174,7 +174,7 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
         panic!("it streams")
     };
     assert_eq!(servers.servers, ["nats://one:4222", "tls://two"]);
-    let Credentials::Password { user, password, .. } = &servers.credentials else {
+    let NatsCredentials::Password { user, password, .. } = &servers.credentials else {
         panic!("a user")
     };
     assert_eq!((user.as_str(), password.0.as_str()), ("pump", "hunter2"));
@@ -184,7 +184,7 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     let StorageConfig::JetStream { journal, .. } = &third.storage else { panic!("it streams") };
     assert_eq!((config.partitions(), journal.stream().as_str()), (4, "desk_2-3"));
     assert_eq!((third.data, &third.state), (config.data.join("p3"), &config.state));
-    assert_eq!(journal.durability, Durability::Synced);
+    assert_eq!(journal.durability, StreamDurability::Synced);
     let variables = [
         ("ORGANISM_JOURNAL__STORE", "jetstream"),
         ("ORGANISM_JOURNAL__DURABILITY", "lazy"),
@@ -194,7 +194,7 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     let StorageConfig::JetStream { servers, journal } = &config.storage else {
         panic!("it streams")
     };
-    assert_eq!((servers.servers.len(), &servers.credentials), (1, &Credentials::Nobody));
+    assert_eq!((servers.servers.len(), &servers.credentials), (1, &NatsCredentials::Nobody));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("ORGANISM-desk-0", 1));
     assert_eq!((config.partitions(), config.of_partition(0).data), (1, config.data));
     let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
@@ -210,7 +210,7 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     let StorageConfig::JetStream { journal, .. } = load_text(unnamed, &[]).unwrap().storage else {
         panic!("it streams")
     };
-    assert_eq!(journal.durability, Durability::Lazy);
+    assert_eq!(journal.durability, StreamDurability::Lazy);
 
     let alone = text.replace("durability = \"synced\"\n", "").replace("replicas = 3\n", "");
     let problems = load_text(alone, &[]).map(drop).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use organism::xml::extract::{ActionGrammar, ExtractedItem, Extraction};
-use organism::xml::shape::{Content, QName, Shape, Shapes};
+use organism::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent};
 
 use super::chunks::{extract, plans};
 
@@ -609,16 +609,16 @@ fn mentions_and_orphans_are_text() {
 
 /// A grammar of one root whose content is read as strict XML.
 fn unshaped() -> Arc<ActionGrammar> {
-    let mut shapes = Shapes::default();
-    let doc = shapes.add(Shape {
+    let mut shapes = ShapeArena::default();
+    let doc = shapes.add(ElementShape {
         name: QName::new(Some("urn:doc"), "doc"),
         attributes: Vec::new(),
-        content: Content::Any,
+        content: ShapeContent::Any,
     });
-    let pack = shapes.add(Shape {
+    let pack = shapes.add(ElementShape {
         name: QName::new(Some("urn:pack"), "pack"),
         attributes: Vec::new(),
-        content: Content::Elements(vec![doc]),
+        content: ShapeContent::Elements(vec![doc]),
     });
     shapes.roots = vec![doc, pack];
     Arc::new(ActionGrammar::new(shapes, Vec::new(), Vec::new(), Default::default()))

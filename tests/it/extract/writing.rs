@@ -5,7 +5,7 @@ use std::sync::Arc;
 use organism::xml::element::{Element, Node};
 use organism::xml::escape::{escape_attribute, escape_text};
 use organism::xml::extract::{ActionGrammar, Extractor};
-use organism::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+use organism::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 use organism::xml::write::payload;
 use quick_xml::NsReader;
 use quick_xml::events::Event;
@@ -131,12 +131,14 @@ fn add(open: &mut [Element], characters: &str) {
 }
 
 /// Shapes in which exactly this element can be read.
-fn shape_of(element: &Element, shapes: &mut Shapes) -> ShapeId {
+fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     let content = match element.content.as_slice() {
-        [Node::Text(_)] => Content::Text,
-        _ => Content::Elements(element.children().map(|child| shape_of(child, shapes)).collect()),
+        [Node::Text(_)] => ShapeContent::Text,
+        _ => ShapeContent::Elements(
+            element.children().map(|child| shape_of(child, shapes)).collect(),
+        ),
     };
-    shapes.add(Shape { name: element.name.clone(), attributes: Vec::new(), content })
+    shapes.add(ElementShape { name: element.name.clone(), attributes: Vec::new(), content })
 }
 
 /// Whether the same name means the same shape everywhere in the element, as a schema would have
@@ -170,7 +172,7 @@ fn what_is_written_is_extracted_again() {
             continue;
         }
         read += 1;
-        let mut shapes = Shapes::default();
+        let mut shapes = ShapeArena::default();
         let root = shape_of(&written, &mut shapes);
         shapes.roots.push(root);
         let grammar = ActionGrammar::new(shapes, Vec::new(), Vec::new(), Default::default());

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use organism::audit;
 use organism::ids::Digest;
-use organism::journal::sqlite::{DATABASE, Journal, Reader};
-use organism::journal::{Error, Sealed};
+use organism::journal::sqlite::{DATABASE, JournalReader, SqliteJournal};
+use organism::journal::{Error, HashedRecord};
 use tempfile::TempDir;
 
 use super::SMALL;
@@ -78,11 +78,11 @@ impl Remains {
     /// As a starting organism would, up to where it would write.
     fn open(&self) -> Result<Vec<Digest>, Error> {
         let mut hashes = Vec::new();
-        let mut take = |sealed: Sealed| {
+        let mut take = |sealed: HashedRecord| {
             hashes.push(sealed.hash);
             Ok(())
         };
-        Journal::open(&self.data(), &self.place.path().join("state"), &mut take)?;
+        SqliteJournal::open(&self.data(), &self.place.path().join("state"), &mut take)?;
         Ok(hashes)
     }
 
@@ -95,7 +95,7 @@ impl Remains {
 }
 
 fn hashes(data: &Path) -> Result<Vec<Digest>, Error> {
-    let reader = Reader::open(data)?;
+    let reader = JournalReader::open(data)?;
     let records = reader.records(organism::ids::Position(1), reader.last()?)?;
     Ok(records.into_iter().map(|sealed| sealed.hash).collect())
 }

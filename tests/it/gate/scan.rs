@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use organism::ids::PayloadName;
 use organism::limits;
-use organism::xml::findings::Place;
+use organism::xml::findings::TextLocation;
 use organism::xml::scan::{BrokenRule, attributes, nested, scan, split};
 
 /// One line a text: what the scan says of it.
@@ -17,7 +17,7 @@ fn verdicts(texts: &[&str], expected: Expect) {
                 format!("{} as {}", text[scanned.root].escape_debug(), scanned.name)
             }
             Err(violation) => {
-                let place = Place::at(text.as_bytes(), violation.offset);
+                let place = TextLocation::at(text.as_bytes(), violation.offset);
                 let (line, column) = (place.line, place.column);
                 format!("{:?} {line}:{column} {}", violation.breach, violation.message)
             }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::sqlite::{Acceptance, DATABASE, Journal, Reader};
-use organism::journal::{Journal as _, Sealed};
+use organism::journal::sqlite::{DATABASE, JournalReader, OperatorAcceptance, SqliteJournal};
+use organism::journal::{HashedRecord, Journal as _};
 use organism::thread::Record;
 use rusqlite::Connection;
 
@@ -51,7 +51,7 @@ struct Scene {
     copy: PathBuf,
     public: String,
     /// Open where the pump runs.
-    journal: Option<Journal>,
+    journal: Option<SqliteJournal>,
 }
 
 fn records(script: &mut Script, tree: &str) -> Vec<Record> {
@@ -62,7 +62,7 @@ impl Scene {
     fn new(pump: Pump) -> Self {
         let place = Place::new();
         let mut script = Script::default();
-        let append = |journal: &mut Journal, script: &mut Script, trees: [&str; 2]| {
+        let append = |journal: &mut SqliteJournal, script: &mut Script, trees: [&str; 2]| {
             let mut all: Vec<_> = trees.iter().flat_map(|tree| records(script, tree)).collect();
             for group in all.chunks_mut(3) {
                 journal.append(group).unwrap();
@@ -119,7 +119,7 @@ fn sql(place: &Place, statement: &str) {
     db.execute_batch(statement).unwrap();
 }
 
-fn last(place: &Place) -> Sealed {
+fn last(place: &Place) -> HashedRecord {
     place.records().pop().unwrap()
 }
 
@@ -154,7 +154,7 @@ pub fn put(data: &Path, record: &Record, mac: &str) {
 
 /// A record of nobody's at the end.
 fn append(place: &Place, mac: &str) {
-    let Sealed { mut record, hash, .. } = last(place);
+    let HashedRecord { mut record, hash, .. } = last(place);
     record.previous = record.position;
     record.previous_hash = hash;
     record.position = Position(record.position.0 + 1);
@@ -165,7 +165,7 @@ fn append(place: &Place, mac: &str) {
 
 /// Another time in the last record, with everything that needs no key made right.
 fn edit(place: &Place, mac: &str) {
-    let Sealed { mut record, .. } = last(place);
+    let HashedRecord { mut record, .. } = last(place);
     record.time = Time(record.time.0 + 1);
     put(&place.data(), &record, mac);
 }
@@ -212,11 +212,12 @@ fn forge_with_key(scene: &Scene) {
 fn forge_with_new_key(scene: &Scene) {
     std::fs::remove_file(scene.earlier.state().join("key")).unwrap();
     let (data, state) = (scene.earlier.data(), scene.earlier.state());
-    let accept = Acceptance { key: true, ..Acceptance::default() };
-    let journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+    let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
+    let journal = SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
     drop(journal);
-    let accept = Acceptance { key: true, ..Acceptance::default() };
-    let mut journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+    let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
+    let mut journal =
+        SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
     let mut script = Script::default();
     let mut more: Vec<_> = (0..30).map(|_| script.boot(3)).collect();
     journal.append(&mut more).unwrap();
@@ -535,8 +536,9 @@ fn a_start_refuses_an_end_that_no_mac_covers_and_goes_on_when_an_operator_takes_
         );
 
         let (data, state) = (scene.place.data(), scene.place.state());
-        let accept = Acceptance { loss: true, ..Acceptance::default() };
-        let mut journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+        let accept = OperatorAcceptance { loss: true, ..OperatorAcceptance::default() };
+        let mut journal =
+            SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
         let out = journal.found().taken_out.clone().unwrap();
         assert!(out.first <= Position(before.0 + 1), "{out:?}");
         assert!(std::fs::read_to_string(&out.file).unwrap().lines().count() > 0);
@@ -558,8 +560,9 @@ fn a_start_refuses_older_data_another_key_and_a_journal_from_before_macs_until_i
     let refused = scene.place.open().unwrap_err().to_string();
     assert!(refused.contains("organism repair --accept-key"), "{refused}");
     let (data, state) = (scene.place.data(), scene.place.state());
-    let accept = Acceptance { key: true, ..Acceptance::default() };
-    let mut journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+    let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
+    let mut journal =
+        SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
     journal.append(&mut [Script::default().boot(3)]).unwrap();
     journal.close(Time(0)).unwrap();
     scene.place.open().unwrap();
@@ -574,13 +577,14 @@ fn a_start_refuses_older_data_another_key_and_a_journal_from_before_macs_until_i
     let refused = scene.place.open().unwrap_err().to_string();
     assert!(refused.contains("organism adopt"), "{refused}");
     let (data, state) = (scene.place.data(), scene.place.state());
-    let accept = Acceptance { without_mac: true, ..Acceptance::default() };
-    let mut journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+    let accept = OperatorAcceptance { without_mac: true, ..OperatorAcceptance::default() };
+    let mut journal =
+        SqliteJournal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
     assert!(journal.found().without_mac);
     journal.append(&mut [Script::default().boot(3)]).unwrap();
     journal.close(Time(0)).unwrap();
     scene.place.open().unwrap();
-    assert_eq!(Reader::open(&data).unwrap().last().unwrap(), journal_end(&scene));
+    assert_eq!(JournalReader::open(&data).unwrap().last().unwrap(), journal_end(&scene));
 }
 
 fn journal_end(scene: &Scene) -> Position {

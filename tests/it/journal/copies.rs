@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
-use organism::journal::sqlite::{Acceptance, Journal};
+use organism::journal::sqlite::{OperatorAcceptance, SqliteJournal};
 use organism::journal::{CheckpointCopies, Error, Journal as _};
 
 use super::Place;
@@ -38,14 +38,14 @@ impl Copied {
         std::fs::read_to_string(self.file()).unwrap().lines().map(str::to_owned).collect()
     }
 
-    fn open(&self, accept: Acceptance) -> Result<Journal, Error> {
+    fn open(&self, accept: OperatorAcceptance) -> Result<SqliteJournal, Error> {
         let (data, state, copies) = (self.place.data(), self.place.state(), self.directory());
-        Journal::open_with_copies(&data, &state, Some(&copies), accept, &mut |_| Ok(()))
+        SqliteJournal::open_with_copies(&data, &state, Some(&copies), accept, &mut |_| Ok(()))
     }
 
     /// One run of a pump.
     fn run(&mut self, tree: &str) {
-        let mut journal = self.open(Acceptance::default()).unwrap();
+        let mut journal = self.open(OperatorAcceptance::default()).unwrap();
         for group in research(&mut self.script, tree).chunks_mut(3) {
             journal.append(group).unwrap();
         }
@@ -111,7 +111,7 @@ fn a_record_that_was_rewritten_with_the_key_starts_nothing_beside_its_copies() {
     assert_eq!(copied.verify(None).verdict, ProofVerdict::NotProved);
     let broken = copied.verify(Some(copied.directory())).broken.unwrap();
     assert!(broken.detail.contains(&copied.file().display().to_string()), "{broken:?}");
-    let refused = copied.open(Acceptance::default()).unwrap_err().to_string();
+    let refused = copied.open(OperatorAcceptance::default()).unwrap_err().to_string();
     assert!(refused.contains(&copied.file().display().to_string()), "{refused}");
     copied.place.open().unwrap();
 }
@@ -125,10 +125,10 @@ fn an_older_journal_with_its_older_state_shows_as_a_loss_and_goes_on_when_that_i
     let before = copied.lines();
     copied.put_back(&earlier);
 
-    let refused = copied.open(Acceptance::default()).unwrap_err().to_string();
+    let refused = copied.open(OperatorAcceptance::default()).unwrap_err().to_string();
     assert!(refused.contains("were signed in a checkpoint in"), "{refused}");
     assert!(refused.contains("organism repair --accept-loss"), "{refused}");
-    let accept = Acceptance { loss: true, ..Acceptance::default() };
+    let accept = OperatorAcceptance { loss: true, ..OperatorAcceptance::default() };
     let mut journal = copied.open(accept).unwrap();
     let loss = journal.found().loss.clone();
     assert!(loss.acknowledged > loss.kept, "{loss:?}");
@@ -139,7 +139,7 @@ fn an_older_journal_with_its_older_state_shows_as_a_loss_and_goes_on_when_that_i
     let aside = copied.file().with_extension("checkpoints.lost-1");
     let aside = std::fs::read_to_string(aside).unwrap();
     assert_eq!(aside.lines().collect::<Vec<_>>(), before);
-    copied.open(Acceptance::default()).unwrap().close(Time(0)).unwrap();
+    copied.open(OperatorAcceptance::default()).unwrap().close(Time(0)).unwrap();
     let verified = copied.verify(Some(copied.directory()));
     assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
 }
@@ -157,7 +157,7 @@ fn copies_that_lag_are_completed_by_the_next_start() {
     let lagging = copied.verify(Some(copied.directory()));
     assert_eq!(lagging.verdict, ProofVerdict::NotProved);
     assert!(lagging.unproved.join("; ").contains("and not up to the last checkpoint"));
-    copied.open(Acceptance::default()).unwrap().close(Time(0)).unwrap();
+    copied.open(OperatorAcceptance::default()).unwrap().close(Time(0)).unwrap();
     assert_eq!(copied.lines(), all);
 }
 
@@ -166,14 +166,14 @@ fn a_directory_that_is_not_there_stops_nothing_and_gets_every_copy_later() {
     let mut copied = Copied::new();
     std::fs::remove_dir(copied.directory()).unwrap();
     copied.run("sess-firsttree");
-    let mut journal = copied.open(Acceptance::default()).unwrap();
+    let mut journal = copied.open(OperatorAcceptance::default()).unwrap();
     journal.append(&mut research(&mut copied.script, "sess-othertree")).unwrap();
     let counts = journal.copy_metrics().unwrap();
     assert!(counts.waiting > 0, "{counts:?}");
     journal.close(Time(0)).unwrap();
 
     std::fs::create_dir(copied.directory()).unwrap();
-    copied.open(Acceptance::default()).unwrap().close(Time(0)).unwrap();
+    copied.open(OperatorAcceptance::default()).unwrap().close(Time(0)).unwrap();
     let inside = copied.place.reader().checkpoints().unwrap();
     assert_eq!(copied.lines().len(), inside.len());
     let verified = copied.verify(Some(copied.directory()));

@@ -6,7 +6,7 @@ use std::path::Path;
 use organism::audit::{self, ProofReport};
 use organism::clock::Time;
 use organism::ids::{Position, ThreadId};
-use organism::journal::sqlite::{DATABASE, Reader};
+use organism::journal::sqlite::{DATABASE, JournalReader};
 use organism::journal::{Error, Journal as _};
 use organism::limits;
 use organism::thread::Record;
@@ -341,7 +341,7 @@ fn another_format_is_refused_by_name_and_nothing_is_changed() {
         assert!(matches!(&error, Error::Format { found, .. } if found == "99"), "{error}");
     };
     expected(place.open().unwrap_err());
-    expected(Reader::open(&place.data()).unwrap_err());
+    expected(JournalReader::open(&place.data()).unwrap_err());
     let other = Place::new();
     std::fs::create_dir_all(other.data()).unwrap();
     let bytes = b"this is not a journal, it is somebody's letter".repeat(100);

@@ -11,7 +11,7 @@ use organism::clock::Time;
 use organism::failpoint;
 use organism::ids::Position;
 use organism::journal::Journal as _;
-use organism::journal::sqlite::Journal;
+use organism::journal::sqlite::SqliteJournal;
 use tempfile::TempDir;
 
 use super::Place;
@@ -29,7 +29,7 @@ fn writer() {
     let home = std::env::var_os(HOME).expect("started by a test");
     let home = Path::new(&home);
     let mut journal =
-        Journal::open(&home.join("data"), &home.join("state"), &mut |_| Ok(())).unwrap();
+        SqliteJournal::open(&home.join("data"), &home.join("state"), &mut |_| Ok(())).unwrap();
     let ledger = home.join("ledger");
     let mut ledger = std::fs::OpenOptions::new().append(true).create(true).open(ledger).unwrap();
     let mut script = Script::default();
@@ -53,7 +53,7 @@ fn paused_writer() {
     let home = std::env::var_os(HOME).expect("started by a test");
     let home = Path::new(&home);
     let mut journal =
-        Journal::open(&home.join("data"), &home.join("state"), &mut |_| Ok(())).unwrap();
+        SqliteJournal::open(&home.join("data"), &home.join("state"), &mut |_| Ok(())).unwrap();
     let mut script = Script::default();
     for _ in 0..BEFORE_LAST {
         journal.append(&mut [script.boot(journal.epoch())]).unwrap();
@@ -86,7 +86,7 @@ fn write_index(place: &Place, header: &[u8]) {
 
 /// A journal whose pump was killed when its last commit was in the log, and not in the log's
 /// index; the reader keeps that index alive.
-fn killed_within_a_commit() -> (Place, organism::journal::sqlite::Reader) {
+fn killed_within_a_commit() -> (Place, organism::journal::sqlite::JournalReader) {
     let place = Place { home: TempDir::new().unwrap() };
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "journal::death::paused_writer", "--ignored", "--quiet"])

@@ -8,7 +8,7 @@ use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
 use organism::thread::{Closing, Fact, Input, Opener, Opening, Record, Verdict};
-use organism::xml::findings::{Finding, Place};
+use organism::xml::findings::{Finding, TextLocation};
 use uuid::Uuid;
 
 pub const CORE: &str = "https://xml-pipeline.org/ns/core/v1";
@@ -153,7 +153,7 @@ impl Step<'_> {
     }
 
     pub fn found(&mut self, code: &str, message: &str) -> &mut Self {
-        let place = Place { line: 3, column: 14, offset: 40, path: None };
+        let place = TextLocation { line: 3, column: 14, offset: 40, path: None };
         if let Input::Outcome { turn, .. } = &mut self.input {
             let turn = turn.get_or_insert_with(Turn::default);
             turn.findings.push(Finding::new(code, place, message));

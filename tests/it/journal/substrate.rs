@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
-use organism::journal::sqlite::Reader;
-use organism::journal::{Error, Journal, Sealed};
+use organism::journal::sqlite::JournalReader;
+use organism::journal::{Error, HashedRecord, Journal};
 use organism::thread::Record;
 
 use super::{Place, streamed};
@@ -56,7 +56,7 @@ impl Kept {
 
     /// Everything that a reader of its directory finds at present.
     pub fn records(&self) -> Vec<Record> {
-        let reader = Reader::open(&self.data()).unwrap();
+        let reader = JournalReader::open(&self.data()).unwrap();
         let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
         records.into_iter().map(|sealed| sealed.record).collect()
     }
@@ -64,7 +64,7 @@ impl Kept {
     /// Everything that somebody finds who has nothing but what is durable.
     fn read_back(&self) -> Vec<Record> {
         let mut records = Vec::new();
-        let mut visit = |sealed: Sealed| -> Result<(), Error> {
+        let mut visit = |sealed: HashedRecord| -> Result<(), Error> {
             records.push(sealed.record);
             Ok(())
         };

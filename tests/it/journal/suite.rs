@@ -160,7 +160,9 @@ macro_rules! journal_suite {
                 assert!(checkpoints.iter().all(|c| c.is_genuine()));
                 let id = place.reader().about().unwrap().journal;
                 let outside =
-                    organism::journal::checkpoint::Outside::new(&place.state(), id).read().unwrap();
+                    organism::journal::checkpoint::CheckpointFile::new(&place.state(), id)
+                        .read()
+                        .unwrap();
                 assert_eq!(outside, checkpoints);
                 let mut forged = checkpoints[0].clone();
                 forged.count += 1;

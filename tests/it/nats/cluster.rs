@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use organism::nats::{Credentials, Options};
+use organism::nats::{NatsCredentials, Options};
 use serde_json::{Value, json};
 
 use super::{Admin, PATIENCE, Server, Settings};
@@ -44,7 +44,7 @@ impl Cluster {
 
     pub fn options(&self) -> Options {
         let servers = self.nodes.iter().map(Server::address).collect();
-        Options { servers, credentials: Credentials::Nobody, ca: None }
+        Options { servers, credentials: NatsCredentials::Nobody, ca: None }
     }
 
     /// The addresses, as a config names them.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use organism::config::{self, ConfigEnvironment};
 use organism::ids::{Digest, ThreadId};
-use organism::journal::sqlite::Lock;
+use organism::journal::sqlite::DirectoryLock;
 use organism::organism::{Error, OrganismClient};
 use organism::service::announcement::{Announcement, is_announced};
 use organism::service::{ServiceResponse, SubmitUpdate, encoding, socket_path};
@@ -124,7 +124,7 @@ fn no_command_starts_a_pump_while_an_organism_is_announced() {
 fn a_run_is_refused_within_its_patience_while_another_holder_has_the_journal() {
     let house = House::new();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
-    let lock = Lock::take(&house.data()).unwrap();
+    let lock = DirectoryLock::take(&house.data()).unwrap();
     let refused = house.organism(&["run"]);
     assert_eq!(refused.code, Some(75), "{refused:?}");
     let process = format!("in use by process {}", std::process::id());
@@ -193,7 +193,7 @@ fn a_run_among_many_sends_gets_ready_and_every_send_is_answered() {
 fn a_command_connects_once_for_each_of_its_requests() {
     let house = House::new();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
-    let _lock = Lock::take(&house.data()).unwrap();
+    let _lock = DirectoryLock::take(&house.data()).unwrap();
     let listener = UnixListener::bind(socket_path(&house.data())).unwrap();
     listener.set_nonblocking(true).unwrap();
 

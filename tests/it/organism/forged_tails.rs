@@ -8,7 +8,7 @@
 use std::process::Stdio;
 
 use organism::ids::{CallId, MessageId, Position, ThreadId};
-use organism::journal::Sealed;
+use organism::journal::HashedRecord;
 use organism::thread::{Fact, Input, Record};
 use rusqlite::Connection;
 
@@ -76,7 +76,7 @@ fn release(house: &House, held: &HeldCall) -> Record {
     let records = reader.records(Position(1), last).unwrap();
     let time = records.last().unwrap().record.time;
     let in_tree = records.into_iter().rfind(|sealed| sealed.record.tree == held.thread.root());
-    let Sealed { record, hash, .. } = in_tree.unwrap();
+    let HashedRecord { record, hash, .. } = in_tree.unwrap();
     Record {
         previous: record.position,
         previous_hash: hash,

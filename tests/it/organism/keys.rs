@@ -2,7 +2,7 @@
 
 use organism::config::{self, ConfigEnvironment};
 use organism::journal;
-use organism::journal::sqlite::Journal;
+use organism::journal::sqlite::SqliteJournal;
 use organism::organism::{Error, Organism};
 
 use super::{House, Said, say, until};
@@ -129,7 +129,7 @@ async fn an_organism_that_another_process_starts_is_waited_for_and_not_started_w
     let start = || async { Organism::start(config.clone()).await.err().unwrap() };
     let alone = start().await;
     assert!(matches!(alone, Error::Keys(_)), "{alone}");
-    let journal = Journal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
+    let journal = SqliteJournal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
     let beside = start().await;
     assert!(matches!(beside, Error::Journal(journal::Error::Held { .. })), "{beside}");
     drop(journal);

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use organism::envelope::Kind;
 use organism::ids::{MessageId, Position};
-use organism::journal::sqlite::Reader;
+use organism::journal::sqlite::JournalReader;
 use organism::thread::Fact;
 
 use super::{CONFIG, House, PATIENCE, Running, Said, TALK, until, until_within};
@@ -112,7 +112,7 @@ pub struct Tail {
 impl Tail {
     pub fn in_flight(&mut self, house: &House) -> usize {
         // Before the first commit there is nothing to read.
-        let Ok(reader) = Reader::open(&house.data()) else { return 0 };
+        let Ok(reader) = JournalReader::open(&house.data()) else { return 0 };
         let last = reader.last().unwrap();
         for sealed in reader.records(Position(self.read.0 + 1), last).unwrap() {
             for fact in &sealed.record.facts {

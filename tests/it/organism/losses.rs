@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use organism::ids::Position;
-use organism::journal::sqlite::{Journal, Reader};
+use organism::journal::sqlite::{JournalReader, SqliteJournal};
 use organism::thread::Input;
 
 use super::proof::{answered, copy, forge, last, sql};
@@ -20,7 +20,7 @@ fn remove_journal(house: &House) {
 /// Puts an empty journal with an id of its own in the place of the house's.
 fn put_another_journal(house: &House) {
     let (data, state) = (house.path("other/data"), house.path("other/state"));
-    let other = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
+    let other = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
     other.close(organism::clock::Time(0)).unwrap();
     remove_journal(house);
     std::fs::copy(data.join("journal.db"), house.data().join("journal.db")).unwrap();
@@ -83,7 +83,7 @@ fn a_journal_file_that_is_gone_is_accepted_as_lost_on_record() {
 fn an_empty_journal_is_not_proved() {
     let house = House::settled(super::CONFIG);
     let (data, state) = (house.path("other/data"), house.path("other/state"));
-    let other = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
+    let other = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
     other.close(organism::clock::Time(0)).unwrap();
     let (data, state) = (data.display().to_string(), state.display().to_string());
     let verified = house.organism(&["verify", "--data", &data, "--state", &state]);
@@ -134,14 +134,14 @@ fn a_repair_that_is_killed_anywhere_has_accepted_nothing_or_is_on_record() {
             assert_eq!(killed.status.code(), None, "{name}, {place}: {killed:?}");
 
             let is_accepted = has_action(&house);
-            let started = Journal::open(&house.data(), &house.state(), &mut |_| Ok(()));
+            let started = SqliteJournal::open(&house.data(), &house.state(), &mut |_| Ok(()));
             assert_eq!(started.is_ok(), is_accepted, "{name}, {place}: {started:?}");
             drop(started);
             let again = repair(&house);
             assert_eq!(again.code, Some(0), "{name}, {place}: {again:?}");
             assert_eq!(again.out.contains("nothing was recorded"), is_accepted, "{name}, {place}");
             assert!(has_action(&house), "{name}, {place}");
-            Journal::open(&house.data(), &house.state(), &mut |_| Ok(())).unwrap();
+            SqliteJournal::open(&house.data(), &house.state(), &mut |_| Ok(())).unwrap();
             let verified = house.organism(&["verify"]);
             assert_eq!(verified.code, Some(0), "{name}, {place}: {verified:?}");
         }
@@ -152,7 +152,7 @@ fn a_repair_that_is_killed_anywhere_has_accepted_nothing_or_is_on_record() {
 
 /// Whether a journal that is there holds the action.
 fn has_action(house: &House) -> bool {
-    let Ok(reader) = Reader::open(&house.data()) else { return false };
+    let Ok(reader) = JournalReader::open(&house.data()) else { return false };
     let last = reader.last().unwrap();
     let records = reader.records(Position(1), last).unwrap();
     let mut inputs = records.iter().map(|sealed| &sealed.record.input);

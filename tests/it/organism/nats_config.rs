@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt as _;
-use organism::nats::{Client, Credentials, Options, connect};
+use organism::nats::{Client, NatsCredentials, Options, connect};
 
 use super::{House, said, say, until};
 use crate::nats::{Server, Settings, included};
@@ -92,9 +92,9 @@ fn let_a_spy_in(house: &House) {
 }
 
 /// Somebody whose password is their name.
-fn named(user: &str) -> Credentials {
-    let password = organism::nats::Password(user.to_owned());
-    Credentials::Password { user: user.to_owned(), password, variable: None }
+fn named(user: &str) -> NatsCredentials {
+    let password = organism::nats::NatsPassword(user.to_owned());
+    NatsCredentials::Password { user: user.to_owned(), password, variable: None }
 }
 
 impl Guarded {
@@ -102,14 +102,14 @@ impl Guarded {
         self.house.path(&format!("nats/{user}.nk"))
     }
 
-    async fn connect(&self, credentials: Credentials) -> Result<Client, String> {
+    async fn connect(&self, credentials: NatsCredentials) -> Result<Client, String> {
         let servers = vec![self.server.address()];
         let options = Options { servers, credentials, ca: None };
         connect(&options, "a test").await.map_err(|error| error.to_string())
     }
 
     async fn user(&self, user: &str) -> Client {
-        self.connect(Credentials::Nkey(self.seed(user))).await.unwrap()
+        self.connect(NatsCredentials::Nkey(self.seed(user))).await.unwrap()
     }
 
     /// Who may do everything in the organism's account.
@@ -194,7 +194,7 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
     let kept = guarded.house.path("nats/listener-echo.old.nk");
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), old);
     let is_in = |path: &Path| {
-        let credentials = Credentials::Nkey(path.to_owned());
+        let credentials = NatsCredentials::Nkey(path.to_owned());
         runtime.block_on(guarded.connect(credentials)).is_ok()
     };
     until("the new key opens", || is_in(&seed).then_some(()));

@@ -188,7 +188,8 @@ fn a_backup_of_a_running_organism_is_proved_and_restored() {
     assert!(!copy.join("state/key").exists());
     let again = house.organism(&["backup", path]);
     assert_ne!(again.code, Some(0), "{again:?}");
-    let kept = organism::journal::sqlite::Reader::open(&copy.join("data")).unwrap().last().unwrap();
+    let kept =
+        organism::journal::sqlite::JournalReader::open(&copy.join("data")).unwrap().last().unwrap();
     assert_eq!(house.send_text(&say("second"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use organism::journal::sqlite::Reader;
+use organism::journal::sqlite::JournalReader;
 
 use super::proof::{answered, copy, last, sql};
 use super::{House, Said, say};
@@ -203,7 +203,7 @@ fn a_repair_where_nothing_ever_was_makes_nothing() {
         let repaired = house.organism(&["repair", flag]);
         done(&repaired);
         assert!(repaired.out.contains("nothing was recorded"), "{repaired:?}");
-        assert!(Reader::open(&house.data()).is_err());
+        assert!(JournalReader::open(&house.data()).is_err());
     }
     goes_on(&house);
 }

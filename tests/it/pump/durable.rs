@@ -9,7 +9,7 @@ use organism::clock::Time;
 use organism::contract::{Contracts, TreeLimits};
 use organism::ids::{Attempt, CallId, Digest, MessageId, Position};
 use organism::journal::Error;
-use organism::journal::sqlite::{Journal, Reader};
+use organism::journal::sqlite::{JournalReader, SqliteJournal};
 use organism::pump::core::{Core, Receipt, Target};
 use organism::pump::driver::Pump;
 use organism::pump::gate::Gate;
@@ -22,7 +22,7 @@ use crate::journal::substrate::Kept;
 
 /// Every message that another process would find now.
 fn on_disk(data: &std::path::Path) -> Vec<MessageId> {
-    let reader = Reader::open(data).unwrap();
+    let reader = JournalReader::open(data).unwrap();
     let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
     let facts = records.into_iter().flat_map(|sealed| sealed.record.facts);
     let messages = facts.filter_map(|fact| match fact {
@@ -89,7 +89,7 @@ type Log = Arc<Mutex<Vec<&'static str>>>;
 
 /// What is written is only readable when it is shown.
 struct InTwo {
-    journal: Journal,
+    journal: SqliteJournal,
     log: Log,
 }
 

@@ -9,7 +9,7 @@ use organism::contract::Contract;
 use organism::envelope::{Broken, Failure, Spent, Turn};
 use organism::pump::core::{Event, Standstill};
 use organism::thread::{Fact, Input};
-use organism::xml::findings::{Finding, Place};
+use organism::xml::findings::{Finding, TextLocation};
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
 
@@ -406,7 +406,7 @@ fn broken_actions_and_findings_are_fed_back() {
     let mut world = world();
     world.open("desk", &word("plan", "p"));
     let delivery = world.delivery("thinker");
-    let place = Place { line: 1, column: 7, ..Place::default() };
+    let place = TextLocation { line: 1, column: 7, ..TextLocation::default() };
     let finding =
         |code: &str| Finding::new(code, place.clone(), "did not contain a valid XML action");
     let broken =

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use organism::ids::PayloadName;
 use organism::schema::Schemas;
-use organism::xml::shape::{Content, Shapes};
+use organism::xml::shape::{ShapeArena, ShapeContent};
 
 use super::{GOOD, data, loaded, name};
 
@@ -123,14 +123,14 @@ fn a_json_schema_has_the_same_parameters() {
 /// A shape as text, two levels deep.
 fn shape(file: &str, local: &str) -> String {
     let schemas = loaded(file);
-    let mut shapes = Shapes::default();
+    let mut shapes = ShapeArena::default();
     let root = schemas.shape(&name(&schemas, local), &mut shapes).unwrap();
     let mut out = String::new();
     for shape in &shapes.nodes {
         let content = match &shape.content {
-            Content::Text => "text".to_owned(),
-            Content::Any => "any".to_owned(),
-            Content::Elements(ids) => {
+            ShapeContent::Text => "text".to_owned(),
+            ShapeContent::Any => "any".to_owned(),
+            ShapeContent::Elements(ids) => {
                 let names = ids.iter().map(|id| shapes.get(*id).unwrap().name.local.to_string());
                 names.collect::<Vec<_>>().join(",")
             }

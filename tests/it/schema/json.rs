@@ -6,7 +6,7 @@ mod wrong;
 use std::path::Path;
 
 use expect_test::expect;
-use organism::schema::{Gap, Schemas};
+use organism::schema::{Schemas, UnsupportedPart};
 use organism::xml::element::{Element, Node};
 use organism::{agent, system};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn through_json(schemas: &Schemas, name: &organism::ids::PayloadName, xml: &str)
 }
 
 fn is_closed(schemas: &Schemas, name: &organism::ids::PayloadName) -> bool {
-    schemas.gaps(name).iter().any(|gap| matches!(gap, Gap::Abstract { .. }))
+    schemas.gaps(name).iter().any(|gap| matches!(gap, UnsupportedPart::Abstract { .. }))
 }
 
 #[test]

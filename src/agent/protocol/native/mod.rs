@@ -13,7 +13,7 @@ use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
 use crate::mutant::mutant;
 use crate::xml::extract;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// Sorts native calls, in their order, into notes, actions and refusals.
 pub(super) fn take(
@@ -66,7 +66,7 @@ pub(super) fn xml_call(
     tools: &NativeTools,
 ) -> Finding {
     let name = PayloadName::from(action.name());
-    let place = Place::at(raw.as_bytes(), action.source.start);
+    let place = TextLocation::at(raw.as_bytes(), action.source.start);
     let called = tools.name_of(&name).unwrap_or(&name.local);
     let message = format!(
         "<{}> was written as XML and is not acted on: call the native tool `{called}`",

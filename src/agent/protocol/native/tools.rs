@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::{ModelTool, ToolCall};
 use crate::schema::{Schemas, members};
 use crate::system;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// Properties of core payloads that hold a payload of the agent, and the form in which it is given.
 const PLACES: [(&str, &str); 2] =
@@ -223,7 +223,7 @@ impl NativeTools {
         let payload =
             self.schemas.to_xml(&entry.word, &arguments).map_err(|found| joined(&found))?;
         if entry.is_final {
-            finals.check(&entry.word, &payload, Place::default())?;
+            finals.check(&entry.word, &payload, TextLocation::default())?;
         }
 
         Ok(TurnAction { name: entry.word.clone(), payload: payload.into_bytes() })
@@ -240,7 +240,7 @@ impl NativeTools {
             None => format!("`{shown}` is no tool; you have {}", names.join(", ")),
         };
 
-        Finding::new(UNKNOWN_TOOL, Place::default(), message)
+        Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
     /// Replaces the payload in `place`, an object with one property, by the XML that the core
@@ -267,7 +267,7 @@ impl NativeTools {
         members: &[(String, &serde_json::value::RawValue)],
         place: &str,
     ) -> Result<String, Finding> {
-        let wrong = |message: String| Finding::new("json-type", Place::default(), message);
+        let wrong = |message: String| Finding::new("json-type", TextLocation::default(), message);
         let [(name, arguments)] = members else {
             let count = members.len();
             return Err(wrong(format!(
@@ -297,7 +297,7 @@ fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     match found.first() {
         Some(first) => Finding { message: messages.join("; "), ..first.clone() },
-        None => Finding::new("json-type", Place::default(), "the arguments do not fit"),
+        None => Finding::new("json-type", TextLocation::default(), "the arguments do not fit"),
     }
 }
 

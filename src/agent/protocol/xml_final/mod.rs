@@ -17,7 +17,7 @@ use crate::model::StopReason;
 use crate::system;
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::{self, ActionGrammar, ExtractCode, Extractor};
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// Last line of a report that was cut at the provider's maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
@@ -36,7 +36,7 @@ pub(super) struct XmlFinalPolicy<'a> {
 
 impl ElementPolicy for XmlFinalPolicy<'_> {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict {
-        let place = Place::at(self.raw.as_bytes(), action.source.start);
+        let place = TextLocation::at(self.raw.as_bytes(), action.source.start);
         let name = PayloadName::from(action.name());
         if self.slots.is_final(&name) {
             return judged(self.report(&action.element, "", place));
@@ -79,7 +79,7 @@ fn judged(report: Result<TurnAction, Finding>) -> ElementVerdict {
     }
 }
 
-fn suppressed(place: Place) -> Finding {
+fn suppressed(place: TextLocation) -> Finding {
     let message = "reports on progress are not taken here; go on with a tool or the final report";
     Finding::new(PROGRESS, place, message)
 }
@@ -89,7 +89,12 @@ impl XmlFinalPolicy<'_> {
         format!("<{local}> is not acted on: {}", how(self.finals))
     }
 
-    fn report(&self, slot: &Element, mark: &str, place: Place) -> Result<TurnAction, Finding> {
+    fn report(
+        &self,
+        slot: &Element,
+        mark: &str,
+        place: TextLocation,
+    ) -> Result<TurnAction, Finding> {
         status(slot.attribute("status"), place.clone())?;
         self.finals.format_of(slot.attribute("format"), place.clone())?;
         let [Node::Text(text)] = slot.content.as_slice() else {
@@ -102,7 +107,7 @@ impl XmlFinalPolicy<'_> {
     }
 
     /// Decides on a report without its end tag, by the model's stop reason.
-    fn cut_short(&mut self, attempt: &str, place: &Place) -> Result<TurnAction, Finding> {
+    fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_json = self.finals.format.schema().is_some();
         let mark = match self.stop {
@@ -160,7 +165,7 @@ pub(super) fn strangers(
     unknown: &[String],
     finals: &AgentFinals,
 ) -> Vec<Finding> {
-    let mismatch = |name: &String| slot_mismatch(slots, name, finals, Place::default());
+    let mismatch = |name: &String| slot_mismatch(slots, name, finals, TextLocation::default());
     unknown.iter().filter_map(mismatch).collect()
 }
 
@@ -169,7 +174,7 @@ fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,
     finals: &AgentFinals,
-    place: Place,
+    place: TextLocation,
 ) -> Option<Finding> {
     let code = match slots.stranger(name)? {
         slot::SlotMismatch::Nonce => NONCE,

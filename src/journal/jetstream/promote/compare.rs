@@ -4,15 +4,15 @@ use std::collections::HashSet;
 
 use crate::ids::{Digest, Position};
 use crate::journal::log::LogMark;
-use crate::journal::row::Row;
-use crate::journal::sqlite::Taken;
+use crate::journal::record_codec::StoredRow;
+use crate::journal::sqlite::StreamItem;
 use crate::journal::{Checkpoint, Error, HeadMac};
 
 use super::super::Options;
-use super::super::api::Api;
-use super::super::group::Contents;
+use super::super::api::JetStreamApi;
+use super::super::commit_codec::CommitContents;
 use super::super::stream_reader::StreamReader;
-use super::Source;
+use super::PromotionSource;
 
 /// The error of a message that is not of the journal.
 fn strange(options: &Options, seq: u64, detail: &str) -> Error {
@@ -27,7 +27,7 @@ fn strange(options: &Options, seq: u64, detail: &str) -> Error {
 
 /// How much of the journal the stream has.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct CopiedPrefix {
     pub begun: bool,
     pub records: u64,
     pub checkpoints: usize,
@@ -38,12 +38,12 @@ pub struct Found {
     pub mark: LogMark,
 }
 
-impl Found {
+impl CopiedPrefix {
     /// Reads up to message `last`. Anything that is not of the journal is [`Error::Strange`].
     pub fn read(
-        api: &Api,
+        api: &JetStreamApi,
         options: &Options,
-        source: &Source,
+        source: &PromotionSource,
         last: u64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Error> {
@@ -63,8 +63,8 @@ impl Found {
     fn take(
         &mut self,
         options: &Options,
-        source: &Source,
-        contents: Contents<'_>,
+        source: &PromotionSource,
+        contents: CommitContents<'_>,
     ) -> Result<Result<(), String>, Error> {
         if let Some(about) = &contents.journal {
             let same = (about.id, &*about.name, about.partition, about.partitions)
@@ -86,10 +86,10 @@ impl Found {
 
         for taken in &contents.taken {
             let taken = match taken {
-                Taken::Step(row) => self.step(source, row)?,
-                Taken::Mac(mac) => self.mac(source, *mac)?,
-                Taken::Checkpoint(checkpoint) => self.checkpoint(source, checkpoint),
-                Taken::Blob(digest, bytes) => self.blob(source, *digest, bytes),
+                StreamItem::Step(row) => self.step(source, row)?,
+                StreamItem::Mac(mac) => self.mac(source, *mac)?,
+                StreamItem::Checkpoint(checkpoint) => self.checkpoint(source, checkpoint),
+                StreamItem::Blob(digest, bytes) => self.blob(source, *digest, bytes),
             };
             if taken.is_err() {
                 return Ok(taken);
@@ -106,7 +106,11 @@ impl Found {
         }
     }
 
-    fn step(&mut self, source: &Source, row: &Row<'_>) -> Result<Result<(), String>, Error> {
+    fn step(
+        &mut self,
+        source: &PromotionSource,
+        row: &StoredRow<'_>,
+    ) -> Result<Result<(), String>, Error> {
         let expected = Position(self.records + 1);
         if row.place.position != expected || expected > source.last {
             return Ok(Err(format!("record {}, not {expected}", row.place.position)));
@@ -117,13 +121,17 @@ impl Found {
         Ok(same.then_some(()).ok_or_else(|| format!("another record {expected}")))
     }
 
-    fn mac(&self, source: &Source, mac: HeadMac) -> Result<Result<(), String>, Error> {
+    fn mac(&self, source: &PromotionSource, mac: HeadMac) -> Result<Result<(), String>, Error> {
         let at = Position(self.records);
         let same = source.reader.row_is(at, &mut |ours| ours.mac == Some(mac))?;
         Ok(same.then_some(()).ok_or_else(|| format!("another MAC over {at}")))
     }
 
-    fn checkpoint(&mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(), String> {
+    fn checkpoint(
+        &mut self,
+        source: &PromotionSource,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), String> {
         let ours = source.checkpoints.get(self.checkpoints);
         if ours != Some(checkpoint) || checkpoint.position.0 != self.records {
             return Err(format!("another checkpoint over {}", checkpoint.position));
@@ -132,7 +140,12 @@ impl Found {
         Ok(())
     }
 
-    fn blob(&mut self, source: &Source, digest: Digest, bytes: &[u8]) -> Result<(), String> {
+    fn blob(
+        &mut self,
+        source: &PromotionSource,
+        digest: Digest,
+        bytes: &[u8],
+    ) -> Result<(), String> {
         if Digest::of(bytes) != digest || source.blobs.binary_search(&digest).is_err() {
             return Err(format!("a blob {digest} that the journal does not have"));
         }
@@ -140,7 +153,7 @@ impl Found {
         Ok(())
     }
 
-    pub fn is_whole(&self, source: &Source) -> bool {
+    pub fn is_whole(&self, source: &PromotionSource) -> bool {
         self.begun
             && self.records == source.last.0
             && self.checkpoints == source.checkpoints.len()
@@ -148,7 +161,7 @@ impl Found {
     }
 
     /// What is not there; None where everything is, and nothing stands after it.
-    pub fn missing(&self, source: &Source, last: u64) -> Option<String> {
+    pub fn missing(&self, source: &PromotionSource, last: u64) -> Option<String> {
         if !self.is_whole(source) {
             let Self { records, checkpoints, .. } = self;
             return Some(format!("it has {records} records and {checkpoints} checkpoints"));

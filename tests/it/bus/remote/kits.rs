@@ -25,7 +25,7 @@ impl Rust {
             wait(async { meeting.stranger().await.hears(&meeting.subjects.here()).await });
         let servers = organism::nats::Options {
             servers: vec![meeting.address.clone()],
-            credentials: organism::nats::Credentials::Nobody,
+            credentials: organism::nats::NatsCredentials::Nobody,
             ca: None,
         };
         let mut place = Place::new(servers, meeting.organism.clone(), name("tested"));

@@ -198,7 +198,7 @@ fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
 /// How often the server has denied a publish to replicas since then.
 fn denials(meeting: &Meeting, since: Instant) -> usize {
     let inboxes = format!("{}.", meeting.subjects.inbox());
-    meeting.wire.denials().all_of_publishing_beneath(&inboxes, since).len()
+    meeting.wire.denials().publishes_denied_below(&inboxes, since).len()
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::jetstream::{Journal, Takeover, compare_with_stream};
-use organism::journal::{CheckpointCopies, Error, Journal as _, Sealed, host_key};
+use organism::journal::jetstream::{StreamJournal, StreamTakeover, compare_with_stream};
+use organism::journal::{CheckpointCopies, Error, HashedRecord, Journal as _, host_key};
 use serde_json::{Value, json};
 
 use super::Place;
@@ -45,7 +45,7 @@ struct Scene {
     place: Place,
     key: String,
     /// Open where the pump runs.
-    journal: Option<Journal>,
+    journal: Option<StreamJournal>,
     /// A copy of its checkpoints, elsewhere.
     copy: PathBuf,
     /// The host, the stream and its past after the first tree.
@@ -57,7 +57,7 @@ impl Scene {
     fn new(pump: Pump) -> Self {
         let place = Place::new();
         let mut script = Script::default();
-        let append = |journal: &mut Journal, script: &mut Script, tree: &str| {
+        let append = |journal: &mut StreamJournal, script: &mut Script, tree: &str| {
             research(script, tree).chunks_mut(3).for_each(|group| {
                 journal.append(group).unwrap();
             });
@@ -123,7 +123,7 @@ impl Scene {
     }
 
     /// Another host, which knows the key of the first one, opens the stream.
-    fn take_over(&self) -> Result<Takeover, Error> {
+    fn take_over(&self) -> Result<StreamTakeover, Error> {
         let mut other = self.place.elsewhere();
         other.options.known_keys = vec![self.key.clone()];
         let journal = other.open()?;
@@ -143,7 +143,7 @@ fn messages(place: &Place) -> Vec<String> {
     (1..=last).map(message).collect()
 }
 
-fn outcome(opened: &Result<Takeover, Error>) -> Outcome {
+fn outcome(opened: &Result<StreamTakeover, Error>) -> Outcome {
     match opened {
         Err(Error::Broken { .. } | Error::Strange { .. }) => Refused,
         Err(error) => panic!("{error}"),
@@ -170,7 +170,7 @@ fn last_group(messages: &[String]) -> usize {
 
 /// A record of nobody's behind the last one of the scene, with what follows it in its message.
 fn forged(scene: &Scene, after: &str) -> String {
-    let Sealed { mut record, hash, .. } = scene.place.records().pop().unwrap();
+    let HashedRecord { mut record, hash, .. } = scene.place.records().pop().unwrap();
     record.previous = record.position;
     record.previous_hash = hash;
     record.position = Position(record.position.0 + 1);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
-use organism::journal::jetstream::{Candidate, ProjectionHead, ProjectionReport};
+use organism::journal::jetstream::{MemberId, ProjectionHead, ProjectionReport};
 use organism::journal::{Error, Journal as _};
 use serde_json::json;
 
@@ -151,8 +151,8 @@ impl Member {
     fn answers(place: &Place, head: ProjectionHead, others: &[&str]) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (servers, subject) = (place.server().options(), place.options.bound_subject());
-        let member = Candidate::new();
-        let named = others.iter().map(|other| (Candidate::new(), (*other).to_owned()));
+        let member = MemberId::new();
+        let named = others.iter().map(|other| (MemberId::new(), (*other).to_owned()));
         let members = named.chain([(member, "process 7 on attic".to_owned())]).collect();
         let holder = "process 7 on attic".to_owned();
         let report = ProjectionReport { member, holder, projection: Some(head), members };

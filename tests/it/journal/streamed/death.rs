@@ -8,8 +8,8 @@ use organism::audit;
 use organism::clock::Time;
 use organism::failpoint::{JETSTREAM, JOURNAL};
 use organism::journal::Journal as _;
-use organism::journal::jetstream::Journal;
-use organism::nats::{Credentials, Options};
+use organism::journal::jetstream::StreamJournal;
+use organism::nats::{NatsCredentials, Options};
 
 use super::Place;
 use crate::journal::script::Script;
@@ -25,10 +25,11 @@ fn writer() {
     let variable = |name| std::env::var(name).expect("started by a test");
     let home = std::path::PathBuf::from(variable(HOME));
     let servers =
-        Options { servers: vec![variable(SERVER)], credentials: Credentials::Nobody, ca: None };
+        Options { servers: vec![variable(SERVER)], credentials: NatsCredentials::Nobody, ca: None };
     let options = super::place::options(&variable(NAME));
     let (data, state) = (home.join("data"), home.join("state"));
-    let mut journal = Journal::open(&servers, &options, &data, &state, &mut |_| Ok(())).unwrap();
+    let mut journal =
+        StreamJournal::open(&servers, &options, &data, &state, &mut |_| Ok(())).unwrap();
     let ledger = home.join("ledger");
     let mut ledger = std::fs::OpenOptions::new().append(true).create(true).open(ledger).unwrap();
     let mut script = Script::default();

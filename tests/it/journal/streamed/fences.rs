@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use organism::ids::Position;
 use organism::journal::{Error, Journal as _};
 use organism::limits;
-use organism::nats::Credentials;
+use organism::nats::NatsCredentials;
 use serde_json::json;
 
 use super::Place;
@@ -90,7 +90,7 @@ fn messages(admin: &Admin, stream: &str) -> Option<u64> {
 #[test]
 fn a_lease_is_renewed_while_the_servers_are_asked_how_they_sync() {
     let mut place = Place::new();
-    place.options.system = Some(Box::new(Credentials::Nobody));
+    place.options.system = Some(Box::new(NatsCredentials::Nobody));
     let (admin, stream) = (place.admin(), place.options.stream());
     let leases = format!("KV_{}", place.options.bucket());
     let beats = || admin.info(&leases)["state"]["last_seq"].as_u64().unwrap();

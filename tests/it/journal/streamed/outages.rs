@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Appends the record until the server takes it; false where it was away meanwhile.
 fn append(
-    journal: &mut organism::journal::jetstream::Journal,
+    journal: &mut organism::journal::jetstream::StreamJournal,
     record: organism::thread::Record,
 ) -> bool {
     let (mut record, begun) = ([record], Instant::now());
@@ -118,7 +118,7 @@ fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
 }
 
 /// What a pump under load is told of a journal that it must not go on with, soon enough.
-fn told(journal: &mut organism::journal::jetstream::Journal) -> String {
+fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let mut script = Script::default();
     let begun = Instant::now();
     let told = loop {
@@ -135,7 +135,7 @@ fn told(journal: &mut organism::journal::jetstream::Journal) -> String {
 }
 
 /// As [`told`], of a stream that is gone and stays so.
-fn hears(place: &Place, journal: &mut organism::journal::jetstream::Journal) -> String {
+fn hears(place: &Place, journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());
     let answer = place.admin().ask(&stream, &serde_json::json!({}));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use organism::clock::Time;
-use organism::journal::jetstream::{Durability, Journal, Options, identity};
-use organism::journal::sqlite::Reader;
-use organism::journal::{Error, Journal as _, Sealed};
+use organism::journal::jetstream::{Options, StreamDurability, StreamJournal, identity};
+use organism::journal::sqlite::JournalReader;
+use organism::journal::{Error, HashedRecord, Journal as _};
 use organism::thread::Record;
 use serde_json::json;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ impl Place {
 
     /// The file outside the journal that names the last acknowledged record.
     pub fn watermark(&self) -> PathBuf {
-        let reader = organism::journal::sqlite::Reader::open(&self.data()).unwrap();
+        let reader = organism::journal::sqlite::JournalReader::open(&self.data()).unwrap();
         self.state().join(format!("{}.watermark", reader.about().unwrap().journal))
     }
 
@@ -64,17 +64,17 @@ impl Place {
         self.server().admin()
     }
 
-    pub fn open(&self) -> Result<Journal, Error> {
+    pub fn open(&self) -> Result<StreamJournal, Error> {
         self.open_with(&mut |_| Ok(()))
     }
 
     pub fn open_with(
         &self,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Journal, Error> {
+        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+    ) -> Result<StreamJournal, Error> {
         let servers = self.server().options();
         let mut open =
-            || Journal::open(&servers, &self.options, &self.data(), &self.state(), visit);
+            || StreamJournal::open(&servers, &self.options, &self.data(), &self.state(), visit);
         match open() {
             Err(Error::OtherJournal { theirs, .. }) => {
                 self.belongs_to(theirs);
@@ -89,7 +89,7 @@ impl Place {
         identity::note(&self.state(), &self.options, journal).unwrap();
     }
 
-    pub fn reader(&self) -> Reader {
+    pub fn reader(&self) -> JournalReader {
         self.home.reader()
     }
 
@@ -117,7 +117,7 @@ impl Place {
         place
     }
 
-    pub fn records(&self) -> Vec<Sealed> {
+    pub fn records(&self) -> Vec<HashedRecord> {
         self.home.records()
     }
 }
@@ -129,7 +129,7 @@ pub fn options(name: &str) -> Options {
         partition: 0,
         partitions: 1,
         replicas: 1,
-        durability: Durability::Synced,
+        durability: StreamDurability::Synced,
         system: None,
         known_keys: Vec::new(),
         checkpoints: None,

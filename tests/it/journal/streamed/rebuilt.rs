@@ -3,7 +3,7 @@
 use organism::audit;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
-use organism::journal::{Error, Journal as _, checkpoint::Outside};
+use organism::journal::{Error, Journal as _, checkpoint::CheckpointFile};
 use organism::limits;
 
 use super::Place;
@@ -26,7 +26,7 @@ fn a_host_that_never_saw_the_journal_has_all_of_it() {
     journal.close(Time(0)).unwrap();
     let second = first.elsewhere();
     let mut seen = Vec::new();
-    let mut note = |sealed: organism::journal::Sealed| {
+    let mut note = |sealed: organism::journal::HashedRecord| {
         seen.push(sealed.record);
         Ok(())
     };
@@ -36,7 +36,7 @@ fn a_host_that_never_saw_the_journal_has_all_of_it() {
     journal.append(&mut [Script::default().boot(3)]).unwrap();
     journal.close(Time(0)).unwrap();
     let (ours, theirs) = (first.records(), second.records());
-    let hashes = |sealed: &[organism::journal::Sealed]| -> Vec<Digest> {
+    let hashes = |sealed: &[organism::journal::HashedRecord]| -> Vec<Digest> {
         sealed.iter().map(|sealed| sealed.hash).collect()
     };
     assert_eq!(hashes(&ours), hashes(&theirs)[..ours.len()]);
@@ -46,7 +46,7 @@ fn a_host_that_never_saw_the_journal_has_all_of_it() {
     let (about, checkpoints) = (reader.about().unwrap(), reader.checkpoints().unwrap());
     assert_eq!(about.journal, first.reader().about().unwrap().journal);
     assert_eq!((about.epoch, checkpoints.len()), (3, 2));
-    assert_eq!(Outside::new(&second.state(), about.journal).read().unwrap(), checkpoints);
+    assert_eq!(CheckpointFile::new(&second.state(), about.journal).read().unwrap(), checkpoints);
     assert_eq!(verified(&second).records, records.len() as u64 + 1);
     // And the first host goes on from where it left off.
     let journal = first.open().unwrap();

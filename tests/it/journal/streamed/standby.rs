@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::jetstream::{Candidate, Office, Standby};
-use organism::journal::{Error, Journal as _, Sealed};
+use organism::journal::jetstream::{LeaseCheck, MemberId, Standby};
+use organism::journal::{Error, HashedRecord, Journal as _};
 use organism::limits;
 
 use super::Place;
@@ -26,13 +26,13 @@ fn standby(place: &Place) -> Result<Standby, Error> {
 /// Looks at a lease that somebody has.
 fn held(standby: Standby) -> Standby {
     match standby.look().unwrap() {
-        Office::Held(standby, holder) => {
+        LeaseCheck::Held(standby, holder) => {
             assert!(holder.contains("process"), "{holder}");
             standby
         }
-        Office::Unheard(_, error) => panic!("{error}"),
-        Office::Left(_) => panic!("it was left to nobody"),
-        Office::Ours(_) => panic!("somebody has it"),
+        LeaseCheck::Unheard(_, error) => panic!("{error}"),
+        LeaseCheck::Left(_) => panic!("it was left to nobody"),
+        LeaseCheck::Ours(_) => panic!("somebody has it"),
     }
 }
 
@@ -43,7 +43,7 @@ fn a_standby_hears_what_is_written_and_goes_on_from_there_when_the_lease_is_free
     let mut script = Script::default();
     let second = first.elsewhere();
     let mut heard = Vec::new();
-    let mut hear = |sealed: Sealed| {
+    let mut hear = |sealed: HashedRecord| {
         heard.push(sealed.record.position.0);
         Ok(())
     };
@@ -56,7 +56,7 @@ fn a_standby_hears_what_is_written_and_goes_on_from_there_when_the_lease_is_free
     assert_eq!(second.records().len(), 3, "and whoever asks on its host sees it");
     journal.append(&mut [script.boot(1)]).unwrap();
     journal.close(Time(0)).unwrap();
-    let Office::Ours(elect) = standby.look().unwrap() else { panic!("it was let go of") };
+    let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("it was let go of") };
     let mut journal = elect.lead(&mut hear).unwrap();
     assert_eq!(heard, [1, 2, 3, 4], "each once, in order");
     assert_eq!((journal.epoch(), journal.next()), (2, Position(5)));
@@ -74,7 +74,7 @@ fn a_pump_that_is_succeeded_by_its_standby_appends_nothing_more() {
     let second = first.elsewhere();
     let standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
     first.let_lapse();
-    let Office::Ours(elect) = standby.look().unwrap() else { panic!("it lapsed") };
+    let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("it lapsed") };
     let mut journal = elect.lead(&mut |_| Ok(())).unwrap();
     let fenced = frozen.append(&mut [script.boot(1)]).unwrap_err();
     assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");
@@ -86,7 +86,7 @@ fn a_pump_that_is_succeeded_by_its_standby_appends_nothing_more() {
 fn where_nothing_was_ever_written_a_standby_waits_and_then_begins() {
     let first = Place::new();
     let standby = standby(&first).unwrap().follow(&mut |_| Ok(())).unwrap();
-    let Office::Ours(elect) = standby.look().unwrap() else { panic!("nobody has it") };
+    let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("nobody has it") };
     assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(1));
     let mut other = first.elsewhere();
     other.options.partitions = 2;
@@ -97,7 +97,7 @@ fn where_nothing_was_ever_written_a_standby_waits_and_then_begins() {
 #[test]
 fn a_lease_that_is_left_to_somebody_is_taken_by_them_at_once_and_by_others_only_when_they_do_not_come()
  {
-    for (heir, at_once) in [(Candidate::here(), true), (Candidate::new(), false)] {
+    for (heir, at_once) in [(MemberId::here(), true), (MemberId::new(), false)] {
         let first = Place::new();
         let mut journal = first.open().unwrap();
         journal.append(&mut [Script::default().boot(1)]).unwrap();
@@ -109,9 +109,9 @@ fn a_lease_that_is_left_to_somebody_is_taken_by_them_at_once_and_by_others_only_
         let left = Instant::now();
         let elect = loop {
             match standby.look().unwrap() {
-                Office::Ours(elect) => break elect,
-                Office::Left(again) => standby = again,
-                Office::Held(..) | Office::Unheard(..) => panic!("nobody has it"),
+                LeaseCheck::Ours(elect) => break elect,
+                LeaseCheck::Left(again) => standby = again,
+                LeaseCheck::Held(..) | LeaseCheck::Unheard(..) => panic!("nobody has it"),
             }
         };
         let waited = left.elapsed() >= limits::LEASE_BEQUEST;

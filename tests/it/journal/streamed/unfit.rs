@@ -249,7 +249,8 @@ fn a_directory_of_another_kind_of_journal_or_of_another_stream_is_refused() {
     let (one, other) = (Place::new(), Place::new());
     drop(one.open().unwrap());
     drop(other.open().unwrap());
-    let strange = sqlite::Journal::open(&one.data(), &one.state(), &mut |_| Ok(())).unwrap_err();
+    let strange =
+        sqlite::SqliteJournal::open(&one.data(), &one.state(), &mut |_| Ok(())).unwrap_err();
     assert!(matches!(strange, Error::Strange { .. }), "{strange}");
     let mut swapped = one;
     swapped.options = other.options.clone();

@@ -5,7 +5,7 @@ use super::lacking::refused;
 use super::tls::{Echo, Solo, Way, ask, port};
 use super::{CONFIG, Guarded, guarded, guarded_with};
 use crate::nats::Server;
-use organism::nats::Credentials;
+use organism::nats::NatsCredentials;
 
 /// That config says that its servers sync, and may say who asks them.
 fn synced(guarded: &Guarded, asks: &str) {
@@ -91,7 +91,7 @@ fn a_cluster_as_it_is_written_works_and_each_of_its_servers_is_asked() {
     });
     let way = |listener: &str| Way {
         address: address.clone(),
-        credentials: Credentials::Nkey(house.path(&format!("nats/listener-{listener}.nk"))),
+        credentials: NatsCredentials::Nkey(house.path(&format!("nats/listener-{listener}.nk"))),
         ca: None,
     };
     let (_echo, _solo) = (Echo::start(&way("echo")), Solo::start(&house, &way("solo")));

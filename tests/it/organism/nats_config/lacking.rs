@@ -1,6 +1,6 @@
 //! Credentials that lack a right: what is lacking is named, to whoever can do something about it.
 
-use organism::nats::Credentials;
+use organism::nats::NatsCredentials;
 
 use super::super::{House, Running, said, say, until};
 use super::tls::{Echo, Solo, Way, ask};
@@ -127,7 +127,7 @@ fn a_pump_that_loses_a_right_while_it_runs_says_which_and_goes_on_when_it_has_it
 }
 
 fn way(guarded: &Guarded, listener: &str) -> Way {
-    let credentials = Credentials::Nkey(guarded.seed(&format!("listener-{listener}")));
+    let credentials = NatsCredentials::Nkey(guarded.seed(&format!("listener-{listener}")));
     Way { address: guarded.server.address(), credentials, ca: None }
 }
 

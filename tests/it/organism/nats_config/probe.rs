@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, StreamExt as _};
 use organism::ids::ListenerName;
 use organism::listener::{Listener, Place, Reply};
-use organism::nats::{Client, Credentials, Options, Subscriber};
+use organism::nats::{Client, NatsCredentials, Options, Subscriber};
 
 use super::super::{said, say};
 use super::{Guarded, guarded};
@@ -452,10 +452,10 @@ fn who_has_no_key_or_that_of_another_account_hears_and_says_nothing() {
     let guarded = guarded();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        assert!(guarded.connect(Credentials::Nobody).await.is_err());
+        assert!(guarded.connect(NatsCredentials::Nobody).await.is_err());
         let own = guarded.house.path("stranger.nk");
         std::fs::write(&own, nkeys::KeyPair::new_user().seed().unwrap()).unwrap();
-        assert!(guarded.connect(Credentials::Nkey(own)).await.is_err());
+        assert!(guarded.connect(NatsCredentials::Nkey(own)).await.is_err());
         let (spy, other) = (guarded.spy().await, guarded.neighbour().await);
         // There, they may do everything.
         let got = probe(&other, &guarded.neighbour().await, ("end", "end")).await;
@@ -493,7 +493,7 @@ impl Kit {
     fn start(guarded: &Guarded, listener: &str) -> Self {
         let servers = Options {
             servers: vec![guarded.server.address()],
-            credentials: Credentials::Nkey(guarded.seed(&format!("listener-{listener}"))),
+            credentials: NatsCredentials::Nkey(guarded.seed(&format!("listener-{listener}"))),
             ca: None,
         };
         let place = Place::new(servers, "talk", ListenerName::parse(listener).unwrap());

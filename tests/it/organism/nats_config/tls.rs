@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use organism::listener::{Listener, Place, Reply, Request};
-use organism::nats::{Credentials, Options};
+use organism::nats::{NatsCredentials, Options};
 
 use super::super::{House, numbered, said, say, until};
 use super::CONFIG;
@@ -28,7 +28,7 @@ pub fn port() -> u16 {
 #[derive(Clone)]
 pub struct Way {
     pub address: String,
-    pub credentials: Credentials,
+    pub credentials: NatsCredentials,
     pub ca: Option<PathBuf>,
 }
 
@@ -81,8 +81,8 @@ impl Solo {
             command.env("ORGANISM_BUS_CA", ca);
         }
         match &way.credentials {
-            Credentials::Nkey(path) => command.env("ORGANISM_BUS_NKEY", path),
-            Credentials::File(path) => command.env("ORGANISM_BUS_CREDENTIALS", path),
+            NatsCredentials::Nkey(path) => command.env("ORGANISM_BUS_NKEY", path),
+            NatsCredentials::File(path) => command.env("ORGANISM_BUS_CREDENTIALS", path),
             other => panic!("{other:?}"),
         };
         Self(command.spawn().unwrap())
@@ -161,7 +161,7 @@ impl Encrypted {
 
     fn way(&self, listener: &str, ca: &str) -> Way {
         let credentials =
-            Credentials::Nkey(self.house.path(&format!("nats/listener-{listener}.nk")));
+            NatsCredentials::Nkey(self.house.path(&format!("nats/listener-{listener}.nk")));
         Way { address: self.address.clone(), credentials, ca: Some(pem(ca)) }
     }
 }
@@ -269,7 +269,7 @@ fn creds_files_of_servers_with_an_operator_serve_the_pump_and_both_kits() {
     let house = House::settled(&config.replace("NKEY", "credentials_file = \"pump.creds\""));
     let way = |file: &str| {
         credentials(&house, file, &account);
-        let credentials = Credentials::File(house.path(file));
+        let credentials = NatsCredentials::File(house.path(file));
         Way { address: server.address(), credentials, ca: None }
     };
     way("pump.creds");

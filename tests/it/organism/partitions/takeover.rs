@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use organism::nats::{Link, Question};
+use organism::nats::{BlockingClient, NatsRequest};
 use serde_json::{Value, json};
 
 use super::super::kill::environment;
@@ -98,12 +98,12 @@ fn whoever_asks_after_a_pump_died_or_froze_is_answered_within_five_seconds() {
 
 /// What the servers themselves take until a message to such a stream is acknowledged again.
 struct Bare {
-    link: Link,
+    link: BlockingClient,
 }
 
 impl Bare {
     fn make(cluster: &Cluster) -> Self {
-        let link = Link::open(&cluster.options(), "bare").unwrap();
+        let link = BlockingClient::open(&cluster.options(), "bare").unwrap();
         let bare = Self { link };
         let config = json!({
             "name": BARE, "subjects": ["bare"], "storage": "file", "num_replicas": 3,
@@ -117,7 +117,8 @@ impl Bare {
     fn ask(&self, subject: &str, body: &str) -> Option<Value> {
         let (subject, body) = (subject.to_owned(), body.into());
         let patience = Duration::from_millis(200);
-        let reply = self.link.ask(Question { subject, headers: None, body, patience }).ok()?;
+        let reply =
+            self.link.request(NatsRequest { subject, headers: None, body, patience }).ok()?;
         let answer: Value = serde_json::from_slice(&reply).unwrap();
         answer.get("error").is_none().then_some(answer)
     }
@@ -132,7 +133,7 @@ impl Bare {
             None
         });
         let other = &cluster.nodes[(node + 1) % cluster.nodes.len()];
-        Self { link: Link::open(&other.options(), "bare").unwrap() }
+        Self { link: BlockingClient::open(&other.options(), "bare").unwrap() }
     }
 
     fn answered(&self) -> Duration {

@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-use super::plan::{Content, Plan, Slot};
+use super::plan::{ChildProperty, ElementPlan, PlanContent};
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model};
+use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::xml::shape::QName;
 
 /// One place of a payload that is not told as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gap {
+pub enum UnsupportedPart {
     /// Text with markup, or elements of others: given as XML in a string.
     Markup { path: String },
     /// Its type is chosen with `xsi:type`: it cannot be given at all.
     Abstract { path: String, required: bool },
 }
 
-impl Gap {
+impl UnsupportedPart {
     /// No native call can make such a payload.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Abstract { required: true, .. })
     }
 }
 
-impl fmt::Display for Gap {
+impl fmt::Display for UnsupportedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Markup { path } => {
@@ -38,7 +38,7 @@ impl fmt::Display for Gap {
 }
 
 /// Every such place, each element of the schema looked at once.
-pub fn gaps(model: &Model, name: &PayloadName) -> Vec<Gap> {
+pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: Vec::new(), found: Vec::new() };
     search.element(declared, &format!("/{}", name.local), true);
@@ -46,9 +46,9 @@ pub fn gaps(model: &Model, name: &PayloadName) -> Vec<Gap> {
 }
 
 struct GapSearch<'a> {
-    model: &'a Model,
+    model: &'a SchemaModel,
     seen: Vec<QName>,
-    found: Vec<Gap>,
+    found: Vec<UnsupportedPart>,
 }
 
 impl GapSearch<'_> {
@@ -58,21 +58,23 @@ impl GapSearch<'_> {
         }
 
         self.seen.push(declared.name.clone());
-        let (plan, _) = Plan::of(self.model, declared);
+        let (plan, _) = ElementPlan::of(self.model, declared);
 
         match &plan.content {
-            Content::Markup { .. } => self.found.push(Gap::Markup { path: path.to_owned() }),
-            Content::Abstract => {
-                self.found.push(Gap::Abstract { path: path.to_owned(), required });
+            PlanContent::Markup { .. } => {
+                self.found.push(UnsupportedPart::Markup { path: path.to_owned() })
             }
-            Content::Keyed { slots, .. } | Content::Listed { slots, .. } => {
+            PlanContent::Abstract => {
+                self.found.push(UnsupportedPart::Abstract { path: path.to_owned(), required });
+            }
+            PlanContent::Keyed { slots, .. } | PlanContent::Listed { slots, .. } => {
                 self.slots(slots, path, required);
             }
-            Content::Nothing | Content::Text { .. } => {}
+            PlanContent::Nothing | PlanContent::Text { .. } => {}
         }
     }
 
-    fn slots(&mut self, slots: &[Slot], path: &str, required: bool) {
+    fn slots(&mut self, slots: &[ChildProperty], path: &str, required: bool) {
         for slot in slots {
             let at = format!("{path}/{}", slot.element.name.local);
             self.element(&slot.element, &at, required && slot.required);

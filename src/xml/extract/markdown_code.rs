@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use memchr::{memchr, memchr2};
 
-use super::ends::TurnWalk;
+use super::close_tags::TurnWalk;
 use super::source::{NeedMore, is_space};
 
 /// What a run of backticks or tildes turned out to be.

@@ -9,47 +9,50 @@ use serde::Deserialize;
 use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
-use crate::nats::{self, Link, Question};
+use crate::nats::{self, BlockingClient, NatsRequest};
 
-use super::api::{Api, Info};
-use super::{Durability, Options};
+use super::api::{JetStreamApi, StreamDescription};
+use super::{Options, StreamDurability};
 
 /// What every server of a cluster answers, each by itself.
 const ASKED: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 #[derive(Debug, Deserialize)]
-struct Answer {
-    server: Server,
-    data: Data,
+struct ServerReply {
+    #[serde(rename = "server")]
+    server: ServerSection,
+    #[serde(rename = "data")]
+    data: ServerSettings,
 }
 
 #[derive(Debug, Deserialize)]
-struct Server {
+struct ServerSection {
+    #[serde(rename = "name")]
     name: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Data {
-    #[serde(default)]
+struct ServerSettings {
+    #[serde(rename = "jetstream", default)]
     jetstream: JetStream,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct JetStream {
-    #[serde(default)]
+    #[serde(rename = "config", default)]
     config: Config,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Config {
     /// Left out where it is false, or the server does not know it.
-    #[serde(default)]
+    #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }
 
 /// What is known of the servers that keep the stream.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum SyncVerdict {
     Proved,
     /// These said nothing.
     Open(Vec<String>),
@@ -62,10 +65,10 @@ enum Verdict {
 pub fn hold_to_its_word(
     servers: &nats::Options,
     options: &Options,
-    api: &Api,
-    info: &Info,
+    api: &JetStreamApi,
+    info: &StreamDescription,
 ) -> Result<(), Error> {
-    if options.durability != Durability::Synced {
+    if options.durability != StreamDurability::Synced {
         return Ok(());
     }
 
@@ -84,17 +87,17 @@ pub fn hold_to_its_word(
     let present = info.keepers_present().unwrap_or_else(|| keepers.clone());
     let said = ask(&as_system, &present)?;
     let verdict = match mutant("trust-the-config") {
-        true => Verdict::Proved,
+        true => SyncVerdict::Proved,
         false => judge(&keepers, &said),
     };
 
     match verdict {
-        Verdict::Proved => {
+        SyncVerdict::Proved => {
             let names = keepers.join(", ");
             tracing::info!("proved: {names} sync the journal before they acknowledge");
             Ok(())
         }
-        Verdict::Open(silent) => {
+        SyncVerdict::Open(silent) => {
             tracing::warn!(
                 "`durability` says that the servers sync before they acknowledge; that is not \
                  proved of {}, which did not say",
@@ -102,7 +105,7 @@ pub fn hold_to_its_word(
             );
             Ok(())
         }
-        Verdict::Refuted(later) => Err(Error::Unfit {
+        SyncVerdict::Refuted(later) => Err(Error::Unfit {
             server: later.join(", "),
             detail: "`durability` is \"synced\", and it syncs after it acknowledged: write \
                      sync_interval: always into the `jetstream` section of its config and restart \
@@ -114,17 +117,17 @@ pub fn hold_to_its_word(
 
 /// Asks every server, until all of these have answered, or for as long as a question may take.
 fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, bool>, Error> {
-    let link = Link::open(servers, "organism pump, about durability")?;
+    let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_PATIENCE;
     let question =
-        Question { subject: ASKED.to_owned(), headers: None, body: Vec::new(), patience };
-    let answers = link.ask_everybody(question);
+        NatsRequest { subject: ASKED.to_owned(), headers: None, body: Vec::new(), patience };
+    let answers = link.request_from_all(question);
     let (begun, mut said) = (Instant::now(), BTreeMap::new());
 
     while !keepers.iter().all(|keeper| said.contains_key(keeper)) {
         let left = patience.saturating_sub(begun.elapsed());
         let Ok(answer) = answers.recv_timeout(left) else { break };
-        if let Ok(Answer { server, data }) = serde_json::from_slice(&answer) {
+        if let Ok(ServerReply { server, data }) = serde_json::from_slice(&answer) {
             said.insert(server.name, data.jetstream.config.sync_always);
         }
     }
@@ -135,7 +138,7 @@ fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, b
     }
 }
 
-fn judge(keepers: &[String], said: &BTreeMap<String, bool>) -> Verdict {
+fn judge(keepers: &[String], said: &BTreeMap<String, bool>) -> SyncVerdict {
     let of = |wanted: Option<bool>| -> Vec<String> {
         let fits = |keeper: &&String| said.get(*keeper).copied() == wanted;
         keepers.iter().filter(fits).cloned().collect()
@@ -143,11 +146,11 @@ fn judge(keepers: &[String], said: &BTreeMap<String, bool>) -> Verdict {
 
     let (later, silent) = (of(Some(false)), of(None));
     if !later.is_empty() {
-        Verdict::Refuted(later)
+        SyncVerdict::Refuted(later)
     } else if !silent.is_empty() {
-        Verdict::Open(silent)
+        SyncVerdict::Open(silent)
     } else {
-        Verdict::Proved
+        SyncVerdict::Proved
     }
 }
 
@@ -164,15 +167,15 @@ mod tests {
             judge(&keepers, &said)
         };
 
-        assert_eq!(judged(&[("a", true), ("b", true), ("c", false)]), Verdict::Proved);
-        assert_eq!(judged(&[("a", true), ("c", true)]), Verdict::Open(names(&["b"])));
-        assert_eq!(judged(&[("a", true), ("b", false)]), Verdict::Refuted(names(&["b"])));
-        assert_eq!(judged(&[("a", false)]), Verdict::Refuted(names(&["a"])));
+        assert_eq!(judged(&[("a", true), ("b", true), ("c", false)]), SyncVerdict::Proved);
+        assert_eq!(judged(&[("a", true), ("c", true)]), SyncVerdict::Open(names(&["b"])));
+        assert_eq!(judged(&[("a", true), ("b", false)]), SyncVerdict::Refuted(names(&["b"])));
+        assert_eq!(judged(&[("a", false)]), SyncVerdict::Refuted(names(&["a"])));
     }
 
     #[test]
     fn a_server_that_does_not_say_it_syncs_does_not() {
-        let read = |text: &str| serde_json::from_str::<Answer>(text).unwrap();
+        let read = |text: &str| serde_json::from_str::<ServerReply>(text).unwrap();
         for (config, synced) in
             [(r#"{"sync_always":true}"#, true), (r#"{"sync_interval":1}"#, false)]
         {

@@ -9,16 +9,17 @@ use uuid::Uuid;
 use crate::journal::Error;
 use crate::mutant::mutant;
 
-use super::api::{Api, Failed, Stored, code};
-use super::identity::Member;
-use super::{Options, away, refused, tail};
+use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
+use super::identity::JoiningHost;
+use super::{Options, away, refused, stream_position};
 
 /// What stands in the bucket.
 #[derive(Debug, Serialize, Deserialize)]
-struct Count {
+struct PartitionCount {
+    #[serde(rename = "partitions")]
     partitions: u32,
     /// Id of the organism's journal. An entry of an earlier version has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     journal: Option<Uuid>,
 }
 
@@ -31,10 +32,10 @@ static BEGINNING: Mutex<()> = Mutex::new(());
 /// Refuses another number of partitions than the journal has, and the journal of another organism;
 /// of a new one, writes both for good. Returns the id of the organism's journal.
 pub fn agree(
-    api: &Api,
+    api: &JetStreamApi,
     options: &Options,
     bucket: &str,
-    member: &Member<'_>,
+    member: &JoiningHost<'_>,
 ) -> Result<Uuid, Error> {
     if let (Some(_), Some(journal)) = look(api, options, bucket, member)? {
         return Ok(journal);
@@ -51,7 +52,7 @@ pub fn agree(
             (_, None) => member.begin(options)?,
         };
 
-        let count = Count { partitions: options.partitions, journal: Some(journal) };
+        let count = PartitionCount { partitions: options.partitions, journal: Some(journal) };
         let value = serde_json::to_vec(&count).expect("plain data is JSON");
         let last = found.unwrap_or_default().to_string();
         let expected = [("Nats-Expected-Last-Subject-Sequence", last.as_str())];
@@ -70,10 +71,10 @@ pub fn agree(
 /// The entry's sequence in the bucket, and the id of a journal that has begun and that this host
 /// takes part in.
 fn look(
-    api: &Api,
+    api: &JetStreamApi,
     options: &Options,
     bucket: &str,
-    member: &Member<'_>,
+    member: &JoiningHost<'_>,
 ) -> Result<(Option<u64>, Option<Uuid>), Error> {
     let found = api.last(bucket, &options.count()).map_err(|failed| unsaid(bucket, &failed))?;
     let found = parsed(found);
@@ -95,7 +96,7 @@ fn look(
 }
 
 /// Id of the organism's journal on the server; None where none has begun.
-pub fn begun(api: &Api, options: &Options) -> Result<Option<Uuid>, Error> {
+pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Error> {
     let bucket = format!("KV_{}", options.bucket());
     let found = match api.last(&bucket, &options.count()) {
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => None,
@@ -106,18 +107,18 @@ pub fn begun(api: &Api, options: &Options) -> Result<Option<Uuid>, Error> {
 
 /// By the entry, or by the streams, which outlive it.
 fn journal_of(
-    api: &Api,
+    api: &JetStreamApi,
     options: &Options,
-    found: Option<&(u64, Count)>,
+    found: Option<&(u64, PartitionCount)>,
 ) -> Result<Option<Uuid>, Error> {
-    if let Some((_, Count { journal: Some(journal), .. })) = found {
+    if let Some((_, PartitionCount { journal: Some(journal), .. })) = found {
         return Ok(Some(*journal));
     }
 
     for partition in 0..options.partitions {
         let options = Options { partition, ..options.clone() };
         if !is_empty(api, &options)? {
-            let first = tail::first(api, &options)?;
+            let first = stream_position::first(api, &options)?;
             compare(&options, first.partitions)?;
             return Ok(Some(first.journal));
         }
@@ -127,7 +128,7 @@ fn journal_of(
 }
 
 /// Whether no journal has begun in the stream of `options`.
-pub fn is_empty(api: &Api, options: &Options) -> Result<bool, Error> {
+pub fn is_empty(api: &JetStreamApi, options: &Options) -> Result<bool, Error> {
     match api.info(&options.stream()) {
         Ok(info) => Ok(info.state.last_seq == 0),
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(true),
@@ -145,12 +146,12 @@ pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
 }
 
 /// With its sequence in the bucket.
-fn parsed(found: Option<Stored>) -> Option<(u64, Count)> {
+fn parsed(found: Option<StoredMessage>) -> Option<(u64, PartitionCount)> {
     let found = found?;
     Some((found.seq, serde_json::from_slice(&found.body).ok()?))
 }
 
-fn unsaid(bucket: &str, failed: &Failed) -> Error {
+fn unsaid(bucket: &str, failed: &ApiFailure) -> Error {
     away(&format!("the number of partitions in {bucket}"), failed)
 }
 
@@ -167,14 +168,14 @@ mod tests {
 
     #[test]
     fn an_entry_of_an_earlier_version_is_read_and_names_no_journal() {
-        let count: Count = serde_json::from_str(entry("before")).expect("an entry");
+        let count: PartitionCount = serde_json::from_str(entry("before")).expect("an entry");
         assert_eq!((count.partitions, count.journal), (4, None));
     }
 
     #[test]
     fn an_entry_is_written_in_the_bytes_of_its_fixture() {
         let journal = Some(Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001));
-        let count = Count { partitions: 4, journal };
+        let count = PartitionCount { partitions: 4, journal };
         assert_eq!(serde_json::to_string(&count).expect("plain data is JSON"), entry("now"));
     }
 }

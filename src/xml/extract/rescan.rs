@@ -3,7 +3,7 @@
 use memchr::memchr3;
 
 use super::codes::RawFinding;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 
 /// When it is worth looking again at what could not be decided yet. Each look costs as much as
 /// is undecided, so all looks together may cost no more than a few times the turn.
@@ -49,8 +49,8 @@ impl LineCounter {
         Finding::new(note.code.as_str(), self.place(turn, note.at), note.message)
     }
 
-    fn place(&mut self, turn: &[u8], at: usize) -> Place {
-        let Some(between) = turn.get(self.offset..at) else { return Place::at(turn, at) };
+    fn place(&mut self, turn: &[u8], at: usize) -> TextLocation {
+        let Some(between) = turn.get(self.offset..at) else { return TextLocation::at(turn, at) };
         for byte in between {
             if *byte == b'\n' {
                 self.line = self.line.saturating_add(1);
@@ -61,6 +61,6 @@ impl LineCounter {
         }
 
         self.offset = at;
-        Place { line: self.line, column: self.column, offset: at, path: None }
+        TextLocation { line: self.line, column: self.column, offset: at, path: None }
     }
 }

@@ -2,12 +2,12 @@
 
 use libxml::bindings as c;
 
-use super::diagnostic::{Diagnostic, Domain, Level, Step};
+use super::diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use super::link;
-use super::load::Bundle;
+use super::load::SchemaBundle;
 use super::problem::SchemaProblem;
 use super::xsd::XSD;
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;
 
 /// The codes of findings in instances, by libxml2's.
@@ -57,10 +57,10 @@ const CODES: &[(u32, &str)] = &[
 pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     let finding = |d: &Diagnostic| {
         let code = match d.domain {
-            Domain::Namespace => "not-namespace-well-formed",
+            DiagnosticDomain::Namespace => "not-namespace-well-formed",
             _ => "not-well-formed",
         };
-        let place = Place::at(text, offset(text, d.line, d.column));
+        let place = TextLocation::at(text, offset(text, d.line, d.column));
         Finding::new(code, place, one_line(&d.message))
     };
 
@@ -99,9 +99,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     let ways: Vec<Vec<u32>> = kept.iter().map(|d| way(&d.steps)).collect();
     let places = locate(std::str::from_utf8(text).unwrap_or_default(), &ways);
     let finding = |(d, start): (&&Diagnostic, Option<usize>)| {
-        let place = Place::at(text, start.unwrap_or_else(|| offset(text, d.line, 1)));
+        let place = TextLocation::at(text, start.unwrap_or_else(|| offset(text, d.line, 1)));
         let path = (!d.steps.is_empty()).then(|| path(&d.steps));
-        let place = Place { path, ..place };
+        let place = TextLocation { path, ..place };
         Finding::new(code_of(d), place, sentence(&d.message, namespaces))
     };
 
@@ -119,11 +119,11 @@ fn code_of(diagnostic: &Diagnostic) -> &'static str {
     known.map_or("schema-invalid", |(_, ours)| ours)
 }
 
-fn way(steps: &[Step]) -> Vec<u32> {
+fn way(steps: &[LocationStep]) -> Vec<u32> {
     steps.iter().filter(|s| !s.attribute).map(|s| s.position).collect()
 }
 
-fn path(steps: &[Step]) -> String {
+fn path(steps: &[LocationStep]) -> String {
     let mut out = String::new();
     for step in steps {
         out.push('/');
@@ -140,7 +140,7 @@ fn path(steps: &[Step]) -> String {
 }
 
 /// A schema libxml2 refused or warned of, as problems.
-pub fn refused(bundle: &Bundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem> {
+pub fn refused(bundle: &SchemaBundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem> {
     let namespaces = namespaces(bundle);
     let problem = |d: &Diagnostic| {
         let main = bundle.main().map_or("schema", |s| s.label.as_str());
@@ -149,8 +149,8 @@ pub fn refused(bundle: &Bundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem
         let code = match (d.level, d.code) {
             (_, c::xmlParserErrors_XML_SCHEMAP_WARN_SKIP_SCHEMA) => "schema-import-skipped",
             (_, c::xmlParserErrors_XML_SCHEMAP_WARN_UNLOCATED_SCHEMA) => "schema-import-missing",
-            (Level::Warning, _) => "schema-warning",
-            (Level::Error, _) => "schema-compile",
+            (DiagnosticLevel::Warning, _) => "schema-warning",
+            (DiagnosticLevel::Error, _) => "schema-compile",
         };
         SchemaProblem::new(label, d.line, code, sentence(&d.message, &namespaces))
     };
@@ -159,7 +159,7 @@ pub fn refused(bundle: &Bundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem
 }
 
 /// Every target namespace among the documents.
-pub fn namespaces(bundle: &Bundle) -> Vec<String> {
+pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     let mut out: Vec<String> = vec![XSD.to_owned()];
     out.extend(bundle.sources.iter().map(|s| s.target().to_owned()));
     out.extend(

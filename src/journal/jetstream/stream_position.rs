@@ -5,32 +5,32 @@ use uuid::Uuid;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::log::LogMark;
-use crate::journal::sqlite::{Following, Taken};
-use crate::journal::{Error, Sealed};
+use crate::journal::sqlite::{CatchingUp, StreamItem};
+use crate::journal::{Error, HashedRecord};
 
 use super::Options;
 use super::align::newer;
-use super::api::{Api, Stored, code};
-use super::group::{Assembly, Contents};
+use super::api::{JetStreamApi, StoredMessage, code};
+use super::commit_codec::{CommitAssembler, CommitContents};
 use super::refused;
 use super::stream_reader::{StreamReader, damaged, patiently};
 
 /// What a message says that is a group by itself.
-fn whole(options: &Options, stored: &Stored) -> Result<Vec<u8>, Error> {
-    let taken = Assembly::default().take(&stored.body);
+fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
+    let taken = CommitAssembler::default().take(&stored.body);
     match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
         Some(whole) => Ok(whole),
         None => Err(damaged(options, stored.seq, "it is only a part")),
     }
 }
 
-fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
+fn message(api: &JetStreamApi, options: &Options, seq: u64) -> Result<StoredMessage, Error> {
     let stored = patiently(|| api.message(&options.stream(), seq));
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
 }
 
 /// What the first message of a stream says.
-pub struct First {
+pub struct FirstMessage {
     pub journal: Uuid,
     pub partitions: u32,
     /// It is moved there.
@@ -38,28 +38,32 @@ pub struct First {
 }
 
 /// Whose journal the stream keeps: its first message says so.
-pub fn journal(api: &Api, options: &Options) -> Result<Uuid, Error> {
+pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
     let first = first(api, options)?;
-    super::count::compare(options, first.partitions)?;
+    super::partition_count::compare(options, first.partitions)?;
     Ok(first.journal)
 }
 
 /// The journal that the stream keeps, and of how many partitions it is one.
-pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
+pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
-    let contents = Contents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
+    let contents = CommitContents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
 
     match contents.journal {
         Some(about) if about.name == options.organism && about.partition == options.partition => {
-            Ok(First { journal: about.id, partitions: about.partitions, moving: about.moving })
+            Ok(FirstMessage {
+                journal: about.id,
+                partitions: about.partitions,
+                moving: about.moving,
+            })
         }
         _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
     }
 }
 
 /// Whether the last message that a projection took in still stands in the stream.
-pub fn is_there(api: &Api, options: &Options, mark: &LogMark) -> Result<bool, Error> {
+pub fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<bool, Error> {
     if mark.seq == 0 {
         return Ok(true);
     }
@@ -85,18 +89,18 @@ pub struct StreamProgress {
 /// Has `following` take in everything after `progress`, up to message `last`. Where the server goes
 /// away meanwhile, `progress` shows how far that came.
 pub fn read(
-    api: &Api,
+    api: &JetStreamApi,
     options: &Options,
     progress: &mut StreamProgress,
     last: u64,
-    following: &mut Following,
-    visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    following: &mut CatchingUp,
+    visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let reader = StreamReader::new(api, options);
     reader.read_after(progress.mark.seq, last, &mut |groups| {
         failpoint("during-recovery");
         let mut epoch = 0;
-        let mut taken = Vec::<Taken<'_>>::new();
+        let mut taken = Vec::<StreamItem<'_>>::new();
         for group in groups {
             let contents = reader.contents(group)?;
             epoch = epoch.max(contents.epoch.unwrap_or_default());

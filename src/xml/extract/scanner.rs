@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use super::close_tags::TurnWalk;
 use super::codes::{ExtractCode, RawFinding};
-use super::ends::TurnWalk;
 use super::grammar::{RootMeaning, near_miss};
-use super::quoted::TickRun;
+use super::markdown_code::TickRun;
 use super::scope::{PrefixScope, WrittenName};
 use super::source::{CDATA_START, COMMENT_START, NeedMore, is_name_start, is_space, lossy};
 use super::tag::{OpenTag, TagOpening};

@@ -26,15 +26,15 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::log::LogGroup;
-use crate::journal::row::{Encoded, Row};
-use crate::journal::sqlite::Taken;
-use crate::journal::{Checkpoint, HeadMac, Place};
+use crate::journal::record_codec::{EncodedRow, StoredRow};
+use crate::journal::sqlite::StreamItem;
+use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
 /// Of the encoding.
 const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Head {
+struct PartHeader {
     #[serde(rename = "organism")]
     organism: u32,
     #[serde(rename = "epoch")]
@@ -47,11 +47,11 @@ struct Head {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Line<'a> {
+enum CommitLine<'a> {
     #[serde(rename = "journal", borrow)]
-    Journal(About<'a>),
+    Journal(JournalIdentity<'a>),
     #[serde(rename = "epoch", borrow)]
-    Epoch(Begun<'a>),
+    Epoch(BegunEpoch<'a>),
     #[serde(rename = "moved")]
     Moved {
         #[serde(rename = "records")]
@@ -67,7 +67,7 @@ enum Line<'a> {
         bytes: usize,
     },
     #[serde(rename = "step", borrow)]
-    Step(Step<'a>),
+    Step(StepLine<'a>),
     /// Over the step before it and whatever came before that.
     #[serde(rename = "mac")]
     Mac {
@@ -78,7 +78,7 @@ enum Line<'a> {
 
 /// Whose journal a stream keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About<'a> {
+pub struct JournalIdentity<'a> {
     #[serde(rename = "id")]
     pub id: Uuid,
     #[serde(rename = "name", borrow)]
@@ -104,7 +104,7 @@ fn is_alone(partitions: &u32) -> bool {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Begun<'a> {
+struct BegunEpoch<'a> {
     #[serde(rename = "epoch")]
     epoch: u32,
     /// For people.
@@ -113,7 +113,7 @@ struct Begun<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Step<'a> {
+struct StepLine<'a> {
     #[serde(rename = "position")]
     position: Position,
     #[serde(rename = "tree", borrow)]
@@ -135,20 +135,20 @@ struct Step<'a> {
 
 /// A group while it is written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Group(Vec<u8>);
+pub struct CommitEncoder(Vec<u8>);
 
-impl Group {
-    pub fn about(about: About<'_>) -> Self {
-        Self::default().with(&Line::Journal(about), &[])
+impl CommitEncoder {
+    pub fn about(about: JournalIdentity<'_>) -> Self {
+        Self::default().with(&CommitLine::Journal(about), &[])
     }
 
     /// All of that journal is here, with so many records; `epoch` was its last pump's.
     pub fn moved(records: u64, epoch: u32) -> Self {
-        Self::epoch(epoch, "the embedded journal").with(&Line::Moved { records }, &[])
+        Self::epoch(epoch, "the embedded journal").with(&CommitLine::Moved { records }, &[])
     }
 
     pub fn epoch(epoch: u32, holder: &str) -> Self {
-        Self::default().with(&Line::Epoch(Begun { epoch, holder: holder.into() }), &[])
+        Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
     /// A group of a log: the checkpoint is over the records before it.
@@ -178,15 +178,15 @@ impl Group {
     }
 
     pub fn checkpoint(self, checkpoint: &Checkpoint) -> Self {
-        self.with(&Line::Checkpoint(checkpoint.clone()), &[])
+        self.with(&CommitLine::Checkpoint(checkpoint.clone()), &[])
     }
 
     pub fn blob(self, digest: Digest, bytes: &[u8]) -> Self {
-        self.with(&Line::Blob { digest, bytes: bytes.len() }, &[bytes])
+        self.with(&CommitLine::Blob { digest, bytes: bytes.len() }, &[bytes])
     }
 
-    pub fn step(self, place: &Place<'_>, row: &Encoded<'_>) -> Self {
-        let step = Step {
+    pub fn step(self, place: &RecordHeader<'_>, row: &EncodedRow<'_>) -> Self {
+        let step = StepLine {
             position: place.position,
             tree: place.tree.into(),
             previous: place.previous,
@@ -197,14 +197,14 @@ impl Group {
             payloads: row.payloads.len(),
         };
 
-        self.with(&Line::Step(step), &[row.body, row.payloads])
+        self.with(&CommitLine::Step(step), &[row.body, row.payloads])
     }
 
     pub fn mac(self, mac: &HeadMac) -> Self {
-        self.with(&Line::Mac { head: mac.to_string().into() }, &[])
+        self.with(&CommitLine::Mac { head: mac.to_string().into() }, &[])
     }
 
-    fn with(mut self, line: &Line<'_>, bytes: &[&[u8]]) -> Self {
+    fn with(mut self, line: &CommitLine<'_>, bytes: &[&[u8]]) -> Self {
         serde_json::to_writer(&mut self.0, line).expect("plain data is JSON");
         self.0.push(b'\n');
         bytes.iter().for_each(|bytes| self.0.extend_from_slice(bytes));
@@ -219,7 +219,7 @@ impl Group {
         let parts = self.0.len().div_ceil(room);
         let numbered = self.0.chunks(room).zip(1..);
         let message = |(chunk, part): (&[u8], usize)| {
-            let head = Head { organism: FORMAT, epoch, part, parts };
+            let head = PartHeader { organism: FORMAT, epoch, part, parts };
             let mut message = serde_json::to_vec(&head).expect("plain data is JSON");
             message.push(b'\n');
             message.extend_from_slice(chunk);
@@ -235,9 +235,9 @@ pub fn epoch_of(message: &[u8]) -> Option<u32> {
     head(message).ok().map(|(head, _)| head.epoch)
 }
 
-fn head(message: &[u8]) -> Result<(Head, &[u8]), String> {
+fn head(message: &[u8]) -> Result<(PartHeader, &[u8]), String> {
     let (line, rest) = split_line(message).ok_or("it has no first line")?;
-    let head: Head = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let head: PartHeader = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match head.organism {
         FORMAT => Ok((head, rest)),
         other => Err(format!("it has format {other}; this program reads format {FORMAT}")),
@@ -251,13 +251,13 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Puts parts together.
 #[derive(Debug, Default)]
-pub struct Assembly {
+pub struct CommitAssembler {
     epoch: u32,
     parts: usize,
     bytes: Vec<u8>,
 }
 
-impl Assembly {
+impl CommitAssembler {
     /// The bytes of a group, once its last part is there. Parts of one that its pump did not live
     /// to complete are dropped.
     pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
@@ -282,15 +282,15 @@ impl Assembly {
 
 /// What a group brings, in its order.
 #[derive(Default)]
-pub struct Contents<'a> {
-    pub journal: Option<About<'a>>,
+pub struct CommitContents<'a> {
+    pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
     /// So many records were moved here.
     pub moved: Option<u64>,
-    pub taken: Vec<Taken<'a>>,
+    pub taken: Vec<StreamItem<'a>>,
 }
 
-impl<'a> Contents<'a> {
+impl<'a> CommitContents<'a> {
     pub fn read(mut bytes: &'a [u8]) -> Result<Self, String> {
         let mut contents = Self::default();
         while !bytes.is_empty() {
@@ -303,11 +303,11 @@ impl<'a> Contents<'a> {
     }
 
     /// Returns what follows.
-    fn add(&mut self, line: Line<'a>, rest: &'a [u8]) -> Result<&'a [u8], String> {
+    fn add(&mut self, line: CommitLine<'a>, rest: &'a [u8]) -> Result<&'a [u8], String> {
         let short = || "it is shorter than it says".to_owned();
         let length = match &line {
-            Line::Blob { bytes, .. } => *bytes,
-            Line::Step(step) => step.body.saturating_add(step.payloads),
+            CommitLine::Blob { bytes, .. } => *bytes,
+            CommitLine::Step(step) => step.body.saturating_add(step.payloads),
             _ => 0,
         };
 
@@ -315,15 +315,17 @@ impl<'a> Contents<'a> {
         let rest = rest.strip_prefix(b"\n").ok_or_else(short)?;
 
         match line {
-            Line::Journal(about) => self.journal = Some(about),
-            Line::Epoch(begun) => self.epoch = Some(begun.epoch),
-            Line::Moved { records } => self.moved = Some(records),
-            Line::Checkpoint(checkpoint) => self.taken.push(Taken::Checkpoint(checkpoint)),
-            Line::Blob { digest, .. } => self.taken.push(Taken::Blob(digest, bytes)),
-            Line::Step(step) => self.taken.push(Taken::Step(row(step, bytes)?)),
-            Line::Mac { head } => {
+            CommitLine::Journal(about) => self.journal = Some(about),
+            CommitLine::Epoch(begun) => self.epoch = Some(begun.epoch),
+            CommitLine::Moved { records } => self.moved = Some(records),
+            CommitLine::Checkpoint(checkpoint) => {
+                self.taken.push(StreamItem::Checkpoint(checkpoint))
+            }
+            CommitLine::Blob { digest, .. } => self.taken.push(StreamItem::Blob(digest, bytes)),
+            CommitLine::Step(step) => self.taken.push(StreamItem::Step(row(step, bytes)?)),
+            CommitLine::Mac { head } => {
                 let mac = HeadMac::parse(&head).ok_or("the MAC in it is damaged")?;
-                self.taken.push(Taken::Mac(mac));
+                self.taken.push(StreamItem::Mac(mac));
             }
         }
 
@@ -331,7 +333,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
+fn row<'a>(step: StepLine<'a>, bytes: &'a [u8]) -> Result<StoredRow<'a>, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let (body, payloads) =
         text.split_at_checked(step.body).ok_or("a record's text ends within a character")?;
@@ -339,7 +341,7 @@ fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
         return Err("the name of a tree has letters that no name has".to_owned());
     };
 
-    let place = Place {
+    let place = RecordHeader {
         position: step.position,
         tree,
         previous: step.previous,
@@ -347,7 +349,7 @@ fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
         time: Time(step.time),
     };
 
-    Ok(Row { place, hash: step.hash, body, payloads, mac: None })
+    Ok(StoredRow { place, hash: step.hash, body, payloads, mac: None })
 }
 
 #[cfg(test)]
@@ -359,7 +361,7 @@ mod tests {
     /// A message of each kind of line.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
-        let about = |partitions, moving| About {
+        let about = |partitions, moving| JournalIdentity {
             id,
             name: "desk".into(),
             partition: 2,
@@ -378,14 +380,14 @@ mod tests {
         };
 
         let mac = HeadMac::parse(&"02".repeat(41)).unwrap();
-        let message = |group: Group| group.messages(3, 1 << 20).remove(0);
+        let message = |group: CommitEncoder| group.messages(3, 1 << 20).remove(0);
         let mut messages = vec![
-            ("a journal", message(Group::about(about(1, false)))),
-            ("a journal of several partitions", message(Group::about(about(4, false)))),
-            ("a journal that moves here", message(Group::about(about(1, true)))),
-            ("an epoch", message(Group::epoch(3, "process 12 on host"))),
-            ("what was moved here", message(Group::moved(812, 2))),
-            ("a checkpoint", message(Group::default().checkpoint(&checkpoint))),
+            ("a journal", message(CommitEncoder::about(about(1, false)))),
+            ("a journal of several partitions", message(CommitEncoder::about(about(4, false)))),
+            ("a journal that moves here", message(CommitEncoder::about(about(1, true)))),
+            ("an epoch", message(CommitEncoder::epoch(3, "process 12 on host"))),
+            ("what was moved here", message(CommitEncoder::moved(812, 2))),
+            ("a checkpoint", message(CommitEncoder::default().checkpoint(&checkpoint))),
             ("a group of a blob and steps", message(group())),
             ("a group with the MAC of its head", message(group().mac(&mac))),
         ];
@@ -406,18 +408,18 @@ mod tests {
 
     #[test]
     fn a_message_of_a_fixture_is_read() {
-        let mut assembly = Assembly::default();
+        let mut assembly = CommitAssembler::default();
         for line in FIXTURE.lines() {
             let (name, message) = line.split_once('\t').unwrap();
             let message: String = serde_json::from_str(message).unwrap();
             let whole = assembly.take(message.as_bytes()).unwrap();
-            let read = whole.map(|whole| Contents::read(&whole).map(drop));
+            let read = whole.map(|whole| CommitContents::read(&whole).map(drop));
             assert!(matches!(read, Some(Ok(())) | None), "{name}: {read:?}");
         }
     }
 
-    fn group() -> Group {
-        let place = Place {
+    fn group() -> CommitEncoder {
+        let place = RecordHeader {
             position: Position(7),
             tree: "sess-abcdefgh",
             previous: Position(3),
@@ -427,13 +429,13 @@ mod tests {
 
         let hash = Digest::of(b"this");
         let row =
-            Encoded { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes(), mac: None };
+            EncodedRow { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes(), mac: None };
         let blob = b"\0\n{\"step\"";
-        let group = Group::epoch(3, "process 1").blob_after(blob).step(&place, &row);
-        group.step(&Place { position: Position(8), ..place }, &row)
+        let group = CommitEncoder::epoch(3, "process 1").blob_after(blob).step(&place, &row);
+        group.step(&RecordHeader { position: Position(8), ..place }, &row)
     }
 
-    impl Group {
+    impl CommitEncoder {
         fn blob_after(self, bytes: &[u8]) -> Self {
             self.blob(Digest::of(bytes), bytes)
         }
@@ -445,7 +447,7 @@ mod tests {
         for most in (129..700).chain([1 << 20]) {
             let messages = group.messages(3, most);
             assert!(messages.iter().all(|message| message.len() <= most));
-            let mut assembly = Assembly::default();
+            let mut assembly = CommitAssembler::default();
             let mut whole = None;
             for (at, message) in messages.iter().enumerate() {
                 assert_eq!(epoch_of(message), Some(3));
@@ -453,9 +455,9 @@ mod tests {
                 assert_eq!(whole.is_some(), at + 1 == messages.len());
             }
             let whole = whole.unwrap();
-            let contents = Contents::read(&whole).unwrap();
+            let contents = CommitContents::read(&whole).unwrap();
             assert_eq!((contents.epoch, contents.taken.len()), (Some(3), 3));
-            let Taken::Step(row) = &contents.taken[2] else { panic!("a step") };
+            let StreamItem::Step(row) = &contents.taken[2] else { panic!("a step") };
             assert_eq!((row.place.position, row.body), (Position(8), "{\"a\":1}\n"));
             assert_eq!(row.payloads, "<ü/>\n\n");
         }
@@ -464,8 +466,8 @@ mod tests {
     #[test]
     fn parts_without_their_end_count_for_nothing_and_an_end_without_parts_is_damage() {
         let cut = group().messages(3, 200);
-        let whole = Group::epoch(4, "process 2").messages(4, 1 << 20);
-        let mut assembly = Assembly::default();
+        let whole = CommitEncoder::epoch(4, "process 2").messages(4, 1 << 20);
+        let mut assembly = CommitAssembler::default();
         assert_eq!(assembly.take(&cut[0]), Ok(None));
         assert!(assembly.take(&whole[0]).unwrap().is_some());
         assert!(assembly.take(&cut[1]).is_err());
@@ -477,16 +479,16 @@ mod tests {
         for at in 0..message.len() {
             let mut damaged = message.clone();
             damaged[at] ^= 1 << (at % 8);
-            if let Ok(Some(whole)) = Assembly::default().take(&damaged) {
+            if let Ok(Some(whole)) = CommitAssembler::default().take(&damaged) {
                 // The chain tells these apart.
-                Contents::read(&whole).map(drop).unwrap_or_default();
+                CommitContents::read(&whole).map(drop).unwrap_or_default();
             }
             assert!(
-                Assembly::default()
+                CommitAssembler::default()
                     .take(&message[..at])
                     .map(|whole| whole.is_none_or(|whole| {
-                        Contents::read(&whole).is_ok_and(|c| c.taken.len() < 3)
-                            || Contents::read(&whole).is_err()
+                        CommitContents::read(&whole).is_ok_and(|c| c.taken.len() < 3)
+                            || CommitContents::read(&whole).is_err()
                     }))
                     .unwrap_or(true),
                 "{at}"

@@ -7,37 +7,37 @@ use crate::mutant::mutant;
 use crate::thread::text::{self, Names};
 use crate::thread::{Map, Record};
 
-use super::{Error, HeadMac, Heads, Place, Sealed, chained};
+use super::{Error, HashedRecord, HeadMac, RecordHeader, TreeHeads, chained};
 
 /// What one commit appends, encoded one after another into buffers that are used again.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct RecordBatch {
     bodies: Vec<u8>,
     payloads: Vec<u8>,
-    ends: Vec<Ends>,
+    ends: Vec<RowEnds>,
     /// The last record of each tree in here.
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
 /// Where a row's part of the buffers ends, and its hash.
 #[derive(Debug)]
-struct Ends {
+struct RowEnds {
     body: usize,
     payloads: usize,
     hash: Digest,
 }
 
 /// One row of them.
-pub struct Encoded<'r> {
+pub struct EncodedRow<'r> {
     pub hash: Digest,
     pub body: &'r [u8],
     pub payloads: &'r [u8],
     pub mac: Option<HeadMac>,
 }
 
-impl Rows {
+impl RecordBatch {
     /// Gives each record its place after `heads`, which do not move, and encodes it.
-    pub fn stamp(&mut self, heads: &Heads, records: &mut [Record]) -> Result<(), Error> {
+    pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;
         for (expected, record) in (next..).map(Position).zip(records) {
@@ -62,7 +62,7 @@ impl Rows {
         let payloads = record.payloads();
         payloads.for_each(|payload| self.payloads.extend_from_slice(payload.bytes.as_bytes()));
         let hash = chained(&record.into(), self.bodies.get(begin..).unwrap_or_default());
-        self.ends.push(Ends { body: self.bodies.len(), payloads: self.payloads.len(), hash });
+        self.ends.push(RowEnds { body: self.bodies.len(), payloads: self.payloads.len(), hash });
         Ok(hash)
     }
 
@@ -75,13 +75,13 @@ impl Rows {
         self.chains.clear();
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Encoded<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = EncodedRow<'_>> {
         let mut begin = (0, 0);
         self.ends.iter().map(move |ends| {
             let body = self.bodies.get(begin.0..ends.body).unwrap_or_default();
             let payloads = self.payloads.get(begin.1..ends.payloads).unwrap_or_default();
             begin = (ends.body, ends.payloads);
-            Encoded { hash: ends.hash, body, payloads, mac: None }
+            EncodedRow { hash: ends.hash, body, payloads, mac: None }
         })
     }
 
@@ -96,22 +96,22 @@ impl Rows {
 }
 
 /// A row as it was kept.
-pub struct Row<'r> {
-    pub place: Place<'r>,
+pub struct StoredRow<'r> {
+    pub place: RecordHeader<'r>,
     pub hash: Digest,
     pub body: &'r str,
     pub payloads: &'r str,
     pub mac: Option<HeadMac>,
 }
 
-impl<'r> Row<'r> {
-    pub fn encoded(&self) -> Encoded<'r> {
+impl<'r> StoredRow<'r> {
+    pub fn encoded(&self) -> EncodedRow<'r> {
         let (body, payloads) = (self.body.as_bytes(), self.payloads.as_bytes());
-        Encoded { hash: self.hash, body, payloads, mac: self.mac }
+        EncodedRow { hash: self.hash, body, payloads, mac: self.mac }
     }
 
     /// Whether both hold the same record, whatever MAC they carry.
-    pub fn is_same_record(&self, other: &Row<'_>) -> bool {
+    pub fn is_same_record(&self, other: &StoredRow<'_>) -> bool {
         let (ours, theirs) = (&self.place, &other.place);
         (ours.position, ours.tree, ours.time) == (theirs.position, theirs.tree, theirs.time)
             && (ours.previous, ours.previous_hash) == (theirs.previous, theirs.previous_hash)
@@ -119,7 +119,7 @@ impl<'r> Row<'r> {
     }
 
     /// The record at `expected`, which is what the row is for; anything else is a break there.
-    pub fn unseal(&self, expected: Position, names: &mut Names) -> Result<Sealed, Error> {
+    pub fn unseal(&self, expected: Position, names: &mut Names) -> Result<HashedRecord, Error> {
         let broken = |detail: String| Error::broken(expected.0, detail);
         let place = &self.place;
         if place.position != expected {
@@ -140,8 +140,8 @@ impl<'r> Row<'r> {
                 }
                 error => unreadable(&error),
             })?;
-        let Place { position, previous, previous_hash, time, .. } = *place;
+        let RecordHeader { position, previous, previous_hash, time, .. } = *place;
         let record = Record { position, tree, previous, previous_hash, time, input, facts };
-        Ok(Sealed { record, hash: self.hash, mac: self.mac })
+        Ok(HashedRecord { record, hash: self.hash, mac: self.mac })
     }
 }

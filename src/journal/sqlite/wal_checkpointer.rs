@@ -14,7 +14,7 @@ use crate::journal::Error;
 use super::open;
 
 /// What the last move came to.
-pub enum Moved {
+pub enum WalCheckpointResult {
     /// All but what was written since it began.
     Nearly,
     /// Nothing: there was no way to begin beside the writer.
@@ -26,12 +26,12 @@ pub enum Moved {
 
 /// At most one move at a time, waited for when this is dropped.
 #[derive(Debug)]
-pub struct Mover {
+pub struct WalCheckpointer {
     data: PathBuf,
-    moving: Option<JoinHandle<Moved>>,
+    moving: Option<JoinHandle<WalCheckpointResult>>,
 }
 
-impl Mover {
+impl WalCheckpointer {
     pub fn new(data: &Path) -> Self {
         Self { data: data.to_owned(), moving: None }
     }
@@ -46,24 +46,24 @@ impl Mover {
         let mover = std::thread::Builder::new().name("journal-log".to_owned());
         let moving = mover.spawn(move || match open::connect(&data) {
             Ok(db) => move_now(&db),
-            Err(_) => Moved::NotBegun,
+            Err(_) => WalCheckpointResult::NotBegun,
         });
         self.moving = moving.ok();
     }
 
     /// What the move came to, once it has ended. `wait`: do not return before.
-    pub fn ended(&mut self, wait: bool) -> Option<Moved> {
+    pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {
             Ok(moved) => moved,
-            Err(_) => Moved::Failed(Error::Stopped {
+            Err(_) => WalCheckpointResult::Failed(Error::Stopped {
                 cause: "the thread that moves the write-ahead log panicked".to_owned(),
             }),
         })
     }
 }
 
-impl Drop for Mover {
+impl Drop for WalCheckpointer {
     fn drop(&mut self) {
         // Whoever lets go of a journal has nothing more to promise: what this came to is told by
         // the next start.
@@ -72,13 +72,15 @@ impl Drop for Mover {
 }
 
 /// Moves what no reader needs where it is, on this thread.
-pub fn move_now(db: &Connection) -> Moved {
+pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
-        Ok(()) => Moved::Nearly,
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Moved::NoRoom,
-        Err(error) => {
-            Moved::Failed(Error::sqlite("moving the write-ahead log into the journal")(error))
+        Ok(()) => WalCheckpointResult::Nearly,
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+            WalCheckpointResult::NoRoom
         }
+        Err(error) => WalCheckpointResult::Failed(Error::sqlite(
+            "moving the write-ahead log into the journal",
+        )(error)),
     }
 }
 
@@ -89,11 +91,11 @@ mod tests {
     #[test]
     fn a_move_that_cannot_begin_is_no_fault_of_the_journal() {
         let nowhere = tempfile::tempdir().unwrap();
-        let mut mover = Mover::new(&nowhere.path().join("gone"));
+        let mut mover = WalCheckpointer::new(&nowhere.path().join("gone"));
         mover.begin();
         assert!(mover.is_moving());
         let ended = mover.ended(true);
-        assert!(matches!(ended, Some(Moved::NotBegun)));
+        assert!(matches!(ended, Some(WalCheckpointResult::NotBegun)));
         assert!(!mover.is_moving());
     }
 }

@@ -1,5 +1,5 @@
-//! A connection for callers that wait, from any thread, whether that one runs asynchronous work
-//! or not.
+//! A NATS client for callers that block. Any thread may call it, also one that runs asynchronous
+//! work.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -8,82 +8,85 @@ use async_nats::{Client, HeaderMap, Request};
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 
-use super::{Denials, Denied, Drive, Error, Options, connect_told};
+use super::{
+    Error, Options, PermissionError, PermissionErrors, SharedRuntime, connect_with_denials,
+};
 use crate::limits;
 
-/// An open connection.
-pub struct Link {
+/// An open connection with a blocking interface.
+pub struct BlockingClient {
     client: Client,
-    denials: Denials,
-    drive: Drive,
+    denials: PermissionErrors,
+    drive: SharedRuntime,
 }
 
-/// What is asked.
+/// A request, and how long to wait for its response.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct NatsRequest {
     pub subject: String,
     pub headers: Option<HeaderMap>,
     pub body: Vec<u8>,
     pub patience: Duration,
 }
 
-/// What was answered.
-pub type Reply = Vec<u8>;
+/// Body of a response.
+pub type ReplyBytes = Vec<u8>;
 
-/// There was no answer. Whether the question arrived is not known.
+/// No response came. The request may or may not have arrived.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Away {
-    /// Nobody takes such questions, at present or at all.
-    #[error("nobody answers at `{0}`")]
+pub enum NoResponse {
+    /// No responder listens at the subject, at present or at all.
+    #[error("no responder at `{0}`")]
     Nobody(String),
-    #[error("no answer came: {0}")]
+    #[error("no response: {0}")]
     Silent(String),
-    /// It did not arrive, or its answer cannot.
+    /// The servers denied the request, or the subscription for its response.
     #[error(transparent)]
-    Denied(Denied),
+    Denied(PermissionError),
 }
 
-impl Link {
-    /// Connects, under a name that the server shows to those who look after it.
+impl BlockingClient {
+    /// Connects. `name` is the name of the connection in the server's monitoring.
     pub fn open(options: &Options, name: &str) -> Result<Self, Error> {
-        let drive = Drive::start().map_err(|source| Error::Threads { source })?;
+        let drive = SharedRuntime::start().map_err(|source| Error::Threads { source })?;
         let (options, name) = (options.clone(), name.to_owned());
         let (tell, told) = mpsc::sync_channel(1);
         drive.spawn(async move {
-            // Whoever asked waits: it is there to be told.
-            tell.send(connect_told(&options, &name).await).ok();
+            // The caller blocks on the other end, so the send succeeds.
+            tell.send(connect_with_denials(&options, &name).await).ok();
         });
         let detail = || Error::Threads { source: std::io::Error::other("they ended") };
         let (client, denials) = told.recv().map_err(|_| detail()).flatten()?;
         Ok(Self { client, denials, drive })
     }
 
-    /// What else there is to say over it.
+    /// The asynchronous client of this connection.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What it is not allowed.
-    pub fn denials(&self) -> &Denials {
+    /// Permission errors of this connection.
+    pub fn denials(&self) -> &PermissionErrors {
         &self.denials
     }
 
-    /// What is spawned on it, the connection's thread runs.
+    /// Runtime handle of this connection: tasks that are spawned here run on the connection's
+    /// thread.
     pub fn handle(&self) -> &Handle {
         self.drive.handle()
     }
 
-    /// Of the server that is connected.
+    /// Version of the server that is connected.
     pub fn version(&self) -> String {
         self.client.server_info().version
     }
 
-    /// Bytes of one message, headers included, that the server takes.
+    /// Maximum size of one message in bytes, headers included.
     pub fn max_payload(&self) -> usize {
         self.client.server_info().max_payload
     }
 
-    /// As its config calls it.
+    /// Name of the connected server, from its config.
     pub fn server_name(&self) -> String {
         self.client.server_info().server_name
     }
@@ -93,46 +96,46 @@ impl Link {
         format!("{}:{}", info.host, info.port)
     }
 
-    /// Whether there is a connection at present, as far as it is known.
+    /// Whether the connection is up, as far as the client knows.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    pub fn ask(&self, question: Question) -> Result<Reply, Away> {
+    pub fn request(&self, question: NatsRequest) -> Result<ReplyBytes, NoResponse> {
         if Handle::try_current().is_ok() {
-            let mut replies = self.ask_all(vec![question]);
+            let mut replies = self.request_all(vec![question]);
             return replies.pop().unwrap_or_else(|| Err(ended()));
         }
         let asked = self.drive.wait(ask(&self.client, &self.denials, question));
         asked.unwrap_or_else(|| Err(ended()))
     }
 
-    /// What of `subject` is denied, as far as it is known.
-    pub fn denied(&self, subject: &str) -> Option<Denied> {
+    /// Recent permission error that explains why a request to `subject` got no response.
+    pub fn denied(&self, subject: &str) -> Option<PermissionError> {
         let since = Instant::now().checked_sub(limits::NATS_CONNECT_TIMEOUT)?;
-        self.denials.of_asking(subject, since)
+        self.denials.request_denied(subject, since)
     }
 
-    /// Asks whoever is there, and hands over answers as they come, for as long as somebody takes
-    /// them.
-    pub fn ask_everybody(&self, question: Question) -> mpsc::Receiver<Reply> {
+    /// Sends a request to all subscribers and passes on each response, until the timeout or until
+    /// the receiver is dropped.
+    pub fn request_from_all(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |_| false)
     }
 
-    /// As [`Link::ask_everybody`]; where nobody listens, no answer is waited for.
-    pub fn ask_listeners(&self, question: Question) -> mpsc::Receiver<Reply> {
+    /// As [`BlockingClient::request_from_all`], but returns at once when no subscriber exists.
+    pub fn request_from_listeners(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |answer| answer.status == Some(async_nats::StatusCode::NO_RESPONDERS))
     }
 
     fn gather(
         &self,
-        question: Question,
+        question: NatsRequest,
         is_end: fn(&async_nats::Message) -> bool,
-    ) -> mpsc::Receiver<Reply> {
+    ) -> mpsc::Receiver<ReplyBytes> {
         let (tell, told) = mpsc::channel();
         let client = self.client.clone();
         self.drive.spawn(async move {
-            let Question { subject, body, patience, .. } = question;
+            let NatsRequest { subject, body, patience, .. } = question;
             let inbox = client.new_inbox();
             let Ok(mut answers) = client.subscribe(inbox.clone()).await else { return };
             if client.publish_with_reply(subject, inbox, body.into()).await.is_err() {
@@ -145,14 +148,15 @@ impl Link {
                     }
                 }
             };
-            // Who has not answered by then does not.
+            // Responses after the timeout are dropped.
             tokio::time::timeout(patience, gather).await.ok();
         });
         told
     }
 
-    /// Asks everything at once and waits for every answer; they come in the order of asking.
-    pub fn ask_all(&self, questions: Vec<Question>) -> Vec<Result<Reply, Away>> {
+    /// Sends all requests at once and waits for every response. The responses have the order of the
+    /// requests.
+    pub fn request_all(&self, questions: Vec<NatsRequest>) -> Vec<Result<ReplyBytes, NoResponse>> {
         let asked = questions.into_iter().map(|question| {
             let (tell, told) = mpsc::sync_channel(1);
             let (client, denials) = (self.client.clone(), self.denials.clone());
@@ -166,11 +170,15 @@ impl Link {
     }
 }
 
-fn ended() -> Away {
-    Away::Silent("the connection's threads ended".to_owned())
+fn ended() -> NoResponse {
+    NoResponse::Silent("the connection's threads ended".to_owned())
 }
 
-async fn ask(client: &Client, denials: &Denials, question: Question) -> Result<Reply, Away> {
+async fn ask(
+    client: &Client,
+    denials: &PermissionErrors,
+    question: NatsRequest,
+) -> Result<ReplyBytes, NoResponse> {
     let patience = question.patience;
     let mut request = Request::new().payload(question.body.into()).timeout(Some(question.patience));
     if let Some(headers) = question.headers {
@@ -178,27 +186,28 @@ async fn ask(client: &Client, denials: &Denials, question: Question) -> Result<R
     }
 
     let subject = question.subject;
-    // Away for long, a connection takes no more questions: to hand one over may last, too.
+    // After a long outage the client's queue is full, so that sending can block, too.
     let asked = tokio::time::timeout(2 * patience, client.send_request(subject.clone(), request));
     let Ok(answer) = asked.await else {
-        return Err(Away::Silent("the connection takes no more questions".to_owned()));
+        return Err(NoResponse::Silent("the connection takes no more questions".to_owned()));
     };
 
     match answer {
         Ok(reply) => Ok(reply.payload.into()),
         Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
-            Err(Away::Nobody(subject))
+            Err(NoResponse::Nobody(subject))
         }
         Err(error) => {
-            // Told since it was asked, with some room for how long it took to give up.
+            // Looks for permission errors since the request was sent. The client may take as long
+            // again to give up.
             let since = Instant::now().checked_sub(2 * patience);
-            let denied = since.and_then(|since| denials.of_asking(&subject, since));
-            Err(denied.map_or_else(|| Away::Silent(error.to_string()), Away::Denied))
+            let denied = since.and_then(|since| denials.request_denied(&subject, since));
+            Err(denied.map_or_else(|| NoResponse::Silent(error.to_string()), NoResponse::Denied))
         }
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for BlockingClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("server", &self.server()).finish_non_exhaustive()
     }

@@ -7,14 +7,14 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
-use crate::journal::checkpoint::Outside;
-use crate::journal::{Checkpoint, CheckpointCopies, Error, Heads, Sealed, partition_in};
+use crate::journal::checkpoint::CheckpointFile;
+use crate::journal::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, Input};
 
-use super::directory::{self, DATABASE, Watermark};
-use super::signers::Signers;
+use super::directory::{self, CommitWatermark, DATABASE};
+use super::signers::CheckpointSigners;
 
 /// What an operator can do where records are missing. `with_key`: what is left is under another key.
 fn way_on(with_key: bool) -> &'static str {
@@ -32,7 +32,7 @@ fn way_on(with_key: bool) -> &'static str {
 
 /// What is known of a journal from outside its file.
 #[derive(Debug, Default)]
-pub(in crate::journal) struct Known {
+pub(in crate::journal) struct ExternalMarks {
     /// It has no mark in the state, as before MACs.
     pub is_old: bool,
     /// The last record that was acknowledged, and its hash.
@@ -42,7 +42,7 @@ pub(in crate::journal) struct Known {
     /// The journal that its directory was noted with, and how far that one was acknowledged.
     pub before: Option<(Uuid, Position)>,
     /// Signers of checkpoints, where the journal follows a stream.
-    pub signers: Signers,
+    pub signers: CheckpointSigners,
     /// The last record that a checkpoint in its own file is over.
     pub inside: Position,
     /// What stands there is under another key than this host's.
@@ -59,7 +59,7 @@ pub(in crate::journal) struct Known {
     disagreement: Option<Error>,
 }
 
-impl Known {
+impl ExternalMarks {
     /// Reads what is known of `journal`, which lies in `data`. `copies`: where its checkpoints are
     /// copied to. What cannot be read there is named in the log, and stops nothing.
     pub fn read(
@@ -68,9 +68,9 @@ impl Known {
         copies: Option<&Path>,
         journal: Uuid,
     ) -> Result<Self, Error> {
-        let noted = Watermark::read(state, journal)?;
-        let mark = noted.or(Watermark::read_beside(data)?).unwrap_or_default();
-        let latest = Outside::new(state, journal).read()?.pop();
+        let noted = CommitWatermark::read(state, journal)?;
+        let mark = noted.or(CommitWatermark::read_beside(data)?).unwrap_or_default();
+        let latest = CheckpointFile::new(state, journal).read()?.pop();
         let before = replaced(data, state, journal)?;
         let copies = copies.filter(|_| !mutant("trust-no-copy"));
         let copies = copies.map(|directory| read_copies(directory, journal)).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Known {
     }
 
     /// Refuses a record that is not the one known at its position.
-    pub fn check(&self, sealed: &Sealed, heads: &mut Heads) -> Result<(), Error> {
+    pub fn check(&self, sealed: &HashedRecord, heads: &mut TreeHeads) -> Result<(), Error> {
         let position = sealed.record.position;
         if position == self.mark.0 && sealed.hash != self.mark.1 {
             return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
@@ -119,14 +119,14 @@ impl Known {
     }
 
     /// Refuses records that are not those of a copy at the position of the last of them.
-    pub fn check_copies(&self, position: Position, heads: &mut Heads) -> Result<(), Error> {
+    pub fn check_copies(&self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
         match self.differing_copies(position, heads).is_empty() {
             true => Ok(()),
             false => Err(self.copy_differs(position)),
         }
     }
 
-    fn differing_copies(&self, position: Position, heads: &mut Heads) -> Vec<Checkpoint> {
+    fn differing_copies(&self, position: Position, heads: &mut TreeHeads) -> Vec<Checkpoint> {
         let copies = self.copies.at(position).iter();
         let differs = |line: &&Checkpoint| line.merkle_root != heads.merkle_root();
         copies.filter(differs).cloned().collect()
@@ -142,9 +142,9 @@ impl Known {
         Error::broken(position.0, detail)
     }
 
-    /// As [`Known::check`], and keeps a refusal until the whole journal was read: an operator's
+    /// As [`ExternalMarks::check`], and keeps a refusal until the whole journal was read: an operator's
     /// action behind the record may answer it.
-    pub fn take(&mut self, sealed: &Sealed, heads: &mut Heads) {
+    pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
         }
@@ -259,8 +259,8 @@ pub fn replaced(
 ) -> Result<Option<(Uuid, Position)>, Error> {
     let noted = directory::noted_journal(data, state).filter(|noted| *noted != journal);
     let Some(noted) = noted else { return Ok(None) };
-    let mark = Watermark::read(state, noted)?.unwrap_or_default();
-    let latest = Outside::new(state, noted).read()?.pop().map(|line| line.position);
+    let mark = CommitWatermark::read(state, noted)?.unwrap_or_default();
+    let latest = CheckpointFile::new(state, noted).read()?.pop().map(|line| line.position);
     let records = mark.0.max(latest.unwrap_or_default());
     let is_lost = records > Position(0) && !mutant("trust-any-journal");
     Ok(is_lost.then_some((noted, records)))
@@ -292,11 +292,11 @@ pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
 
 fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     let noted = match directory::noted_journal(data, state) {
-        Some(journal) => Watermark::read(state, journal)?,
+        Some(journal) => CommitWatermark::read(state, journal)?,
         None => None,
     };
 
-    match noted.or(Watermark::read_beside(data)?) {
+    match noted.or(CommitWatermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
             let way_on = way_on(false);
             let file = data.join(DATABASE);
@@ -341,7 +341,7 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
+pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {
         return Err(Error::broken(position, "the checkpoint outside has a false signature"));

@@ -13,66 +13,66 @@ use crate::journal::Error;
 use crate::limits;
 
 use super::Options;
-use super::api::{Api, code};
-use super::bounds::Acknowledged;
-use super::lease::{Beat, Bequest, Lease};
+use super::api::{JetStreamApi, code};
+use super::bounds::AcknowledgedMark;
+use super::lease::{Lease, LeaseHandover, RenewalResult};
 use super::publish::lost;
 use super::settings::differences;
 
 /// Why the pump must not go on.
 #[derive(Debug, Clone)]
-enum Trouble {
+enum FatalCondition {
     Taken,
     Lost(String),
 }
 
 #[derive(Debug, Clone, Default)]
-struct Found(Arc<Mutex<Option<Trouble>>>);
+struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
-impl Found {
-    fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
+impl FoundCondition {
+    fn trouble(&self) -> MutexGuard<'_, Option<FatalCondition>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Lets go of the lease when it is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct LeadershipWatch {
     // In this order: the lease goes last.
-    _looking: Round,
-    renewal: Renewal,
+    _looking: PeriodicThread,
+    renewal: LeaseRenewal,
 }
 
 /// Keeps the lease, and lets go of it when it is dropped.
 #[derive(Debug)]
-pub struct Renewal {
-    found: Found,
+pub struct LeaseRenewal {
+    found: FoundCondition,
     lease: Arc<Lease>,
-    _renewing: Round,
+    _renewing: PeriodicThread,
 }
 
 /// Something that is done again and again by a thread of its own.
 #[derive(Debug)]
-struct Round {
+struct PeriodicThread {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Watcher {
-    api: Api,
+struct StreamMonitor {
+    api: JetStreamApi,
     options: Options,
     created: String,
     /// The last message that is known to be there.
     last: Arc<AtomicU64>,
-    doubt: Doubt,
+    doubt: SuspectSince,
 }
 
 /// Since when something has been wrong: between two leaders of a cluster a stream may look shorter
 /// than it is.
 #[derive(Debug, Default)]
-struct Doubt(Option<Instant>);
+struct SuspectSince(Option<Instant>);
 
-impl Doubt {
+impl SuspectSince {
     /// What is wrong, once something was for a while.
     fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
         let Some(detail) = wrong else {
@@ -84,47 +84,48 @@ impl Doubt {
     }
 }
 
-impl Renewal {
+impl LeaseRenewal {
     /// From the moment on in which the lease is ours: what is done before the first record is written
     /// may take its time.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
-        let (found, stream) = (Found::default(), options.stream());
+        let (found, stream) = (FoundCondition::default(), options.stream());
         let (renewed, taken) = (Arc::clone(&lease), found.clone());
         let renew = move || {
-            let is_taken = renewed.renew() == Beat::Taken;
+            let is_taken = renewed.renew() == RenewalResult::Taken;
             if is_taken {
                 tracing::error!(stream, "another pump took the lease");
-                *taken.trouble() = Some(Trouble::Taken);
+                *taken.trouble() = Some(FatalCondition::Taken);
             }
             !is_taken
         };
 
         let let_go = Arc::clone(&lease);
-        let renewing = Round::start("journal-lease", limits::LEASE_BEAT, renew, move || {
-            let_go.let_go();
-        })?;
+        let renewing =
+            PeriodicThread::start("journal-lease", limits::LEASE_BEAT, renew, move || {
+                let_go.let_go();
+            })?;
         Ok(Self { found, lease, _renewing: renewing })
     }
 }
 
-impl Renewal {
+impl LeaseRenewal {
     /// How far the journal went, as far as the lease shows it.
-    pub fn acknowledged(&self) -> Option<Acknowledged> {
+    pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         self.lease.acknowledged()
     }
 
     /// The next renewal says so.
-    pub fn acknowledge(&self, acknowledged: Acknowledged) {
+    pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.lease.acknowledge(acknowledged);
     }
 
     /// The lease says so when this returns.
-    pub fn acknowledge_now(&self, acknowledged: Acknowledged) -> Result<(), Error> {
+    pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
         self.lease.acknowledge(acknowledged);
         match self.lease.renew() {
-            Beat::Renewed => Ok(()),
-            Beat::Denied(denied) => Err(Error::Denied(denied)),
-            Beat::Taken | Beat::Unheard => {
+            RenewalResult::Renewed => Ok(()),
+            RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
+            RenewalResult::Taken | RenewalResult::Unheard => {
                 Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
             }
         }
@@ -136,36 +137,37 @@ impl Renewal {
     }
 }
 
-impl Watch {
+impl LeadershipWatch {
     pub fn start(
-        api: &Api,
+        api: &JetStreamApi,
         options: &Options,
-        renewal: Renewal,
+        renewal: LeaseRenewal,
         created: String,
         last: Arc<AtomicU64>,
     ) -> Result<Self, Error> {
         let (api, options) = (api.clone(), options.clone());
-        let mut watcher = Watcher { api, options, created, last, doubt: Doubt::default() };
+        let mut watcher =
+            StreamMonitor { api, options, created, last, doubt: SuspectSince::default() };
         let lost = renewal.found.clone();
         let look = move || {
             let wrong = watcher.changed();
             let Some(detail) = watcher.doubt.lasting(wrong, Instant::now()) else { return true };
             tracing::error!("{detail}");
-            lost.trouble().get_or_insert(Trouble::Lost(detail));
+            lost.trouble().get_or_insert(FatalCondition::Lost(detail));
             false
         };
 
-        let looking = Round::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
+        let looking = PeriodicThread::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
         Ok(Self { _looking: looking, renewal })
     }
 
     /// Who gets the lease when it is let go of.
-    pub fn bequest(&self) -> Bequest {
-        Bequest::of(&self.renewal.lease)
+    pub fn bequest(&self) -> LeaseHandover {
+        LeaseHandover::of(&self.renewal.lease)
     }
 
     /// The next renewal of the lease says so.
-    pub fn acknowledge(&self, acknowledged: Acknowledged) {
+    pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.renewal.acknowledge(acknowledged);
     }
 
@@ -174,13 +176,13 @@ impl Watch {
         match self.renewal.found.trouble().clone() {
             None => Ok(()),
             // Whoever has the lease now writes, or will, with the next epoch.
-            Some(Trouble::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),
-            Some(Trouble::Lost(detail)) => Err(Error::broken(0, detail)),
+            Some(FatalCondition::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),
+            Some(FatalCondition::Lost(detail)) => Err(Error::broken(0, detail)),
         }
     }
 }
 
-impl Round {
+impl PeriodicThread {
     /// Until `again` says that it was the last time, or this is dropped: then `last` is done.
     fn start(
         name: &str,
@@ -204,7 +206,7 @@ impl Round {
     }
 }
 
-impl Drop for Round {
+impl Drop for PeriodicThread {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -214,7 +216,7 @@ impl Drop for Round {
     }
 }
 
-impl Watcher {
+impl StreamMonitor {
     /// What is wrong with the stream now.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_lost_when_it_was_for_a_while_and_not_between_two_leaders() {
-        let (begun, mut doubt) = (Instant::now(), Doubt::default());
+        let (begun, mut doubt) = (Instant::now(), SuspectSince::default());
         let mut look = |wrong: bool, looks: u32| {
             let wrong = wrong.then(|| "it is gone".to_owned());
             doubt.lasting(wrong, begun + looks * limits::STREAM_LOOK).is_some()

@@ -1,0 +1,221 @@
+//! Permission errors of a connection. A server reports them apart from the request that caused
+//! them, so they are kept here until the caller looks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::NatsCredentials;
+use crate::limits;
+
+/// An operation that the servers do not permit to our credentials.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "NATS does not let {who} {what}; the right to it is missing: check that the key is the right one; \
+     `organism nats-config` writes a server's config with all that is needed"
+)]
+pub struct PermissionError {
+    who: Arc<str>,
+    what: DeniedOperation,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum DeniedOperation {
+    Publish(String),
+    Subscribe { subject: String, queue: Option<String> },
+}
+
+impl fmt::Display for DeniedOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Publish(subject) => write!(f, "publish to `{subject}`"),
+            Self::Subscribe { subject, queue: None } => write!(f, "subscribe to `{subject}`"),
+            Self::Subscribe { subject, queue: Some(queue) } => {
+                write!(f, "subscribe to `{subject}` in the queue group `{queue}`")
+            }
+        }
+    }
+}
+
+impl DeniedOperation {
+    /// Parses the text of a server's error.
+    fn parse(server_error: &str) -> Option<Self> {
+        let (_, what) = server_error.split_once("Permissions Violation for ")?;
+        let mut quoted = what.split('"').skip(1).step_by(2).map(str::to_owned);
+        let subject = quoted.next()?;
+
+        match what.split_once(' ')?.0 {
+            "Publish" => Some(Self::Publish(subject)),
+            "Subscription" => Some(Self::Subscribe { subject, queue: quoted.next() }),
+            _ => None,
+        }
+    }
+}
+
+/// Recent permission errors of one connection. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct PermissionErrors(Arc<SharedErrors>);
+
+#[derive(Debug)]
+struct SharedErrors {
+    who: Arc<str>,
+    recent: Mutex<VecDeque<(Instant, PermissionError)>>,
+    count: watch::Sender<u64>,
+}
+
+impl PermissionErrors {
+    /// Starts an empty list for a connection with these credentials.
+    pub(super) fn for_credentials(credentials: &NatsCredentials) -> Self {
+        let who = match credentials {
+            NatsCredentials::Nobody => "whoever has no credentials".to_owned(),
+            NatsCredentials::File(path) => {
+                format!("the user of the credentials in {}", path.display())
+            }
+            NatsCredentials::Nkey(path) => format!("the user of the key in {}", path.display()),
+            NatsCredentials::Password { user, .. } => format!("the user `{user}`"),
+        };
+
+        let (count, _) = watch::channel(0);
+        Self(Arc::new(SharedErrors { who: who.into(), recent: Mutex::default(), count }))
+    }
+
+    /// Records a server's error if it is a permission error.
+    pub(super) fn note(&self, server_error: &str) -> Option<PermissionError> {
+        let denied = PermissionError {
+            who: Arc::clone(&self.0.who),
+            what: DeniedOperation::parse(server_error)?,
+        };
+        let mut recent = self.recent();
+        if recent.len() >= limits::NATS_DENIALS_MAX {
+            recent.pop_front();
+        }
+
+        recent.push_back((Instant::now(), denied.clone()));
+        drop(recent);
+        self.0.count.send_modify(|count| *count += 1);
+        Some(denied)
+    }
+
+    /// Forgets denied subscriptions. A new connection subscribes again, and the server reports each
+    /// denial again.
+    pub(super) fn forget_subscriptions(&self) {
+        self.recent().retain(|(_, denied)| matches!(denied.what, DeniedOperation::Publish(_)));
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, PermissionError)>> {
+        self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(
+        &self,
+        mut is: impl FnMut(Instant, &DeniedOperation) -> bool,
+    ) -> Option<PermissionError> {
+        let recent = self.recent();
+        let found = recent.iter().rev().find(|(at, denied)| is(*at, &denied.what));
+        found.map(|(_, denied)| denied.clone())
+    }
+
+    /// Returns the permission error for publishes to `subject` since `since`.
+    pub fn publish_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
+        self.last(|at, what| {
+            at >= since && matches!(what, DeniedOperation::Publish(denied) if denied == subject)
+        })
+    }
+
+    /// Returns the last permission error for publishes to subjects with this prefix.
+    pub fn publish_denied_below(&self, prefix: &str) -> Option<PermissionError> {
+        self.last(|_, what| matches!(what, DeniedOperation::Publish(denied) if denied.starts_with(prefix)))
+    }
+
+    /// Returns the permission errors after `after` for publishes to subjects with this prefix,
+    /// oldest first.
+    pub fn publishes_denied_below(
+        &self,
+        prefix: &str,
+        after: Instant,
+    ) -> Vec<(Instant, PermissionError)> {
+        let recent = self.recent();
+        let denied = recent.iter().filter(|(at, denied)| {
+            let is_beneath =
+                matches!(&denied.what, DeniedOperation::Publish(subject) if subject.starts_with(prefix));
+            *at > after && is_beneath
+        });
+        denied.cloned().collect()
+    }
+
+    /// Returns the last permission error for subscriptions to subjects with this prefix.
+    pub fn subscription_denied(&self, prefix: &str) -> Option<PermissionError> {
+        self.last(|_, what| {
+            matches!(what, DeniedOperation::Subscribe { subject, .. } if subject.starts_with(prefix))
+        })
+    }
+
+    /// Returns the permission error that explains why a request to `subject` has no response: the
+    /// publish was denied, or the subscription for the response.
+    pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
+        self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
+    }
+
+    /// Waits until the number of errors differs from `seen`, and updates `seen`.
+    pub async fn changed(&self, seen: &mut u64) {
+        let mut count = self.0.count.subscribe();
+        let looked = count.wait_for(|count| *count != *seen).await;
+        if let Ok(count) = looked {
+            *seen = *count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_words_are_read() {
+        let read = |said: &str| DeniedOperation::parse(said).map(|what| what.to_string());
+        for (said, told) in [
+            ("Permissions Violation for Publish to \"a.b\"", Some("publish to `a.b`")),
+            ("Permissions Violation for Subscription to \"a.*\"", Some("subscribe to `a.*`")),
+            (
+                "Permissions Violation for Subscription to \"a\" using queue \"q\"",
+                Some("subscribe to `a` in the queue group `q`"),
+            ),
+            ("Unknown Protocol Operation", None),
+            ("Permissions Violation for ", None),
+        ] {
+            assert_eq!(read(said).as_deref(), told, "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_denied_is_found_by_its_subject() {
+        let denials = PermissionErrors::for_credentials(&NatsCredentials::Nkey("pump.nk".into()));
+        let begun = Instant::now();
+        denials.note("Permissions Violation for Publish to \"a.b\"").unwrap();
+        denials.note("Permissions Violation for Subscription to \"_INBOX.x.*\"").unwrap();
+        let told = denials.publish_denied("a.b", begun).unwrap().to_string();
+        assert!(told.contains("pump.nk") && told.contains("`a.b`"), "{told}");
+        assert!(denials.publish_denied("a.b", Instant::now()).is_none(), "it was before");
+        assert!(denials.publish_denied("a.c", begun).is_none());
+        assert_eq!(denials.publishes_denied_below("a.", begun).len(), 1);
+        assert!(denials.publishes_denied_below("a.", Instant::now()).is_empty());
+        assert!(denials.publishes_denied_below("b.", begun).is_empty());
+        assert!(denials.subscription_denied("_INBOX.x").is_some());
+        assert!(denials.request_denied("a.c", begun).is_some(), "its answer is not heard");
+        denials.forget_subscriptions();
+        assert!(denials.request_denied("a.c", begun).is_none());
+        assert!(denials.request_denied("a.b", begun).is_some());
+    }
+
+    #[test]
+    fn no_more_are_kept_than_the_limit() {
+        let denials = PermissionErrors::for_credentials(&NatsCredentials::Nobody);
+        for n in 0..2 * limits::NATS_DENIALS_MAX {
+            denials.note(&format!("Permissions Violation for Publish to \"{n}\"")).unwrap();
+        }
+        assert_eq!(denials.recent().len(), limits::NATS_DENIALS_MAX);
+    }
+}
