@@ -7,23 +7,22 @@ use super::event::Effect;
 use super::message::NewMessage;
 use super::outcome::Scene;
 use super::{Core, Step};
-use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Message, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, ThreadStatus};
-use crate::thread::{Closing, Fact, KeptFault, Opener, Opening, TimerEnd};
+use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
 use crate::xml::scan::scan;
 
 /// Result of a call, before it becomes a message.
 pub(super) struct CallResult {
-    how: Closing,
+    pub how: Closing,
     /// Disposition of messages that were not delivered to the callee. The request counts as failed
     /// unless this states more.
-    unheard: Disposition,
-    payloads: Vec<(Kind, PayloadName, Payload)>,
+    pub unheard: Disposition,
+    pub payloads: Vec<(Kind, PayloadName, Payload)>,
 }
 
 impl CallResult {
@@ -38,7 +37,7 @@ impl CallResult {
         Self { how: Closing::Completed, unheard: Disposition::Late, payloads }
     }
 
-    fn has_reply(&self) -> bool {
+    pub fn has_reply(&self) -> bool {
         self.payloads.iter().any(|(kind, ..)| *kind == Kind::Reply)
     }
 
@@ -53,11 +52,11 @@ impl CallResult {
 
 /// Data about a call that is being closed.
 #[derive(Clone)]
-struct Closed {
-    id: CallId,
-    callee: ListenerName,
-    thread: ThreadId,
-    opening: Opening,
+pub(super) struct Closed {
+    pub id: CallId,
+    pub callee: ListenerName,
+    pub thread: ThreadId,
+    pub opening: Opening,
 }
 
 impl Closed {
@@ -222,7 +221,7 @@ impl Core {
     }
 
     /// Closes a call whose result its opener no longer wants.
-    fn drop_call(&mut self, step: &mut Step, call: CallId) {
+    pub(super) fn drop_call(&mut self, step: &mut Step, call: CallId) {
         let Some(closed) = self.about(call) else { return };
         self.drop_beneath(step, call);
         self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
@@ -350,7 +349,7 @@ impl Core {
         messages
     }
 
-    fn thread_result(
+    pub(super) fn thread_result(
         &mut self,
         step: &mut Step,
         closed: &Closed,
@@ -371,96 +370,10 @@ impl Core {
         let message = self.accept(step, message);
         self.dispose(step, message.id, Disposition::Late);
     }
-
-    /// Adds a leg's result to its group. In a `first` group, a reply drops the other legs and the
-    /// faults kept so far.
-    fn settle_group(
-        &mut self,
-        step: &mut Step,
-        closed: &Closed,
-        opener: CallId,
-        result: &CallResult,
-    ) {
-        let Some((group, Gather::First)) = closed.opening.group else { return };
-        if !result.has_reply() {
-            return;
-        }
-        let Some(open) = self.state.call(opener) else { return };
-        let Some(awaited) = open.awaiting.iter().find(|a| a.group == group) else {
-            return self.drop_faults(step, opener, closed);
-        };
-        let rest: Vec<_> = awaited.open.iter().map(|(leg, _)| *leg).collect();
-        for leg in rest {
-            self.drop_call(step, leg);
-        }
-        self.drop_faults(step, opener, closed);
-    }
-
-    /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
-    /// is kept while another leg may still reply; the last fault delivers the kept ones, too.
-    /// Returns whether this result is kept.
-    fn settle_away(
-        &mut self,
-        step: &mut Step,
-        closed: &Closed,
-        opener: CallId,
-        result: &CallResult,
-    ) -> bool {
-        let Some((group, Gather::First)) = closed.opening.group else { return false };
-        let Some(tree) = self.state.tree(&closed.thread) else { return false };
-        let mut others: Vec<_> = tree.open_legs(group).filter(|leg| *leg != closed.id).collect();
-        others.sort_unstable();
-
-        // Where nobody waits any more, each leg runs on.
-        let is_awaited = self.state.call(opener).is_some();
-        if result.has_reply() {
-            for leg in others.into_iter().filter(|_| is_awaited) {
-                self.drop_call(step, leg);
-            }
-            return false;
-        }
-        if is_awaited && !others.is_empty() {
-            return true;
-        }
-        self.give_kept_faults(step, closed, group);
-        false
-    }
-
-    /// Delivers the faults of legs that ended before this one.
-    fn give_kept_faults(&mut self, step: &mut Step, closed: &Closed, group: CallId) {
-        let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
-        let Some(tree) = self.state.tree(&closed.thread) else { return };
-        let is_earlier = |kept: &&KeptFault| kept.group == group && kept.leg != closed.id;
-        let kept: Vec<_> = tree.kept_faults.iter().filter(is_earlier).cloned().collect();
-
-        for KeptFault { leg, how, fault, .. } in kept {
-            let leg = Closed { id: leg, ..closed.clone() };
-            let payloads = vec![(fault.kind, fault.name.clone(), fault.payload.clone())];
-            let how = how.unwrap_or(Closing::Failed);
-            let result = CallResult { how, unheard: Disposition::Late, payloads };
-            self.thread_result(step, &leg, name, *call, thread, &thread_result(&leg, &result));
-        }
-    }
-
-    /// Drops faults of other legs at the action that has got its reply.
-    fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &Closed) {
-        let Some(open) = self.state.call(opener) else { return };
-        let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));
-        let Some(action) = won.map(|p| p.slot.action) else { return };
-        let faults = open.pending.iter().filter(|pending| {
-            pending.slot.action == action
-                && pending.message.kind == Kind::System
-                && pending.message.cause != Some(closed.id.0)
-        });
-        let faults: Vec<_> = faults.map(|pending| pending.message.id).collect();
-        for fault in faults {
-            self.dispose(step, fault, Disposition::Cancelled);
-        }
-    }
 }
 
 /// The payload for another thread: the result's payloads, or a statement of where they are.
-fn thread_result(closed: &Closed, result: &CallResult) -> Answer {
+pub(super) fn thread_result(closed: &Closed, result: &CallResult) -> Answer {
     let (thread, status) = (closed.thread.clone(), result.status());
     let parts = result.payloads.iter().map(|(.., payload)| payload);
     let size: usize = parts.clone().map(Payload::len).sum();

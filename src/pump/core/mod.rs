@@ -13,6 +13,7 @@ mod cycle;
 mod dispatch;
 mod event;
 mod failure;
+mod groups;
 mod holds;
 mod left;
 mod lifecycle;
