@@ -49,6 +49,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("forget-a-timer", "a timer survives a restart"),
     ("leave-calls-open", "a call that ends takes what is beneath it along"),
     ("record-every-busy", "refusals as `busy` are counted, and have no record each"),
+    ("give-faults-beside-a-reply", "a `first` group gives a reply or the fault of every leg"),
     ("drop-a-refusal", "a refusal is recorded too"),
     ("answer-a-fault", "a fault never answers a fault"),
     ("skip-the-cycle-check", "an agent never waits for itself"),

@@ -14,7 +14,6 @@ use crate::model::playback::TurnRecorder;
 use crate::organism::{Organism, OrganismClient};
 use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
-use crate::thread::Closing;
 
 use super::CommandExit;
 use super::exit::CommandFailure;
@@ -130,9 +129,9 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
             }
             SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
             SubmitUpdate::Waits(wait) => note!("{wait}"),
-            SubmitUpdate::Result { how, replies, .. } => {
+            SubmitUpdate::Result { ref replies, .. } => {
                 replies.iter().for_each(|reply| put_line!("{}", reply.payload));
-                if how != Closing::Completed {
+                if sent.is_failure() {
                     exit = CommandExit::WorkflowFailed;
                 }
             }

@@ -11,7 +11,6 @@ use crate::config::Config;
 use crate::ids::Digest;
 use crate::organism::OrganismClient;
 use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
-use crate::thread::Closing;
 use crate::trace::TraceParent;
 
 use super::CommandExit;
@@ -104,18 +103,20 @@ async fn send_one(
     let organism = OrganismClient::open(config).await?;
     let mut exit = CommandExit::Done;
     let mut opened = None;
+    let mut is_group = false;
     let wait = submission.wait;
     let thread = submission.thread.clone();
     let sent = organism
         .submit(submission, |sent| {
             exit = worse(exit, exit_of(&sent, wait));
-            if let SubmitUpdate::Accepted { thread, .. } = &sent {
+            if let SubmitUpdate::Accepted { thread, calls, .. } = &sent {
                 opened = Some(thread.clone());
+                is_group = calls.len() > 1;
             }
             match (json, &sent, &thread) {
                 (true, ..) => print_json(None, &sent),
                 (false, SubmitUpdate::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
-                (false, ..) => print_plain(&sent),
+                (false, ..) => print_plain(&sent, is_group),
             }
         })
         .await;
@@ -228,8 +229,8 @@ fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => CommandExit::Done,
         SubmitUpdate::Refused { refusal, .. } => startup::exit_of_refusal(refusal),
         SubmitUpdate::NoThread { .. } => CommandExit::InvalidData,
-        SubmitUpdate::Result { how: Closing::Completed, .. } => CommandExit::Done,
-        SubmitUpdate::Result { .. } => CommandExit::WorkflowFailed,
+        SubmitUpdate::Result { .. } if sent.is_failure() => CommandExit::WorkflowFailed,
+        SubmitUpdate::Result { .. } => CommandExit::Done,
     }
 }
 
@@ -245,8 +246,9 @@ fn note_unknown_thread(thread: &str) {
     );
 }
 
-/// Prints the result to stdout, and everything else to stderr.
-fn print_plain(sent: &SubmitUpdate) {
+/// Prints the result to stdout, and everything else to stderr. `is_group`: several listeners reply,
+/// so each reply is labelled with its sender. A fault names its listener itself.
+fn print_plain(sent: &SubmitUpdate, is_group: bool) {
     if let SubmitUpdate::Accepted { held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals` shows it");
     }
@@ -266,7 +268,12 @@ fn print_plain(sent: &SubmitUpdate) {
         SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
         SubmitUpdate::Waits(wait) => note!("{wait}"),
         SubmitUpdate::Result { replies, .. } => {
-            replies.iter().for_each(|r| put_line!("{}", r.payload))
+            for reply in replies {
+                if is_group && !reply.from.is_core() {
+                    note!("from {}:", reply.from);
+                }
+                put_line!("{}", reply.payload);
+            }
         }
     }
 }

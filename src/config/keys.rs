@@ -56,7 +56,13 @@ pub(super) const LIMITS: KnownSection = KnownSection {
 pub(super) const CLIENTS: KnownSection = KnownSection {
     name: "clients",
     member: Some("client"),
-    keys: &[("description", Text), ("peers", List), ("secret_env", Text), ("secret_file", Text)],
+    keys: &[
+        ("description", Text),
+        ("peers", List),
+        ("gather", Text),
+        ("secret_env", Text),
+        ("secret_file", Text),
+    ],
 };
 
 pub(super) const OPERATORS: KnownSection =

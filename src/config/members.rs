@@ -180,7 +180,8 @@ fn common(
     let timeout = works.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
     let attempts = works.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
     let backlog = listens.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
-    let gather = works.then(|| read.choice("gather", &gather)).flatten();
+    let calls = role != Role::Human;
+    let gather = calls.then(|| read.choice("gather", &gather)).flatten();
     let (accepts, replies) = if listens {
         (read.list("accepts"), read.list("replies"))
     } else {

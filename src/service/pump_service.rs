@@ -17,6 +17,7 @@ use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle, HeldRequest, PumpStopped};
+use crate::thread::client_result;
 
 #[derive(Clone)]
 pub struct PumpService {
@@ -151,7 +152,7 @@ impl PumpService {
     ) -> Result<(), Error> {
         for call in calls {
             let completed = tokio::select! {
-                completed = self.waiters.completion(call) => completed,
+                completed = self.waiters.completion(thread, call) => completed,
                 () = responses.closed() => return Err(Error::Stopped),
             };
             let result = match completed {
@@ -242,7 +243,7 @@ async fn recorded(
     };
 
     let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
-    let result = records.iter().find_map(|sealed| sealed.record.result_of(call));
+    let result = client_result(records.iter().map(|sealed| &sealed.record), call);
     Ok(result.map(|(how, messages)| {
         let replies = messages.into_iter().map(ReplyPayload::of).collect();
         SubmitUpdate::Result { call, how, replies }

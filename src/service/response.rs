@@ -127,6 +127,17 @@ pub enum SubmitUpdate {
     },
 }
 
+impl SubmitUpdate {
+    /// Whether it is the failure of a call. A leg of a `first` group that gives no payloads, as
+    /// another leg replied, is none.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::Result { how, replies, .. } => *how != Closing::Completed && !replies.is_empty(),
+            _ => false,
+        }
+    }
+}
+
 /// One payload of a result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReplyPayload {

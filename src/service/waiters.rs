@@ -7,7 +7,7 @@ use dashmap::DashMap;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 
-use crate::ids::CallId;
+use crate::ids::{CallId, ThreadId};
 use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 
 /// One query of the pump, which all waiters of a call share.
@@ -33,17 +33,25 @@ impl CallWaiters {
         Self { pump, calls: Arc::default() }
     }
 
-    /// Waits for the completion of a call. None where the call is not open: its result, if it had
-    /// one, is on record.
-    pub async fn completion(&self, call: CallId) -> Result<Option<CallCompletion>, PumpStopped> {
-        let (completion, _registered) = self.register(call);
+    /// Waits for the completion of a call in `thread`. None where it has completed: its result, if
+    /// it had one, is on record.
+    pub async fn completion(
+        &self,
+        thread: &ThreadId,
+        call: CallId,
+    ) -> Result<Option<CallCompletion>, PumpStopped> {
+        let (completion, _registered) = self.register(thread, call);
         completion.await
     }
 
-    fn register(&self, call: CallId) -> (SharedCompletion, RegisteredWaiter<'_>) {
+    fn register(
+        &self,
+        thread: &ThreadId,
+        call: CallId,
+    ) -> (SharedCompletion, RegisteredWaiter<'_>) {
         let query = || {
-            let pump = self.pump.clone();
-            async move { pump.completion(call).await }.boxed().shared()
+            let (pump, thread) = (self.pump.clone(), thread.clone());
+            async move { pump.completion(thread, call).await }.boxed().shared()
         };
 
         // The shard stays locked to the end of this block: a client that leaves meanwhile cannot

@@ -24,6 +24,7 @@ pub use operator::{
 };
 pub use record::{Input, Record, Verdict};
 pub use renewal::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
+pub use result::client_result;
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
     Awaited, ByListener, Call, Held, KeptFault, KeyUse, Map, Pending, Reserved, Slot, State,

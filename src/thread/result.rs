@@ -1,10 +1,55 @@
 //! The result of a call, from the record that closed it.
 
+use crate::contract::Gather;
 use crate::envelope::{Kind, Message};
 use crate::ids::CallId;
 use crate::mutant::mutant;
 
 use super::{Closing, Fact, Record};
+
+/// How a call of a client ended, with the messages that its client gets, from the records of its tree.
+/// None while the client is owed them.
+///
+/// The legs of a `first` group complete together: where one of them replied, the others give no
+/// messages, and where none did, each gives its fault once all have failed.
+pub fn client_result<'r>(
+    records: impl Iterator<Item = &'r Record> + Clone,
+    call: CallId,
+) -> Option<(Closing, Vec<&'r Message>)> {
+    let (how, messages) = records.clone().find_map(|record| record.result_of(call))?;
+    let openings = records.clone().flat_map(|record| &record.facts).filter_map(|fact| match fact {
+        Fact::Accepted { message, opening: Some(opening), .. } => {
+            Some((CallId(message.id), opening.group))
+        }
+        _ => None,
+    });
+    let own_group = openings.clone().find(|(opened, _)| *opened == call).and_then(|own| own.1);
+    let Some(group @ (_, Gather::First)) = own_group else { return Some((how, messages)) };
+    if has_reply(&messages) {
+        return Some((how, messages));
+    }
+
+    let legs: Vec<_> =
+        openings.filter(|(_, own)| *own == Some(group)).map(|(leg, _)| leg).collect();
+    let mut open = legs.len();
+    for record in records {
+        for fact in &record.facts {
+            let Fact::CallClosed { call: leg, .. } = fact else { continue };
+            if !legs.contains(leg) {
+                continue;
+            }
+            open -= 1;
+            if record.result_of(*leg).is_some_and(|(_, replies)| has_reply(&replies)) {
+                return Some((how, Vec::new()));
+            }
+        }
+    }
+    (open == 0).then_some((how, messages))
+}
+
+fn has_reply(messages: &[&Message]) -> bool {
+    messages.iter().any(|message| message.kind == Kind::Reply)
+}
 
 impl Record {
     /// How a call ended, with the messages of its result, where this record closed it. Notes, and

@@ -113,8 +113,8 @@ pub struct Reserved {
     pub request: u32,
 }
 
-/// The fault of a leg of a `first` group in another thread than its opener's: kept from the opener
-/// while another leg may still reply.
+/// The result of a leg of a `first` group that is no reply: kept from the opener while another leg may
+/// still reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFault {
     /// The first leg names the group.
@@ -122,7 +122,8 @@ pub struct KeptFault {
     pub leg: CallId,
     /// How the leg ended; none until its call is closed.
     pub how: Option<Closing>,
-    pub fault: Arc<Message>,
+    /// One, unless the leg passed on what a group of its own gave it.
+    pub faults: Vec<Arc<Message>>,
 }
 
 /// What a tree has spent.

@@ -229,6 +229,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("drop-a-refusal", "pump::clients::what_the_gate_refuses_is_recorded_under_its_client"),
     ("answer-a-fault", "pump::failures::a_fault_never_answers_a_fault"),
     (
+        "give-faults-beside-a-reply",
+        "pump::groups::a_client_gets_the_first_reply_of_a_group_and_no_fault_beside_it",
+    ),
+    (
         "skip-the-cycle-check",
         "pump::limits::agents_that_would_wait_for_each_other_are_told_of_the_cycle",
     ),

@@ -17,6 +17,7 @@ mod follow;
 mod forged_tails;
 mod forgers;
 mod gate;
+mod groups;
 mod hidden;
 pub mod hosted;
 mod keys;

@@ -298,8 +298,7 @@ impl Core {
         match &closed.opening.opener {
             Opener::Client { name } => {
                 let messages = self.record_result(step, closed, name, result);
-                let effect = Effect::Result { call: closed.id, how: result.how, messages };
-                step.effect(effect);
+                self.complete_for_client(step, closed, result, messages);
             }
             Opener::Call { name, call, .. } if closed.is_nested() => {
                 self.send_result(step, closed, name, Some(*call), result);

@@ -1,11 +1,15 @@
 //! How the legs of a `first` group end: a reply cancels the other legs, and faults are given only when
 //! every leg has failed.
 
+use std::sync::Arc;
+
 use super::close::{CallResult, Closed, thread_result};
+use super::event::Effect;
 use super::{Core, Step};
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Kind};
+use crate::envelope::{Disposition, Kind, Message};
 use crate::ids::CallId;
+use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
@@ -44,9 +48,7 @@ impl Core {
         result: &CallResult,
     ) -> bool {
         let Some((group, Gather::First)) = closed.opening.group else { return false };
-        let Some(tree) = self.state.tree(&closed.thread) else { return false };
-        let mut others: Vec<_> = tree.open_legs(group).filter(|leg| *leg != closed.id).collect();
-        others.sort_unstable();
+        let others = self.other_legs(closed, group);
 
         // Where nobody waits any more, each leg runs on.
         let is_awaited = self.state.call(opener).is_some();
@@ -63,16 +65,62 @@ impl Core {
         false
     }
 
+    /// Other legs of the group that are open, in the order of their calls.
+    fn other_legs(&self, closed: &Closed, group: CallId) -> Vec<CallId> {
+        let tree = self.state.tree(&closed.thread);
+        let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
+        let mut others: Vec<_> = legs.filter(|leg| *leg != closed.id).collect();
+        others.sort_unstable();
+        others
+    }
+
+    /// Faults of the legs that ended before this one, in the order in which they ended.
+    fn earlier_faults(&self, closed: &Closed, group: CallId) -> Vec<KeptFault> {
+        let tree = self.state.tree(&closed.thread);
+        let kept = tree.into_iter().flat_map(|tree| &tree.kept_faults);
+        kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
+    }
+
+    /// Gives a client the result of a call. The legs of a `first` group complete together, and a
+    /// client counts a completion for each of its calls: where one leg replied, the others complete
+    /// without messages.
+    pub(super) fn complete_for_client(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        result: &CallResult,
+        messages: Vec<Arc<Message>>,
+    ) {
+        let own = Effect::Result { call: closed.id, how: result.how, messages };
+        let Some((group, Gather::First)) = closed.opening.group else { return step.effect(own) };
+        let others = self.other_legs(closed, group);
+        let is_won = result.has_reply();
+        if !is_won && !others.is_empty() {
+            return;
+        }
+
+        for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
+            let is_void = is_won && !mutant("give-faults-beside-a-reply");
+            let messages = if is_void { Vec::new() } else { faults };
+            let how = how.unwrap_or(Closing::Failed);
+            step.effect(Effect::Result { call: leg, how, messages });
+        }
+        step.effect(own);
+        for leg in others {
+            self.drop_call(step, leg);
+            let (how, messages) = (Closing::Cancelled, Vec::new());
+            step.effect(Effect::Result { call: leg, how, messages });
+        }
+    }
+
     /// Delivers the faults of legs that ended before this one.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &Closed, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
-        let Some(tree) = self.state.tree(&closed.thread) else { return };
-        let is_earlier = |kept: &&KeptFault| kept.group == group && kept.leg != closed.id;
-        let kept: Vec<_> = tree.kept_faults.iter().filter(is_earlier).cloned().collect();
-
-        for KeptFault { leg, how, fault, .. } in kept {
+        for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
             let leg = Closed { id: leg, ..closed.clone() };
-            let payloads = vec![(fault.kind, fault.name.clone(), fault.payload.clone())];
+            let part =
+                |fault: &Arc<Message>| (fault.kind, fault.name.clone(), fault.payload.clone());
+            let payloads = faults.iter().map(part).collect();
             let how = how.unwrap_or(Closing::Failed);
             let result = CallResult { how, unheard: Disposition::Late, payloads };
             self.thread_result(step, &leg, name, *call, thread, &thread_result(&leg, &result));

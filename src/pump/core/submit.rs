@@ -205,10 +205,12 @@ impl Core {
         if let Some(trace) = submission.trace.or(begun) {
             self.fact(step, Fact::Traced { trace });
         }
+        let gather = self.contracts.get(&by).map(|client| client.gather).unwrap_or_default();
+        let group = (peers.len() > 1).then_some((CallId(submission.id), gather));
         let mut calls = Vec::new();
         for (leg, peer) in peers.iter().enumerate() {
             let opener = Opener::Client { name: by.clone() };
-            let opening = Opening { opener, group: None, forward: false };
+            let opening = Opening { opener, group, forward: false };
             let request = NewMessage::checked(Kind::Call, &by, peer, &thread, checked);
             let id = (leg == 0).then_some(submission.id);
             let key = submission.key.clone();

@@ -11,11 +11,16 @@ use super::{Letter, Pump};
 use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
-use crate::thread::{Call, Hold, Opener};
+use crate::thread::{Call, Hold};
 
 pub(in crate::pump) enum PumpQuery {
-    /// Registers a waiter for the completion of a call, if the call is open.
-    Completion { call: CallId, is_open: oneshot::Sender<bool>, completion: CompletionSender },
+    /// Registers a waiter for the completion of a call in this thread, if it has yet to complete.
+    Completion {
+        thread: ThreadId,
+        call: CallId,
+        is_open: oneshot::Sender<bool>,
+        completion: CompletionSender,
+    },
     /// Thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// All held calls.
@@ -36,12 +41,16 @@ pub struct HeldRequest {
 }
 
 impl Handle {
-    /// Waits for the completion of a call. Returns `None` if the call is not open: then its result,
-    /// if any, is on record.
-    pub async fn completion(&self, call: CallId) -> Result<Option<CallCompletion>, PumpStopped> {
+    /// Waits for the completion of a call in `thread`. Returns `None` if it has completed:
+    /// then its result, if any, is on record.
+    pub async fn completion(
+        &self,
+        thread: ThreadId,
+        call: CallId,
+    ) -> Result<Option<CallCompletion>, PumpStopped> {
         let (completion, completed) = Completions::channel();
         let mut completions = Completions::of(&[call], completed);
-        let query = |is_open| PumpQuery::Completion { call, is_open, completion };
+        let query = |is_open| PumpQuery::Completion { thread, call, is_open, completion };
 
         if self.query(query).await? { completions.next().await.transpose() } else { Ok(None) }
     }
@@ -89,11 +98,9 @@ impl Pump {
 
         // Each answer may fail: its client may have left.
         match query {
-            PumpQuery::Completion { call, is_open, completion } => {
+            PumpQuery::Completion { thread, call, is_open, completion } => {
                 // Only calls of clients have a completion that anybody receives.
-                let is_of_client =
-                    |open: &Call| matches!(open.opening.opener, Opener::Client { .. });
-                let open = state.call(call).is_some_and(is_of_client);
+                let open = state.tree(&thread).is_some_and(|tree| tree.owes_client(call));
                 if open {
                     self.clerk.await_completion(call, completion);
                 }

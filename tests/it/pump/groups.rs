@@ -1,10 +1,16 @@
 //! Groups: one payload name that several peers accept is one call with legs.
 
-use expect_test::expect;
-use organism::contract::{Contract, Gather};
-use organism::envelope::Failure;
+use std::time::Duration;
 
-use super::world::{World, agent, client, core, fresh, listener, name, word};
+use expect_test::expect;
+use organism::bus::Delivery;
+use organism::contract::{Contract, Gather};
+use organism::envelope::{Failure, Message};
+use organism::ids::{CallId, ThreadId};
+use organism::pump::core::{Receipt, Target};
+use organism::thread::client_result;
+
+use super::world::{World, agent, client, core, fresh, gist, listener, name, word};
 
 fn contracts(gather: Gather) -> Vec<Contract> {
     let mut thinker = agent("thinker", &["plan"], &["answer"], &["ann", "bob", "cid"]);
@@ -135,7 +141,7 @@ fn a_group_stands_in_call_order_among_other_calls() {
 }
 
 /// A group of which the spawner waits for the end, with a delivery to each leg.
-fn group_in_a_spawned_thread() -> (World, [organism::bus::Delivery; 3]) {
+fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
     let mut world = World::new(contracts(Gather::First));
     world.open("desk", &word("plan", "p"));
     let spawn = format!("<initial-payload>{}</initial-payload>", word("vote", "?"));
@@ -153,7 +159,7 @@ fn first_in_a_spawned_thread_gives_every_fault_when_every_leg_failed() {
     assert!(world.deliveries.is_empty(), "a fault is kept while another leg may reply");
 
     world.restart();
-    world.pass(std::time::Duration::from_secs(1));
+    world.pass(Duration::from_secs(1));
     let cid = world.deliveries.iter().find(|own| own.call == cid.call).unwrap().clone();
     world.deliveries.clear();
     world.fail(&cid, no());
@@ -191,11 +197,179 @@ fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     let wait = core("wait", "for=\"all\"", "");
     world.play("thinker", &[timer, core("spawn-thread", "", &spawn), wait]);
     let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
-    world.pass(std::time::Duration::from_secs(2));
+    world.pass(Duration::from_secs(2));
     world.fail(&ann, no());
     world.answer(&bob, &[word("ballot", "b")]);
     assert_eq!(world.withdrawn, [cid.call]);
     let woken = world.delivery("thinker");
     let news: Vec<_> = fresh(&woken).into_iter().skip(3).collect();
     assert_eq!(news, ["timer-fired", "thread-result completed"]);
+}
+
+/// A client that gathers, and its calls, with a delivery to each leg.
+struct ClientGroup {
+    world: World,
+    thread: ThreadId,
+    calls: Vec<CallId>,
+    legs: [Delivery; 3],
+}
+
+const KEY: &str = "k";
+
+impl ClientGroup {
+    fn opened(gather: Gather) -> Self {
+        let mut contracts = contracts(gather);
+        let mut shop = client("shop", &["ann", "bob", "cid"]);
+        shop.gather = gather;
+        contracts.push(shop);
+        let mut world = World::new(contracts);
+        let (thread, calls, is_again) = Self::submit(&mut world);
+        assert!(!is_again);
+        let legs = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+        Self { world, thread, calls, legs }
+    }
+
+    fn submit(world: &mut World) -> (ThreadId, Vec<CallId>, bool) {
+        let target = Target::New { suggested: None };
+        match world.submit_to("shop", target, Some(KEY), &word("vote", "?")) {
+            Receipt::Accepted { thread, calls, again, .. } => (thread, calls, again),
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    /// Starts again, and has the deliveries of the legs that are still open.
+    fn restart(&mut self) {
+        self.world.restart();
+        self.world.pass(Duration::from_secs(1));
+        let delivered = std::mem::take(&mut self.world.deliveries);
+        for leg in &mut self.legs {
+            if let Some(again) = delivered.iter().find(|again| again.call == leg.call) {
+                *leg = again.clone();
+            }
+        }
+    }
+
+    /// The results that the client got, and those that a repeated key gets from the record.
+    fn results(&mut self) -> Vec<String> {
+        let text = |how, messages: Vec<&Message>| {
+            let payloads = messages.iter().map(|message| gist(message));
+            format!("{how:?} {}", payloads.collect::<Vec<_>>().join(" ")).trim_end().to_owned()
+        };
+        let again = Self::submit(&mut self.world);
+        assert_eq!(again, (self.thread.clone(), self.calls.clone(), true));
+
+        let result = |call: &CallId| {
+            let (how, messages) = self.world.results.get(call)?;
+            Some(text(*how, messages.iter().map(|message| &**message).collect()))
+        };
+        let got: Vec<_> = self.calls.iter().filter_map(result).collect();
+        let recorded = |call: &CallId| {
+            let owes = self.world.core.state().tree(&self.thread).unwrap().owes_client(*call);
+            let result = client_result(self.world.records.iter(), *call);
+            assert_eq!(owes, result.is_none(), "a waiter is registered, or the record has it");
+            result.map(|(how, messages)| text(how, messages))
+        };
+        let recorded: Vec<_> = self.calls.iter().filter_map(recorded).collect();
+        assert_eq!(recorded, got);
+        got
+    }
+}
+
+#[test]
+fn a_client_that_gathers_all_gets_every_reply_and_fault_with_its_sender_in_config_order() {
+    let mut group = ClientGroup::opened(Gather::All);
+    let [ann, bob, cid] = group.legs.clone();
+    group.world.answer(&cid, &[]);
+    group.world.fail(&bob, no());
+    assert_eq!(group.results(), ["Failed system-error listener-failed bob", "Completed ack cid"]);
+    group.world.answer(&ann, &[word("ballot", "a")]);
+    let expected =
+        ["Completed ballot(a)", "Failed system-error listener-failed bob", "Completed ack cid"];
+    assert_eq!(group.results(), expected);
+}
+
+#[test]
+fn a_client_gets_the_first_reply_of_a_group_and_no_fault_beside_it() {
+    let mut group = ClientGroup::opened(Gather::First);
+    let [ann, bob, cid] = group.legs.clone();
+    group.world.fail(&ann, no());
+    assert!(group.results().is_empty(), "another leg may reply");
+    group.world.answer(&bob, &[word("ballot", "b")]);
+    assert_eq!(group.world.withdrawn, [cid.call]);
+    assert_eq!(group.results(), ["Failed", "Completed ballot(b)", "Cancelled"]);
+
+    group.world.answer(&cid, &[word("ballot", "c")]);
+    assert_eq!(group.results(), ["Failed", "Completed ballot(b)", "Cancelled"]);
+    let tree = group.world.core.state().tree(&group.thread).unwrap();
+    assert_eq!(tree.kept_faults, []);
+    expect![[r#"
+        1 call shop>ann vote(?) [failed]
+        2 call shop>bob vote(?) [handled]
+        3 call shop>cid vote(?) [cancelled]
+        4 system core>shop system-error listener-failed ann [recorded]
+        5 reply bob>shop ballot(b) [recorded]
+        6 reply cid>shop ballot(c) [late]
+    "#]]
+    .assert_eq(&group.world.transcript(&group.thread));
+}
+
+#[test]
+fn a_client_gets_the_faults_of_a_first_group_only_when_every_leg_failed_also_after_a_restart() {
+    let mut group = ClientGroup::opened(Gather::First);
+    group.world.fail(&group.legs[2].clone(), no());
+    group.restart();
+    group.world.answer(&group.legs[0].clone(), &[]);
+    assert!(group.results().is_empty(), "neither a fault nor an acknowledgement is a reply");
+    group.restart();
+    group.world.fail(&group.legs[1].clone(), no());
+    let expected = [
+        "Completed ack ann",
+        "Failed system-error listener-failed bob",
+        "Failed system-error listener-failed cid",
+    ];
+    assert_eq!(group.results(), expected);
+}
+
+#[test]
+fn a_client_gets_the_cancellation_of_every_leg_when_its_thread_is_cancelled() {
+    for gather in [Gather::All, Gather::First] {
+        let mut group = ClientGroup::opened(gather);
+        group.world.fail(&group.legs[0].clone(), no());
+        group.world.cancel(&group.thread.clone());
+        let expected = [
+            "Failed system-error listener-failed ann",
+            "Cancelled system-error cancelled bob",
+            "Cancelled system-error cancelled cid",
+        ];
+        assert_eq!(group.results(), expected, "{gather:?}");
+    }
+}
+
+/// A leg that passes on what a group of its own gave it has several faults in one result.
+#[test]
+fn a_leg_with_several_faults_gives_them_as_one_result() {
+    let mut relay = listener("relay", &["vote"], &["plan"], &["ann", "bob"]);
+    relay.forward = true;
+    let mut shop = client("shop", &["relay", "cid"]);
+    shop.gather = Gather::First;
+    let mut world = World::new(vec![
+        shop,
+        relay,
+        listener("ann", &["plan"], &["ballot"], &[]),
+        listener("bob", &["plan"], &["ballot"], &[]),
+        listener("cid", &["vote"], &["ballot"], &[]),
+    ]);
+    let (_, first) = world.open("shop", &word("vote", "?"));
+    world.play("relay", &[word("plan", "?")]);
+    for who in ["ann", "bob"] {
+        let leg = world.delivery_for(who);
+        world.fail(&leg, no());
+    }
+    assert!(world.results.is_empty());
+    let last = world.delivery("cid");
+    world.fail(&last, no());
+    let (_, messages) = &world.results[&first];
+    let faults: Vec<_> = messages.iter().map(|message| gist(message)).collect();
+    assert_eq!(faults, ["system-error listener-failed ann", "system-error listener-failed bob"]);
+    assert_eq!(world.results.len(), 2);
 }

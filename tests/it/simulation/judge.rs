@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::clock::Time;
+use organism::contract::Gather;
 use organism::envelope::{Disposition, Kind, Message};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{Alarm, Event, Receipt};
@@ -135,7 +136,8 @@ impl Judge {
         let text = format!("<text>{text}</text>");
         let is_own = how != Closing::Completed || payloads.iter().all(|own| own.contains(&text));
         assert!(is_own, "{payloads:?} is no answer with {text}");
-        assert!(!payloads.is_empty(), "{call} has no result");
+        let is_first = matches!(self.record.calls[&call].group, Some((_, Gather::First)));
+        assert!(is_first || !payloads.is_empty(), "{call} has no result");
         self.same_result(call, how, payloads);
     }
 
@@ -279,6 +281,7 @@ impl Judge {
         for (call, opening) in &self.record.calls {
             self.one_result(*call, opening);
         }
+        self.first_groups_have_one_reply_or_every_fault();
         for (id, message) in &self.record.messages {
             let text = message.payload.as_str();
             // Its own sender is shown what was refused.
@@ -305,6 +308,25 @@ impl Judge {
         }
     }
 
+    /// A client that gathers the first reply gets it alone, or the fault of each leg.
+    fn first_groups_have_one_reply_or_every_fault(&self) {
+        let mut groups: HashMap<CallId, Vec<CallId>> = HashMap::new();
+        for (call, opening) in &self.record.calls {
+            let of_client = matches!(opening.opener, Opener::Client { .. });
+            if let Some((group, Gather::First)) = opening.group.filter(|_| of_client) {
+                groups.entry(group).or_default().push(*call);
+            }
+        }
+        for legs in groups.values() {
+            let results: Vec<_> = legs.iter().filter_map(|leg| self.results.get(leg)).collect();
+            let given = results.iter().filter(|(_, payloads)| !payloads.is_empty()).count();
+            let is_reply = |payload: &String| payload.starts_with("<ballot");
+            let is_won = results.iter().any(|(_, payloads)| payloads.iter().any(is_reply));
+            let is_whole = given == results.len() || given == 0;
+            assert!(if is_won { given == 1 } else { is_whole }, "{legs:?} gave {results:?}");
+        }
+    }
+
     /// A call is closed once, and says so to whoever opened it: with replies or with one word of
     /// the core. What fell with the call above it has nobody to tell.
     fn one_result(&self, call: CallId, opening: &Opening) {
@@ -321,8 +343,9 @@ impl Judge {
         let parts: Vec<_> = parts.collect();
         let systems = parts.iter().filter(|message| message.kind == Kind::System).count();
         let of_client = matches!(opening.opener, Opener::Client { .. });
+        let is_superfluous = matches!(opening.group, Some((_, Gather::First)));
         match (how, parts.len()) {
-            (Some(Closing::Cancelled), 0) if !of_client => {}
+            (Some(Closing::Cancelled), 0) if !of_client || is_superfluous => {}
             (_, 0) => panic!("no result of {call}, which is {how:?}"),
             (_, n) => assert!(systems == 0 || n == 1, "{n} results of {call}: {parts:#?}"),
         }

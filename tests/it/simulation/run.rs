@@ -11,7 +11,7 @@ use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
     CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Submission, Target,
 };
-use organism::thread::{Decision, Hold};
+use organism::thread::{Decision, Hold, client_result};
 use uuid::Uuid;
 
 use super::bill;
@@ -390,9 +390,7 @@ impl Simulation {
     /// Whether it is there.
     fn read_result(&mut self, call: CallId, text: &str) -> bool {
         let records = &self.machine.records;
-        let Some((how, messages)) = records.iter().find_map(|record| record.result_of(call)) else {
-            return false;
-        };
+        let Some((how, messages)) = client_result(records.iter(), call) else { return false };
         let payloads = messages.into_iter().map(text_of).collect();
         self.judge.repeated(call, how, payloads, text);
         true
