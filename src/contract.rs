@@ -95,6 +95,9 @@ pub struct Contract {
     /// Listeners: the one client that its processes may send as.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
+    /// Core words that the config names; without them, the default of its kind.
+    #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<Vec<String>>,
 }
 
 impl Contract {
@@ -119,6 +122,7 @@ impl Contract {
             patience: None,
             budget: Budget::default(),
             client: None,
+            core: None,
         }
     }
 
@@ -130,7 +134,7 @@ impl Contract {
 /// What a payload name means when a given sender writes it, by the sender's vocabulary only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// A primitive of the core; only agents may ask.
+    /// A primitive of the core, which the contract allows.
     Primitive,
     /// `thinking`, `progress` or `todo-until`: recorded, delivered to nobody.
     Note,

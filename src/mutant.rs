@@ -23,6 +23,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-mac", "records that no MAC of a pump covers are found"),
     ("deliver-unverified", "a pump that was frozen and replaced delivers nothing"),
     ("deliver-before-durable", "record first, then deliver"),
+    ("ignore-the-core-words", "a listener uses the core words that its config names"),
+    ("acknowledge-too-early", "a call is not acknowledged while its threads run"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("record-the-claimed-name", "an answer in another's name is on record under its true sender"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),

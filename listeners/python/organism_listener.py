@@ -28,9 +28,13 @@ import traceback
 import xml.etree.ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
-__all__ = ["Message", "Request", "accepts", "element", "serve", "to_xml"]
+__all__ = [
+    "Message", "Request", "ThreadResult", "accepts", "element", "send_to_thread", "serve", "spawn",
+    "to_xml", "wait",
+]
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
+_CORE = "{https://xml-pipeline.org/ns/core/v1}"
 _HEARTBEAT_SECONDS = 10
 # What is remembered of calls between their deliveries: calls, and bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
@@ -57,6 +61,29 @@ def element(name, text=None, attributes=None, children=()):
     made.text = None if text is None else str(text)
     made.extend(children)
     return made
+
+
+def spawn(payload, label=None):
+    """Opens a thread beneath this one, with `payload` as its first call (section 11)."""
+    attributes = {} if label is None else {"suggested_sub_id": label}
+    return _core("spawn-thread", attributes, _core("initial-payload", {}, _answer(payload), True))
+
+
+def send_to_thread(thread, payload):
+    """Opens a call in a thread beneath this one."""
+    return _core("send-to-thread", {"thread_id": thread}, _answer(payload))
+
+
+def wait(until="all"):
+    """Has the next delivery of the call wait until `all`, or `any`, of its threads and timers are done."""
+    return _core("wait", {"for": until})
+
+
+def _core(local, attributes, inner="", is_within=False):
+    """A word of the core, with a prefix: a default namespace would change the payloads within."""
+    bound = "" if is_within else f' xmlns:c="{_CORE[1:-1]}"'
+    words = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
+    return f"<c:{local}{bound}{words}>{inner}</c:{local}>"
 
 
 class Message:
@@ -103,6 +130,12 @@ class Request(Message):
         self.traceparent = delivery.get("traceparent")
         self._connection = connection
 
+    @property
+    def thread_results(self):
+        """The results of threads so far, oldest first."""
+        return [ThreadResult(message) for message in self.results
+                if message.kind == "system" and message.name == _CORE + "thread-result"]
+
     def heartbeat(self):
         """Tells the pump that the handler is alive; its deadline moves (section 5)."""
         self._connection.write("<heartbeat/>")
@@ -115,6 +148,21 @@ class Request(Message):
     def cancelled(self):
         """Whether the caller is gone. The handler still answers, if only with nothing (section 6)."""
         return self._connection.cancels(self.call)
+
+
+class ThreadResult:
+    """The result of a call in another thread: its `status` is `completed`, `failed` or `cancelled`."""
+
+    def __init__(self, message):
+        self.thread = message.payload.get("thread_id")
+        self.status = message.payload.get("status")
+        self.payloads = list(message.payload)
+        self.new = message.new
+
+    @property
+    def label(self):
+        """The last part of the thread's id."""
+        return self.thread.rpartition(".")[2]
 
 
 class _Alive:

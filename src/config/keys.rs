@@ -90,6 +90,7 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
         ("approval", Text),
         ("approval_timeout", Duration),
         ("client", Text),
+        ("core", List),
         ("env", Free),
     ],
 };
@@ -134,6 +135,7 @@ pub(super) const AGENTS: KnownSection = KnownSection {
         ("attempts", Integer),
         ("concurrency", Integer),
         ("backlog", Integer),
+        ("core", List),
         ("prompt", Free),
     ],
 };

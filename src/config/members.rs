@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::{Approval, Budget, Gather, Role};
+use crate::contract::{Approval, Budget, Contract, Gather, Role};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -48,6 +48,8 @@ pub(super) struct DeclaredMember {
     pub process: Option<DeclaredProcess>,
     /// The client name that the listener's own processes may use.
     pub client: Option<Located<ExpandedText>>,
+    /// Core words that it may use, where they are named.
+    pub core: Option<Vec<String>>,
     /// Range of the setting that places the listener on NATS, if it is there.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
@@ -215,6 +217,7 @@ fn common(
         secret: None,
         process: None,
         client: None,
+        core: None,
         nats: None,
         agent: None,
     })
@@ -251,6 +254,7 @@ pub(super) fn listener(
     let approval_place = read.has("approval").then(|| read.place_of("approval"));
     let patience_place = patience.map(|_| read.place_of("approval_timeout"));
     let client = read.text("client");
+    let core = core(Role::Listener, read);
     let common = common(Role::Listener, name, read)?;
     let (concurrency, process, nats) = match hosted {
         HostKind::Here(process) => (process.instances, Some(process), None),
@@ -267,6 +271,7 @@ pub(super) fn listener(
         patience_place,
         process,
         client,
+        core,
         nats,
         ..common
     })
@@ -309,6 +314,12 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
         env: read.free("env"),
         instances: instances.unwrap_or(limits::INSTANCES_DEFAULT),
     })
+}
+
+/// The core words that a member may use.
+fn core(role: Role, read: &mut TableReader<'_>) -> Option<Vec<String>> {
+    let words: Vec<_> = Contract::core_words_of(role).collect();
+    read.choices("core", &words)
 }
 
 fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) {
@@ -369,6 +380,7 @@ pub(super) fn agent(
     let tokens = read.count("tokens", limits::TOKENS_CEILING);
     let budget = Budget { tokens, money: read.money("money") };
     let money_place = read.place_of("money");
+    let core = core(Role::Agent, read);
     let common = common(Role::Agent, name, read)?;
     Some(DeclaredMember {
         budget,
@@ -376,6 +388,7 @@ pub(super) fn agent(
         actions_per_turn: actions.unwrap_or(limits::ACTIONS_PER_TURN_DEFAULT),
         concurrency: concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT),
         agent: Some(agent),
+        core,
         nats,
         ..common
     })

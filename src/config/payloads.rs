@@ -348,6 +348,7 @@ fn contract(
         actions_per_turn: member.actions_per_turn,
         patience: member.patience,
         budget: member.budget,
+        core: member.core.clone(),
         client: member.client.as_ref().and_then(|c| ListenerName::parse(&c.value.value).ok()),
         ..Contract::new(member.name.value.clone(), member.role)
     }

@@ -230,17 +230,37 @@ impl<'a> TableReader<'a> {
         let text = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == text.value.value);
         if found.is_none() {
-            let message = format!("`{key}` of {} cannot be `{}`", self.what, text.value.written);
-            let all: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-            let help = format!("one of {}", all.join(", "));
-            let near = nearest(&text.value.value, words.iter().map(|(word, _)| *word));
-            let help = near.map_or(help, |near| format!("did you mean \"{near}\"?"));
-            self.problems.push(
-                ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message).help(help),
-            );
+            let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+            self.not_a_choice(key, &text, &words);
         }
 
         found.map(|(_, value)| *value)
+    }
+
+    /// Several words of a closed list; `None` without the key.
+    pub fn choices(&mut self, key: &str, words: &[&str]) -> Option<Vec<String>> {
+        if !self.has(key) {
+            return None;
+        }
+        let mut chosen = Vec::new();
+        for text in self.list(key) {
+            if words.contains(&text.value.value.as_str()) {
+                chosen.push(text.value.value);
+            } else {
+                self.not_a_choice(key, &text, words);
+            }
+        }
+        Some(chosen)
+    }
+
+    fn not_a_choice(&mut self, key: &str, text: &Located<ExpandedText>, words: &[&str]) {
+        let message = format!("`{key}` of {} cannot be `{}`", self.what, text.value.written);
+        let all: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        let help = format!("one of {}", all.join(", "));
+        let near = nearest(&text.value.value, words.iter().copied());
+        let help = near.map_or(help, |near| format!("did you mean \"{near}\"?"));
+        let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &text.place, message);
+        self.problems.push(problem.help(help));
     }
 
     /// Reads a list of strings. A missing key is an empty list.

@@ -32,6 +32,7 @@
 
 pub mod conformance;
 mod connection;
+mod core_words;
 mod line;
 mod nats;
 mod payload;
@@ -39,6 +40,8 @@ mod pump_watch;
 mod request;
 mod serve;
 
+pub use crate::system::{ThreadStatus, WaitFor};
+pub use core_words::ThreadResult;
 pub use nats::Place;
 pub use payload::{IntoReply, Payload, Reply};
 pub use request::{Alive, ReadError, Received, Request};

@@ -52,12 +52,19 @@ impl Reply {
         Ok(self)
     }
 
+    /// Adds one element as text, written by the handler itself.
+    #[must_use]
+    pub fn and_raw(mut self, element: impl Into<String>) -> Self {
+        self.payloads.push(element.into());
+        self
+    }
+
     pub fn payloads(&self) -> &[String] {
         &self.payloads
     }
 }
 
-fn write<T: Payload>(payload: &T) -> Result<String, String> {
+pub(super) fn write<T: Payload>(payload: &T) -> Result<String, String> {
     let tag = if T::QUALIFIED { T::NAME.to_owned() } else { format!("p:{}", T::NAME) };
     let mut text = quick_xml::se::to_string_with_root(&tag, payload)
         .map_err(|e| format!("{} cannot be written as XML: {e}", T::payload_name()))?;

@@ -30,6 +30,13 @@ impl ThreadStatus {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// Reads what [`ThreadStatus::as_str`] wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Completed, Self::Failed, Self::Cancelled]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+    }
 }
 
 /// "Your payload was not understood": what, where, and what was expected.

@@ -293,12 +293,16 @@ impl Call {
     }
 
     fn wait_is_over(&self) -> bool {
-        let has_nothing_open = self.away.is_empty() && self.timers == 0;
         match self.waiting {
             None => true,
-            Some(WaitFor::All) => has_nothing_open,
-            Some(WaitFor::Any) => has_nothing_open || self.has_news(),
+            Some(WaitFor::All) => !self.has_open(),
+            Some(WaitFor::Any) => !self.has_open() || self.has_news(),
         }
+    }
+
+    /// Whether threads or timers of this call are still to end.
+    pub fn has_open(&self) -> bool {
+        !self.away.is_empty() || self.timers > 0
     }
 
     /// Whether a thread of this call ended, or a timer fired, and its listener has not heard.

@@ -1,6 +1,7 @@
 //! Hosts: one suite for every kind, and what only processes can do wrong.
 
 mod conformance;
+mod core_words;
 pub mod ear;
 mod exits;
 mod far;

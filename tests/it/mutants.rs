@@ -85,6 +85,14 @@ const GUARDS: &[(&str, &str)] = &[
         "forget-failed-rounds",
         "pump::rounds::a_call_ends_with_its_twentieth_round_of_failures_in_a_row",
     ),
+    (
+        "ignore-the-core-words",
+        "pump::core_words::a_plain_listener_without_a_core_word_may_not_write_it",
+    ),
+    (
+        "acknowledge-too-early",
+        "pump::core_words::an_empty_answer_waits_while_a_thread_of_the_call_runs",
+    ),
     ("renew-for-anybody", "pump::renewals::a_request_of_a_listeners_own_client_renews_nothing"),
     ("renew-while-it-runs", "pump::renewals::a_request_while_an_earlier_one_runs_renews_nothing"),
     ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),

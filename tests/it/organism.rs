@@ -12,6 +12,7 @@ mod cancel;
 mod clock;
 mod cluster;
 mod copies;
+mod core_words;
 mod demo;
 mod follow;
 mod forged_tails;

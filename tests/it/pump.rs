@@ -10,6 +10,7 @@ mod clients;
 mod clock;
 mod context;
 mod control_socket;
+mod core_words;
 mod driver;
 mod durable;
 mod failures;

@@ -10,8 +10,8 @@ use crate::envelope::{Broken, Disposition, Kind, Refusal, Rule, Spent, Turn, Wri
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
-use crate::system::{Answer, ErrorCode, Huh};
-use crate::thread::{Fact, Input, Verdict};
+use crate::system::{Answer, ErrorCode, Huh, WaitFor};
+use crate::thread::{Call, Fact, Input, Verdict};
 use crate::xml::findings::TextLocation;
 
 /// A payload after the gate: accepted or refused.
@@ -141,7 +141,7 @@ impl Core {
             return self.fail(step, scene.call, ErrorCode::ListenerFailed, &text);
         }
         if payloads.is_empty() {
-            return self.acknowledge(step, scene.call);
+            return self.nothing_more(step, scene.call);
         }
         let replies = payloads.iter().flatten().any(is_reply);
         let mut finals = Vec::new();
@@ -159,6 +159,17 @@ impl Core {
             self.settle(step, scene, taken);
         }
         self.reply(step, scene, finals);
+    }
+
+    /// An empty outcome acknowledges. While threads or timers of the call are open, or one has ended
+    /// that the listener was not given, it waits for the next of them.
+    fn nothing_more(&mut self, step: &mut Step, call: CallId) {
+        let is_owed = |open: &Call| open.has_open() || open.has_news();
+        if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
+            self.fact(step, Fact::Waiting { call, until: WaitFor::Any });
+        } else {
+            self.acknowledge(step, call);
+        }
     }
 
     fn agent_outcome(

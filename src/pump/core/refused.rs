@@ -23,7 +23,7 @@ impl Core {
         self.refuse_in(step, scene, refusal);
         match rule {
             _ if scene.receives_refusals => {}
-            Rule::Busy | Rule::Cycle => {}
+            Rule::Busy | Rule::Cycle | Rule::BadLabel => {}
             // Told, it might try for ever.
             Rule::BudgetSpent => {
                 let text = "the budget of this tree is spent";

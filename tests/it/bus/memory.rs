@@ -181,7 +181,7 @@ async fn a_process_that_lacks_a_complete_delivery_has_answered_garbage_and_goes_
 }
 
 /// A kit behind a pipe.
-trait Kit {
+pub trait Kit {
     fn say(&mut self, frame: &str);
     fn frame(&mut self) -> String;
 }
@@ -196,7 +196,7 @@ impl Kit for Served {
     }
 }
 
-struct PythonKit(Child);
+pub struct PythonKit(pub Child);
 
 impl PythonKit {
     fn start() -> Self {

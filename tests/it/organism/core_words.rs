@@ -1,0 +1,61 @@
+//! A hosted listener with core words: it fans out over threads of its own.
+
+use super::{House, numbered};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["fanning"]
+
+[listeners.fanning]
+command = ["python3", "KIT/../../tests/data/listeners/fanning.py"]
+env = { PYTHONPATH = "KIT" }
+schema = "talk.xsd"
+accepts = ["order"]
+replies = ["done"]
+peers = ["worker"]
+core = ["spawn-thread", "wait"]
+
+[listeners.worker]
+command = ["./player.py", "worker"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["worked"]
+instances = 2
+"#;
+
+fn house(core: &str) -> House {
+    let kit = concat!(env!("CARGO_MANIFEST_DIR"), "/listeners/python");
+    let config = CONFIG.replace("KIT", kit);
+    House::with(&config.replace(r#"core = ["spawn-thread", "wait"]"#, core))
+}
+
+/// How many messages of this core word are on record.
+fn recorded(house: &House, word: &str) -> usize {
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    let name = format!("{{{}}}{word}", organism::system::NAMESPACE);
+    exported.iter().filter(|line| line["type"] == "message" && line["name"] == *name).count()
+}
+
+#[test]
+fn a_hosted_listener_fans_out_over_threads_and_answers_with_all_results() {
+    let house = house(r#"core = ["spawn-thread", "wait"]"#);
+    let sent = house.send_text(&numbered("order", "5"), &["--new", "sess-fanned00"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(sent.out, numbered("done", "5") + "\n");
+    assert_eq!(recorded(&house, "thread-result"), 5);
+    assert_eq!(recorded(&house, "thread-spawned"), 5);
+    house.verified();
+}
+
+#[test]
+fn a_hosted_listener_without_core_words_fails_where_it_writes_one() {
+    let house = house("");
+    let sent = house.send_text(&numbered("order", "5"), &["--new", "sess-fanned00"]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.out.contains("code=\"listener-failed\""), "{sent:?}");
+    assert_eq!(recorded(&house, "thread-spawned"), 0);
+    house.verified();
+}
