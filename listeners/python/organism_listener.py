@@ -63,9 +63,12 @@ def element(name, text=None, attributes=None, children=()):
     return made
 
 
-def spawn(payload, label=None):
-    """Opens a thread beneath this one, with `payload` as its first call (section 11)."""
+def spawn(payload, label=None, bound=False):
+    """Opens a thread beneath this one, with `payload` as its first call (section 11). A `bound` thread
+    is cancelled when this call ends."""
     attributes = {} if label is None else {"suggested_sub_id": label}
+    if bound:
+        attributes["bound"] = "true"
     return _core("spawn-thread", attributes, _core("initial-payload", {}, _answer(payload), True))
 
 
@@ -83,7 +86,8 @@ def _core(local, attributes, inner="", is_within=False):
     """A word of the core, with a prefix: a default namespace would change the payloads within."""
     bound = "" if is_within else f' xmlns:c="{_CORE[1:-1]}"'
     words = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
-    return f"<c:{local}{bound}{words}>{inner}</c:{local}>"
+    start = f"c:{local}{bound}{words}"
+    return f"<{start}>{inner}</c:{local}>" if inner else f"<{start}/>"
 
 
 class Message:

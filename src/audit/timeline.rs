@@ -152,7 +152,7 @@ impl TimelineBuilder {
         let mut opened = Vec::new();
 
         for fact in &record.facts {
-            if let Fact::ThreadOpened { thread, by } = fact {
+            if let Fact::ThreadOpened { thread, by, .. } = fact {
                 self.open(thread, by, record.time);
                 opened.push(thread.clone());
             }

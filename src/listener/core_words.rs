@@ -1,8 +1,8 @@
-//! What a listener with core words writes and is given (docs/PROTOCOL.md, section 11): threads
-//! beneath its own, and their results.
+//! Core words of a listener (docs/PROTOCOL.md, section 11): it opens threads beneath its own, waits
+//! for them, and reads their results.
 
 use crate::ids::ThreadId;
-use crate::system::{NAMESPACE, ThreadStatus, WaitFor};
+use crate::system::{NAMESPACE, ThreadStatus};
 use crate::xml::element::{Element, Node};
 use crate::xml::escape::escape_attribute;
 
@@ -10,15 +10,28 @@ use super::payload::{Payload, Reply, write};
 use super::request::{Received, Request};
 
 impl Reply {
-    /// Opens a thread beneath this one, with `payload` as its first call.
+    /// Opens a thread beneath this one, with `payload` as its first call. It runs on when this call
+    /// ends.
     ///
     /// # Errors
     /// The payload has no form in XML.
     pub fn spawn<T: Payload>(self, label: &str, payload: &T) -> Result<Self, String> {
+        self.spawn_with(label, payload, "")
+    }
+
+    /// As [`Reply::spawn`]; the thread is cancelled when this call ends.
+    ///
+    /// # Errors
+    /// The payload has no form in XML.
+    pub fn spawn_bound<T: Payload>(self, label: &str, payload: &T) -> Result<Self, String> {
+        self.spawn_with(label, payload, " bound=\"true\"")
+    }
+
+    fn spawn_with<T: Payload>(self, label: &str, payload: &T, bound: &str) -> Result<Self, String> {
         let label = escape_attribute(label);
         let payload = write(payload)?;
         Ok(self.and_raw(format!(
-            "<c:spawn-thread xmlns:c=\"{NAMESPACE}\" suggested_sub_id=\"{label}\">\
+            "<c:spawn-thread xmlns:c=\"{NAMESPACE}\" suggested_sub_id=\"{label}\"{bound}>\
              <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
         )))
     }
@@ -39,15 +52,16 @@ impl Reply {
         )))
     }
 
-    /// Has the next delivery of the call wait until the threads and timers of the call, all of them or
-    /// any, are done.
+    /// Has the next delivery of the call wait until all threads and timers of the call are done.
     #[must_use]
-    pub fn wait(self, until: WaitFor) -> Self {
-        let until = match until {
-            WaitFor::All => "all",
-            WaitFor::Any => "any",
-        };
-        self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"{until}\"/>"))
+    pub fn wait_for_all(self) -> Self {
+        self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"all\"/>"))
+    }
+
+    /// Has the next delivery of the call wait until one of its threads or timers is done.
+    #[must_use]
+    pub fn wait_for_any(self) -> Self {
+        self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"any\"/>"))
     }
 }
 

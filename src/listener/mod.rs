@@ -40,7 +40,7 @@ mod pump_watch;
 mod request;
 mod serve;
 
-pub use crate::system::{ThreadStatus, WaitFor};
+pub use crate::system::ThreadStatus;
 pub use core_words::ThreadResult;
 pub use nats::Place;
 pub use payload::{IntoReply, Payload, Reply};

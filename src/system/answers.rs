@@ -84,6 +84,10 @@ pub enum Answer {
         status: ThreadStatus,
         payloads: Vec<Payload>,
     },
+    ThreadCancelled {
+        thread: ThreadId,
+        message: &'static str,
+    },
     ThreadError {
         unknown_id: String,
     },
@@ -197,6 +201,7 @@ impl Answer {
         match self {
             Self::ThreadSpawned { .. } => "thread-spawned",
             Self::ThreadResult { .. } => "thread-result",
+            Self::ThreadCancelled { .. } => "thread-cancelled",
             Self::ThreadError { .. } => "system-thread-error",
             Self::Waiting { .. } => "waiting",
             Self::ContextCleared { .. } => "context-cleared",
@@ -234,6 +239,9 @@ impl Answer {
                 .empty(),
             Self::ThreadResult { thread, status, payloads } => {
                 thread_result(thread, *status, payloads)
+            }
+            Self::ThreadCancelled { thread, message } => {
+                Tag::new(self.word()).with("thread_id", thread).with("message", message).empty()
             }
             Self::ThreadError { unknown_id } => Tag::new(self.word())
                 .with("unknown_id", unknown_id)

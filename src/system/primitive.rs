@@ -28,6 +28,8 @@ pub enum Primitive {
     /// The initial payload, if any, is the element's only grandchild.
     SpawnThread {
         suggested_sub_id: Option<String>,
+        /// The thread is cancelled when the call that spawns it closes.
+        is_bound: bool,
     },
     SendToThread {
         thread_id: String,

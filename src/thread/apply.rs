@@ -38,7 +38,7 @@ impl State {
             | Fact::Accepted { .. }
             | Fact::Signed { .. }
             | Fact::StoodStill { .. } => {}
-            Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
+            Fact::ThreadOpened { thread, by, bound } => home.open_thread(thread, by, *bound),
             Fact::Disposed { message, how } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 home.dispose(*message, *how);
@@ -205,7 +205,10 @@ impl Tree {
         }
     }
 
-    fn open_thread(&mut self, id: &ThreadId, by: &ListenerName) {
+    fn open_thread(&mut self, id: &ThreadId, by: &ListenerName, bound: Option<CallId>) {
+        if let Some(call) = bound.and_then(|call| self.calls.get_mut(&call)) {
+            call.bound.push(id.clone());
+        }
         self.threads.insert(id.clone(), Thread::new(by.clone()).into());
         if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
             parent.children.insert(id.label().to_owned());
@@ -250,6 +253,7 @@ impl Tree {
             awaiting: Vec::new(),
             next_slot: 1,
             away: Default::default(),
+            bound: Vec::new(),
             waiting: None,
             timers: 0,
             turns: 0,

@@ -118,6 +118,9 @@ pub enum Fact {
         thread: ThreadId,
         #[serde(rename = "by")]
         by: ListenerName,
+        /// The call whose close cancels the thread.
+        #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
+        bound: Option<CallId>,
     },
     /// A message exists. A call's `opening` says what it opened.
     #[serde(rename = "accepted")]

@@ -226,6 +226,8 @@ pub struct Call {
     pub next_slot: u32,
     /// Calls it opened in other threads that are still open.
     pub away: BTreeSet<CallId>,
+    /// Threads that are cancelled when it closes.
+    pub bound: Vec<ThreadId>,
     pub waiting: Option<WaitFor>,
     /// Its timers that are running.
     pub timers: usize,

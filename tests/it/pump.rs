@@ -2,6 +2,7 @@
 
 mod absent;
 mod approvals;
+mod bound;
 mod bounds;
 mod budgets;
 mod calls;

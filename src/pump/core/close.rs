@@ -203,7 +203,7 @@ impl Core {
     }
 
     /// Cancels the open calls beneath a call in its own thread, deepest first. Spawned threads
-    /// continue.
+    /// continue, except those that are bound to one of these calls.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
         let (mut next, mut falling) = (vec![call], Vec::new());
         while let Some(call) = next.pop() {
@@ -230,10 +230,12 @@ impl Core {
     /// Removes a call: its timers, its undelivered messages, and the delivery in flight.
     fn shut(&mut self, step: &mut Step, closed: &Closed, how: Closing, unheard: Disposition) {
         self.stop_timers(step, closed);
-        let pending = self.state.call(closed.id).map(|open| {
+        let open = self.state.call(closed.id);
+        let pending = open.map(|open| {
             let unheard = open.pending.iter().map(|pending| Arc::clone(&pending.message));
             unheard.collect::<Vec<_>>()
         });
+        let bound = open.map(|open| open.bound.clone()).unwrap_or_default();
         self.fact(step, Fact::CallClosed { call: closed.id, how });
         for message in pending.unwrap_or_default() {
             let is_request = message.id == closed.id.0;
@@ -262,6 +264,7 @@ impl Core {
             let listener = closed.callee.clone();
             step.effect(Effect::Withdraw { listener, call: closed.id, attempt });
         }
+        self.cancel_bound(step, bound);
     }
 
     fn is_in_flight(&self, message: &Message) -> bool {

@@ -40,7 +40,7 @@ impl Core {
         self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
         if self.state.thread(&organism).is_none() {
             let by = ListenerName::core();
-            self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by });
+            self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by, bound: None });
         }
         let answer = Answer::Boot { epoch, version: detail, core_version, config };
         self.organism_note(step, &answer);
@@ -194,7 +194,7 @@ impl Core {
 
     /// Open calls of the subtree that were opened from other threads, deepest first, so that no
     /// call is woken just before it is cancelled. The other calls are cancelled with them.
-    fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
+    pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {
             let nested = matches!(&call.opening.opener,

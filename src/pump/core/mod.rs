@@ -6,6 +6,7 @@
 mod absent;
 mod actions;
 mod approvals;
+mod bound;
 mod budgets;
 mod call_table;
 mod close;

@@ -20,7 +20,9 @@ impl Core {
         self.dispose(step, request.id, Disposition::Handled);
         let ask = Ask { scene, checked, request: request.id };
         match primitive {
-            Primitive::SpawnThread { suggested_sub_id } => self.spawn(step, &ask, suggested_sub_id),
+            Primitive::SpawnThread { suggested_sub_id, is_bound } => {
+                self.spawn(step, &ask, suggested_sub_id, is_bound);
+            }
             Primitive::SendToThread { thread_id } => self.send_to_thread(step, &ask, thread_id),
             Primitive::Wait { until } => self.wait(step, &ask, until),
             Primitive::ClearContext { keep } => self.clear_context(step, &ask, keep),
@@ -29,7 +31,7 @@ impl Core {
         }
     }
 
-    fn spawn(&mut self, step: &mut Step, ask: &Ask<'_>, label: Option<String>) {
+    fn spawn(&mut self, step: &mut Step, ask: &Ask<'_>, label: Option<String>, is_bound: bool) {
         let parent = &ask.scene.thread;
         if let Some(label) = &label
             && !ThreadId::is_label(label)
@@ -45,7 +47,8 @@ impl Core {
         let label = self.free_label(step, parent, label);
         let child = parent.child(&label);
         let by = ask.scene.listener.clone();
-        self.fact(step, Fact::ThreadOpened { thread: child.clone(), by });
+        let bound = is_bound.then_some(ask.scene.call);
+        self.fact(step, Fact::ThreadOpened { thread: child.clone(), by, bound });
         let answer = Answer::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
         self.answer(step, ask, &answer);
         self.send_inner(step, ask, &child);

@@ -196,7 +196,10 @@ impl Core {
         step.records(thread.root(), input_of(submission, verdict));
         let by = submission.client.clone();
         if self.state.thread(&thread).is_none() {
-            self.fact(step, Fact::ThreadOpened { thread: thread.clone(), by: by.clone() });
+            self.fact(
+                step,
+                Fact::ThreadOpened { thread: thread.clone(), by: by.clone(), bound: None },
+            );
         } else if self.renews(&by, &thread) {
             self.fact(step, Fact::Renewed { by: by.clone() });
         }

@@ -12,7 +12,9 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     let attributes = Attributes(attributes(text));
     match local {
         "spawn-thread" => {
-            Ok(Primitive::SpawnThread { suggested_sub_id: attributes.text("suggested_sub_id") })
+            let suggested_sub_id = attributes.text("suggested_sub_id");
+            let is_bound = attributes.flag("bound")?;
+            Ok(Primitive::SpawnThread { suggested_sub_id, is_bound })
         }
         "send-to-thread" => {
             Ok(Primitive::SendToThread { thread_id: attributes.required("thread_id")? })
@@ -69,6 +71,15 @@ impl Attributes<'_> {
     /// Value without the white space that schemas allow around numbers and tokens.
     fn token(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim)
+    }
+
+    /// An `xs:boolean`; false where it is not written.
+    fn flag(&self, name: &str) -> Result<bool, String> {
+        match self.token(name) {
+            None | Some("false" | "0") => Ok(false),
+            Some("true" | "1") => Ok(true),
+            Some(_) => Err(format!("`{name}` is neither `true` nor `false`")),
+        }
     }
 
     fn required(&self, name: &str) -> Result<String, String> {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use organism::envelope::NAMESPACE;
 use organism::ids::ThreadId;
-use organism::listener::{Listener, Payload, Reply, Request, ThreadStatus, WaitFor};
+use organism::listener::{Listener, Payload, Reply, Request, ThreadStatus};
 use organism::system;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ fn fanning() -> Listener {
             let spawned = (1..=order.n).try_fold(Reply::ack(), |reply, n| {
                 reply.spawn(&format!("unit-{n}"), &Work { n })
             })?;
-            return Ok(spawned.wait(WaitFor::All));
+            return Ok(spawned.wait_for_all());
         }
         let results = request.thread_results();
         let done = results.iter().filter(|result| result.status == ThreadStatus::Completed);
@@ -99,7 +99,7 @@ fn frame(results: &[String]) -> String {
     )
 }
 
-/// What an answer frame holds.
+/// The payloads in an answer frame.
 fn payloads(frame: &str) -> &str {
     let (_, inner) = frame.split_once('>').unwrap();
     inner.strip_suffix("</e:answer>").unwrap()
@@ -142,7 +142,7 @@ fn both_kits_open_threads_and_read_their_results() {
 #[test]
 fn the_rust_kit_sends_to_a_thread_and_waits_for_any() {
     let thread = ThreadId::parse("sess-k3v9t2m8.unit-1").unwrap();
-    let reply = Reply::ack().send_to_thread(&thread, &Work { n: 1 }).unwrap().wait(WaitFor::Any);
+    let reply = Reply::ack().send_to_thread(&thread, &Work { n: 1 }).unwrap().wait_for_any();
     let core = system::NAMESPACE;
     let sent = format!(
         "<c:send-to-thread xmlns:c=\"{core}\" thread_id=\"{thread}\"><work xmlns=\"{TALK}\"><n>1</n>\

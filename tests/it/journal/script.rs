@@ -90,7 +90,11 @@ impl Script {
             verdict: Verdict::Passed(Digest::ZERO),
         };
         let mut step = self.step(tree, submitted);
-        step.facts.push(Fact::ThreadOpened { thread: tree.clone(), by: name("operator") });
+        step.facts.push(Fact::ThreadOpened {
+            thread: tree.clone(),
+            by: name("operator"),
+            bound: None,
+        });
         let body = format!("<question xmlns=\"{DESK}\">{text}</question>");
         let id = step.say(Kind::Call, "operator", "researcher", "question", &body, None);
         (id, step.end())
@@ -163,7 +167,7 @@ impl Step<'_> {
 
     /// What follows is said in a child, opened here.
     pub fn open(&mut self, child: &ThreadId, by: &str) -> &mut Self {
-        self.facts.push(Fact::ThreadOpened { thread: child.clone(), by: name(by) });
+        self.facts.push(Fact::ThreadOpened { thread: child.clone(), by: name(by), bound: None });
         self
     }
 

@@ -19,6 +19,9 @@ use crate::xml::findings::{Finding, TextLocation};
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
+/// Attributes of the core's words that came after the texts of every version of the renderer.
+const UNTAUGHT: [(&str, &str); 1] = [("spawn-thread", "bound")];
+
 /// The native tools of one agent.
 #[derive(Debug, Clone)]
 pub struct NativeTools {
@@ -66,6 +69,11 @@ impl NativeTools {
             }
             if let Some(object) = parameters.as_object_mut() {
                 object.remove("description");
+            }
+            let properties = parameters.pointer_mut("/properties").and_then(Json::as_object_mut);
+            if let Some(properties) = properties {
+                let later = UNTAUGHT.iter().filter(|(local, _)| word.name == system::name(local));
+                later.for_each(|(_, attribute)| drop(properties.remove(*attribute)));
             }
             let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
             toolbox.entries.push(NativeTool {

@@ -1,0 +1,184 @@
+//! Bound threads: the close of the call that opened them cancels them, however it closes.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use organism::contract::Contract;
+use organism::envelope::Failure;
+use organism::ids::{CallId, ThreadId};
+
+use super::world::{World, agent, client, core, fresh, listener, word};
+
+fn contracts() -> Vec<Contract> {
+    let mut spawner = listener("spawner", &["plan"], &["answer"], &["finder", "thinker"]);
+    spawner.core = Some(vec!["spawn-thread".to_owned(), "wait".to_owned()]);
+    spawner.timeout = Duration::from_secs(5);
+    spawner.attempts = 1;
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.timeout = Duration::from_secs(600);
+    vec![
+        client("desk", &["spawner", "thinker"]),
+        spawner,
+        agent("thinker", &["ask"], &["report"], &["finder", "spawner"]),
+        finder,
+    ]
+}
+
+fn spawn(label: &str, bound: &str, inner: &str) -> String {
+    let inner = format!("<initial-payload>{inner}</initial-payload>");
+    core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {bound}"), &inner)
+}
+
+/// A call whose listener has spawned a bound thread and one that is not, each at work.
+fn spawned() -> (World, ThreadId, CallId) {
+    let mut world = World::new(contracts());
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play(
+        "spawner",
+        &[
+            spawn("bound", "bound=\"true\"", &word("look", "a")),
+            spawn("free", "", &word("look", "b")),
+        ],
+    );
+    (world, thread, call)
+}
+
+/// Asserts that the bound thread is cancelled on record, and that the other one runs on.
+fn ends_alone(world: &World, thread: &ThreadId) {
+    let bound = world.transcript(&thread.child("bound"));
+    assert!(bound.contains("thread-cancelled"), "{bound}");
+    assert!(bound.contains("system-error cancelled [recorded]"), "{bound}");
+    assert!(!bound.contains("in flight"), "{bound}");
+    assert_eq!(
+        world.withdrawn.iter().filter(|call| world.core.state().call(**call).is_some()).count(),
+        0
+    );
+    let open = |label: &str| world.core.state().thread(&thread.child(label)).unwrap().open_calls;
+    assert_eq!((open("bound"), open("free")), (0, 1));
+}
+
+type End = fn(&mut World, &ThreadId);
+
+#[test]
+fn a_bound_thread_ends_with_its_call_however_the_call_ends() {
+    let ends: [(&str, End); 5] = [
+        ("a reply", |world, _| {
+            let own = world.delivery_for("spawner");
+            world.answer(&own, &[word("answer", "done")]);
+        }),
+        ("an answer that cannot be used", |world, _| {
+            let own = world.delivery_for("spawner");
+            world.answer(&own, &["<nothing-known/>".to_owned()]);
+        }),
+        ("a failure", |world, _| {
+            let own = world.delivery_for("spawner");
+            world.fail(&own, Failure::Crashed { detail: "gone".to_owned() });
+        }),
+        ("its time-out", |world, _| world.pass(Duration::from_secs(6))),
+        ("the death of the pump in its only attempt", |world, _| world.restart()),
+    ];
+    for (how, end) in ends {
+        let (mut world, thread, call) = spawned();
+        end(&mut world, &thread);
+        assert_ne!(world.result(call), "none", "{how}");
+        ends_alone(&world, &thread);
+    }
+}
+
+#[test]
+fn a_bound_thread_is_cancelled_on_record_and_its_result_is_late() {
+    let (mut world, thread, _) = spawned();
+    let own = world.delivery_for("spawner");
+    world.answer(&own, &[word("answer", "done")]);
+    expect![[r#"
+        1 call spawner>finder look(a) [cancelled]
+        2 system core>core thread-cancelled [recorded]
+        3 system core>spawner system-error cancelled [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread.child("bound")));
+    let parent = world.transcript(&thread);
+    assert!(parent.contains("system core>spawner thread-result cancelled [late]"), "{parent}");
+}
+
+#[test]
+fn what_a_cancelled_bound_thread_says_later_opens_nothing() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("spawner", &[spawn("bound", "bound=\"1\"", &word("ask", "a"))]);
+    let at_work = world.delivery_for("thinker");
+    let own = world.delivery_for("spawner");
+    world.answer(&own, &[word("answer", "done")]);
+    world.answer(&at_work, &[word("look", "late"), spawn("more", "", &word("look", "late"))]);
+    assert!(world.handed().is_empty());
+    assert_eq!(world.refusals(), ["thinker call-closed", "thinker call-closed"]);
+    assert!(world.core.state().thread(&thread.child("bound").child("more")).is_none());
+}
+
+#[test]
+fn everything_beneath_a_bound_thread_ends_with_it() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("spawner", &[spawn("bound", "bound=\"true\"", &word("ask", "a"))]);
+    let own = world.delivery_for("spawner");
+    // Beneath it: a call, a thread that is not bound to anything, and one that is bound to its call.
+    let thinker = world.delivery_for("thinker");
+    world.answer(
+        &thinker,
+        &[
+            word("look", "call"),
+            spawn("free", "", &word("look", "free")),
+            spawn("deep", "bound=\"true\"", &word("look", "deep")),
+        ],
+    );
+    world.answer(&own, &[word("answer", "done")]);
+    assert!(world.core.state().tree(&thread).unwrap().calls.is_empty());
+    for label in ["free", "deep"] {
+        let beneath = world.transcript(&thread.child("bound").child(label));
+        assert!(beneath.contains("system-error cancelled [recorded]"), "{label}: {beneath}");
+    }
+}
+
+#[test]
+fn a_call_that_falls_with_its_caller_takes_its_bound_threads_along() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("ask", "a"));
+    world.play("thinker", &[word("plan", "p"), core("set-timer", "after=\"PT1S\"", "")]);
+    world.play("spawner", &[spawn("bound", "bound=\"true\"", &word("look", "a"))]);
+    world.cancel(&thread);
+    assert!(world.core.state().tree(&thread).unwrap().calls.is_empty());
+    let bound = world.transcript(&thread.child("bound"));
+    assert!(bound.contains("1 call spawner>finder look(a) [cancelled]"), "{bound}");
+}
+
+#[test]
+fn a_bound_thread_in_which_nothing_is_open_gets_no_message() {
+    let (mut world, thread, _) = spawned();
+    let finder = world.delivery_for("finder");
+    assert_eq!(finder.thread, thread.child("bound"));
+    world.answer(&finder, &[word("found", "a")]);
+    let own = world.delivery_for("spawner");
+    world.answer(&own, &[word("answer", "done")]);
+    let bound = world.transcript(&thread.child("bound"));
+    assert!(!bound.contains("thread-cancelled"), "{bound}");
+}
+
+#[test]
+fn a_bound_thread_survives_a_restart_and_still_ends_with_its_call() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("ask", "a"));
+    world.play("thinker", &[spawn("bound", "bound=\"true\"", &word("look", "a"))]);
+    world.restart();
+    let own = world.delivery_for("thinker");
+    assert_eq!(fresh(&own).len(), 1);
+    world.answer(&own, &[word("report", "done")]);
+    let bound = world.transcript(&thread.child("bound"));
+    assert!(bound.contains("thread-cancelled"), "{bound}");
+}
+
+#[test]
+fn bound_must_be_a_boolean() {
+    let mut world = World::new(contracts());
+    world.open("desk", &word("ask", "a"));
+    world.play("thinker", &[spawn("bound", "bound=\"yes\"", &word("look", "a"))]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["huh schema-invalid"]);
+}
