@@ -4,6 +4,7 @@
 mod approval;
 mod budget;
 mod capability;
+mod peers;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -241,14 +242,7 @@ fn vocabulary_of(
         names.extend(sender.accepts.iter().map(|name| (name.clone(), Meaning::Own)));
     }
 
-    for peer in contracts.iter().filter(|c| sender.peers.contains(&c.name)) {
-        if peer.name == sender.name && sender.role == Role::Agent {
-            continue;
-        }
-        for name in &peer.accepts {
-            add_peer(&mut names, sender, peer, name);
-        }
-    }
+    peers::add_peers(&mut names, sender, contracts);
 
     for name in &sender.replies {
         match names.get_mut(name) {
@@ -269,24 +263,6 @@ fn vocabulary_of(
     }
 
     Vocabulary { names }
-}
-
-fn add_peer(
-    names: &mut HashMap<PayloadName, Meaning>,
-    sender: &Contract,
-    peer: &Contract,
-    name: &PayloadName,
-) {
-    match names.get_mut(name) {
-        Some(Meaning::Call { peers, .. }) => peers.push(peer.name.clone()),
-        // An agent's own name stays its own, whoever else accepts it.
-        Some(_) => {}
-        None => {
-            let peers = vec![peer.name.clone()];
-            let call = Meaning::Call { peers, gather: sender.gather, forward: false };
-            names.insert(name.clone(), call);
-        }
-    }
 }
 
 /// Agents may write names bare, so a local name must mean one thing.

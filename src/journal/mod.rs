@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod checkpoint_signer;
 mod copies;
 mod copying;
+mod hash_chain;
 mod heads;
 pub mod jetstream;
 mod log;
@@ -29,6 +30,7 @@ use crate::thread::Record;
 
 pub use checkpoint::{Checkpoint, HostKey, host_key};
 pub use copies::{CheckpointCopies, CopyMetrics, directory_problem};
+pub use hash_chain::{HashedRecord, RecordHeader, record_hash};
 pub use heads::{TreeHead, TreeHeads};
 pub use mac::{HeadMac, KeyId, MacCoverage};
 pub use partition_dirs::{partition_in, partitions_in};
@@ -270,48 +272,4 @@ fn way_on(first: Position, lost: bool) -> String {
                           last record that is covered"
             .to_owned(),
     }
-}
-
-/// A record made durable, with the hash it got.
-#[derive(Debug, Clone)]
-pub struct HashedRecord {
-    pub record: Record,
-    pub hash: Digest,
-    /// Of the last record of its commit.
-    pub mac: Option<HeadMac>,
-}
-
-/// Where a record stands: what its row holds beside its text.
-#[derive(Debug, Clone, Copy)]
-pub struct RecordHeader<'r> {
-    pub position: Position,
-    pub tree: &'r str,
-    pub previous: Position,
-    pub previous_hash: Digest,
-    pub time: Time,
-}
-
-impl<'r> From<&'r Record> for RecordHeader<'r> {
-    fn from(record: &'r Record) -> Self {
-        Self {
-            position: record.position,
-            tree: record.tree.as_str(),
-            previous: record.previous,
-            previous_hash: record.previous_hash,
-            time: record.time,
-        }
-    }
-}
-
-/// The hash of a record: what came before it in its tree, its own place, its text. A tree's name
-/// has no brace, and the text begins with one.
-pub fn chained(place: &RecordHeader<'_>, text: &[u8]) -> Digest {
-    Digest::of_parts(&[
-        &place.previous_hash.0,
-        &place.position.0.to_be_bytes(),
-        &place.previous.0.to_be_bytes(),
-        &place.time.0.to_be_bytes(),
-        place.tree.as_bytes(),
-        text,
-    ])
 }

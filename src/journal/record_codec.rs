@@ -7,7 +7,7 @@ use crate::mutant::mutant;
 use crate::thread::text::{self, Names};
 use crate::thread::{Map, Record};
 
-use super::{Error, HashedRecord, HeadMac, RecordHeader, TreeHeads, chained};
+use super::{Error, HashedRecord, HeadMac, RecordHeader, TreeHeads, record_hash};
 
 /// What one commit appends, encoded one after another into buffers that are used again.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl RecordBatch {
         written.map_err(Error::io(format!("record {} as JSON", record.position)))?;
         let payloads = record.payloads();
         payloads.for_each(|payload| self.payloads.extend_from_slice(payload.bytes.as_bytes()));
-        let hash = chained(&record.into(), self.bodies.get(begin..).unwrap_or_default());
+        let hash = record_hash(&record.into(), self.bodies.get(begin..).unwrap_or_default());
         self.ends.push(RowEnds { body: self.bodies.len(), payloads: self.payloads.len(), hash });
         Ok(hash)
     }
@@ -126,7 +126,7 @@ impl<'r> StoredRow<'r> {
             return Err(broken(format!("found position {}", place.position)));
         }
 
-        if chained(place, self.body.as_bytes()) != self.hash && !mutant("trust-the-hash") {
+        if record_hash(place, self.body.as_bytes()) != self.hash && !mutant("trust-the-hash") {
             return Err(broken("its hash does not match what it says".to_owned()));
         }
 

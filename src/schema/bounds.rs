@@ -8,13 +8,13 @@ use std::collections::HashMap;
 
 use super::pattern_cost;
 use super::problem::SchemaProblem;
-use super::source::SchemaSource;
+use super::source::SchemaDocument;
 use super::xsd::{SchemaElement, is_xsd};
 use crate::limits;
 use crate::xml::element::Element;
 
 /// All that is beyond bounds in `sources`.
-pub fn check(sources: &[SchemaSource]) -> Vec<SchemaProblem> {
+pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     let mut groups: HashMap<&str, Vec<&Element>> = HashMap::new();
     for source in sources {
         for holder in std::iter::once(&source.root).chain(source.root.all("redefine")) {
@@ -36,7 +36,7 @@ pub fn check(sources: &[SchemaSource]) -> Vec<SchemaProblem> {
 }
 
 fn walk(
-    source: &SchemaSource,
+    source: &SchemaDocument,
     element: &Element,
     weigh: &mut ParticleScale<'_>,
     problems: &mut Vec<SchemaProblem>,

@@ -16,7 +16,7 @@ use super::lint;
 use super::load::SchemaBundle;
 use super::model::SchemaModel;
 use super::problem::SchemaProblem;
-use super::source::SchemaSource;
+use super::source::SchemaDocument;
 use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
@@ -106,7 +106,7 @@ impl SchemaFile {
 
     /// Its target namespace; none is the empty text.
     pub fn namespace(&self) -> &str {
-        self.bundle.main().map_or("", SchemaSource::target)
+        self.bundle.main().map_or("", SchemaDocument::target)
     }
 
     /// The payload names it declares: its global elements that are not abstract.
@@ -258,7 +258,7 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
 
 /// The global elements of the first document and of all it includes.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
-    let target = bundle.main().map_or("", SchemaSource::target);
+    let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();
     for index in bundle.included() {
         let Some(source) = bundle.sources.get(index) else { continue };

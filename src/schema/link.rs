@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::libxml2::SCHEME;
-use super::source::SchemaSource;
+use super::source::SchemaDocument;
 use super::xsd::{XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
@@ -67,8 +67,8 @@ impl SchemaLink {
 }
 
 /// The documents as libxml2 shall see them: every location an index.
-pub fn absolute(sources: &[SchemaSource], links: &[SchemaLink]) -> Vec<Vec<u8>> {
-    let main = sources.first().map(SchemaSource::target).unwrap_or_default();
+pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
+    let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for link in links.iter().filter(|l| l.kind == LinkKind::Import) {
         if let Some(to) = link.to {

@@ -5,12 +5,12 @@
 //! beside attributes, errs on the safe side and shows itself.
 
 use super::problem::SchemaProblem;
-use super::source::SchemaSource;
+use super::source::SchemaDocument;
 use super::xsd::SchemaElement;
 use crate::xml::element::Element;
 
 /// Warnings for every document.
-pub fn check(sources: &[SchemaSource]) -> Vec<SchemaProblem> {
+pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     let mut warnings = Vec::new();
     for source in sources {
         walk(source, &source.root, &mut warnings);
@@ -18,7 +18,7 @@ pub fn check(sources: &[SchemaSource]) -> Vec<SchemaProblem> {
     warnings
 }
 
-fn walk(source: &SchemaSource, element: &Element, warnings: &mut Vec<SchemaProblem>) {
+fn walk(source: &SchemaDocument, element: &Element, warnings: &mut Vec<SchemaProblem>) {
     if let Some((code, message)) = doubt(element) {
         warnings.push(source.problem(element, code, message));
     }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::link::{self, LinkKind, SchemaLink};
 use super::problem::SchemaProblem;
-use super::source::SchemaSource;
+use super::source::SchemaDocument;
 use super::xsd::{XSD, XSI};
 use crate::ids::Digest;
 use crate::limits;
@@ -26,7 +26,7 @@ const KNOWN: &[&str] = &[XSD, XSI];
 /// All documents of one schema; the first is the one that was asked for.
 #[derive(Debug, Clone)]
 pub struct SchemaBundle {
-    pub sources: Vec<SchemaSource>,
+    pub sources: Vec<SchemaDocument>,
     /// Which document names which.
     pub links: Vec<SchemaLink>,
     /// What libxml2 compiles, by index: the sources with their links made absolute, and after
@@ -43,7 +43,7 @@ impl SchemaBundle {
             let message = format!("the schema cannot be read: {error}");
             vec![SchemaProblem::new(&label, 0, "schema-unreadable", message)]
         })?;
-        let first = SchemaSource::read(&real, &label).map_err(|problem| vec![problem])?;
+        let first = SchemaDocument::read(&real, &label).map_err(|problem| vec![problem])?;
         let folder = real.parent().map(Path::to_owned);
         let shown = path.parent().map(Path::to_owned).unwrap_or_default();
         BundleLoader::new(folder, shown).load(first)
@@ -51,18 +51,18 @@ impl SchemaBundle {
 
     /// Loads a text that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let first = SchemaSource::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        let first = SchemaDocument::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
     /// Loads a text that was generated from a config.
     pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let first = SchemaSource::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
-        let first = SchemaSource { is_recorded: true, ..first };
+        let first = SchemaDocument::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        let first = SchemaDocument { is_recorded: true, ..first };
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
-    pub fn main(&self) -> Option<&SchemaSource> {
+    pub fn main(&self) -> Option<&SchemaDocument> {
         self.sources.first()
     }
 
@@ -76,7 +76,7 @@ struct BundleLoader {
     /// The only folder documents may come from.
     folder: Option<PathBuf>,
     shown: PathBuf,
-    sources: Vec<SchemaSource>,
+    sources: Vec<SchemaDocument>,
     links: Vec<SchemaLink>,
     by_path: HashMap<PathBuf, usize>,
     by_namespace: HashMap<String, usize>,
@@ -98,7 +98,7 @@ impl BundleLoader {
         }
     }
 
-    fn load(mut self, first: SchemaSource) -> Result<SchemaBundle, Vec<SchemaProblem>> {
+    fn load(mut self, first: SchemaDocument) -> Result<SchemaBundle, Vec<SchemaProblem>> {
         self.take(first);
         let mut next = 0;
         while let Some(source) = self.sources.get(next).cloned() {
@@ -129,7 +129,7 @@ impl BundleLoader {
         Ok(SchemaBundle { sources: self.sources, links: self.links, compiled, digest })
     }
 
-    fn too_much(&self, source: &SchemaSource) -> SchemaProblem {
+    fn too_much(&self, source: &SchemaDocument) -> SchemaProblem {
         let message = format!(
             "the schema and what it includes are more than {} documents or {} bytes",
             limits::SCHEMA_DOCUMENTS_MAX,
@@ -138,7 +138,7 @@ impl BundleLoader {
         SchemaProblem::new(&source.label, 1, "schema-too-large", message)
     }
 
-    fn take(&mut self, source: SchemaSource) -> usize {
+    fn take(&mut self, source: SchemaDocument) -> usize {
         let index = self.sources.len();
         self.bytes += source.text.len();
         if let Some(path) = &source.path {
@@ -152,7 +152,7 @@ impl BundleLoader {
     /// The document a link leads to; none where no location is given.
     fn follow(
         &mut self,
-        from: &SchemaSource,
+        from: &SchemaDocument,
         element: &Element,
         kind: LinkKind,
     ) -> Result<Option<usize>, SchemaProblem> {
@@ -180,7 +180,7 @@ impl BundleLoader {
             Some(index) => Ok(Some(*index)),
             None => {
                 let label = self.label(&path);
-                let source = SchemaSource::read(&path, &label)?;
+                let source = SchemaDocument::read(&path, &label)?;
                 Ok(Some(self.take(source)))
             }
         }
@@ -196,7 +196,7 @@ impl BundleLoader {
             return Ok(*index);
         }
 
-        let source = SchemaSource::parse(text.as_bytes(), label, None)?;
+        let source = SchemaDocument::parse(text.as_bytes(), label, None)?;
         let index = self.take(source);
         self.by_namespace.insert(namespace.to_owned(), index);
         Ok(index)
@@ -205,7 +205,7 @@ impl BundleLoader {
     /// The real path of `location`, which must lie in the folder, however it is written.
     fn inside(
         &self,
-        from: &SchemaSource,
+        from: &SchemaDocument,
         element: &Element,
         location: &str,
     ) -> Result<PathBuf, SchemaProblem> {
@@ -298,7 +298,7 @@ fn lexical(path: &Path) -> PathBuf {
 }
 
 /// Of all documents, in the order they were found; where they lie does not matter.
-fn digest(sources: &[SchemaSource]) -> Digest {
+fn digest(sources: &[SchemaDocument]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {
         [one] => *one,

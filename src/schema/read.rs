@@ -10,7 +10,7 @@ use super::model::{
     ContentParticle, ElementDecl, ElementWildcard, EnumeratedValue, ParticleTerm, SchemaModel,
     SchemaType, SimpleBase, SimpleType, TypeDerivation, TypeRef, ValueFacets,
 };
-use super::source::SchemaSource;
+use super::source::SchemaDocument;
 use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
@@ -64,7 +64,7 @@ struct ModelReader<'a> {
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
-    fn new(source: &'a SchemaSource, namespace: &'a str) -> Self {
+    fn new(source: &'a SchemaDocument, namespace: &'a str) -> Self {
         let qualified = |name| source.root.attribute(name).map(str::trim) == Some("qualified");
         Self {
             root: &source.root,

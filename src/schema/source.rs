@@ -15,7 +15,7 @@ use crate::xml::scan::excess;
 /// A schema document. `text` is UTF-8 without byte order mark and XML declaration; lines count
 /// as in the file.
 #[derive(Debug, Clone)]
-pub struct SchemaSource {
+pub struct SchemaDocument {
     /// As shown to people.
     pub label: String,
     /// Where it lies; none for what is built in or generated.
@@ -26,7 +26,7 @@ pub struct SchemaSource {
     pub root: Element,
 }
 
-impl SchemaSource {
+impl SchemaDocument {
     pub fn read(path: &Path, label: &str) -> Result<Self, SchemaProblem> {
         let problem = |code: &str, message: String| SchemaProblem::new(label, 0, code, message);
         let unreadable = |error: std::io::Error| {

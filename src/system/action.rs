@@ -1,6 +1,6 @@
 //! The payload `operator-action`: what a person did to a thread, or to the organism itself.
 
-use super::answers::Tag;
+use super::core_payloads::Tag;
 use crate::envelope::Payload;
 use crate::ids::{ListenerName, ThreadId};
 

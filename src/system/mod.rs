@@ -3,15 +3,17 @@
 //! Every word is in `schemas/core.xsd`; a test holds this table and that file together.
 
 mod action;
-mod answers;
+mod core_payloads;
 mod errors;
 mod examples;
+mod huh;
 mod primitive;
 
 pub use action::ActionReport;
-pub use answers::{Answer, Huh, Ruling, ThreadStatus};
+pub use core_payloads::{Answer, Ruling, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};
+pub use huh::Huh;
 pub use primitive::{Primitive, WaitFor, When};
 
 use crate::ids::PayloadName;

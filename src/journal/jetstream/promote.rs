@@ -25,10 +25,10 @@ use super::bounds::StreamBounds;
 use super::commit_codec::CommitEncoder;
 use super::identity::{self, JoiningHost};
 use super::lease::{Lease, LeaseEntry};
+use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, stream};
 use super::partition_count;
 use super::stream_copier::StreamCopier;
-use super::stream_monitor::LeaseRenewal;
 
 mod compare;
 

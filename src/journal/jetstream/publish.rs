@@ -25,15 +25,15 @@ use crate::mutant::mutant;
 use crate::nats::NoResponse;
 
 use super::Options;
-use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
-use super::commit_codec::{CommitEncoder, epoch_of};
+use super::api::{ApiFailure, JetStreamApi, code};
+use super::commit_codec::CommitEncoder;
 
 const ID: &str = "Nats-Msg-Id";
 
 #[derive(Debug)]
 pub struct StreamPublisher {
-    api: JetStreamApi,
-    stream: String,
+    pub(super) api: JetStreamApi,
+    pub(super) stream: String,
     subject: String,
     /// The last message of the stream that is known to be there.
     last: Arc<AtomicU64>,
@@ -190,31 +190,6 @@ impl StreamPublisher {
         }
 
         Ok(ExistingMessage::Unknown)
-    }
-
-    /// Verifies that no other pump has written behind what is known to be there. A pump that takes
-    /// over writes its boot before it delivers anything.
-    pub fn verify_lead(&self) -> Result<(), Error> {
-        let mut next = self.last() + 1;
-        loop {
-            match self.api.message(&self.stream, next) {
-                // A checkpoint of ours whose acknowledgement never came may stand there.
-                Ok(found) if epoch_of(&found.body) == Some(self.epoch) => next += 1,
-                Ok(found) => return Err(self.fenced(&found)),
-                Err(failed) if failed.is(code::NO_MESSAGE) => return Ok(()),
-                Err(failed) => return Err(super::away("asking who leads", &failed)),
-            }
-        }
-    }
-
-    fn fenced(&self, found: &StoredMessage) -> Error {
-        match epoch_of(&found.body).unwrap_or_default() {
-            theirs if theirs == self.epoch => {
-                let cause = format!("message {} of the stream is another one of ours", found.seq);
-                Error::Stopped { cause }
-            }
-            theirs => Error::Fenced { ours: self.epoch, theirs },
-        }
     }
 }
 

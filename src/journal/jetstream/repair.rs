@@ -23,9 +23,9 @@ use super::bounds::{AcknowledgedMark, hash_at};
 use super::commit_codec::CommitEncoder;
 use super::identity::JoiningHost;
 use super::lease::{Lease, LeaseEntry};
+use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
 use super::stream_copier::StreamCopier;
-use super::stream_monitor::LeaseRenewal;
 use super::{Options, settings, stream_position, unfit};
 
 /// Which side of a stream and a projection that differ is kept.

@@ -15,9 +15,10 @@ use crate::limits;
 use super::Options;
 use super::api::{JetStreamApi, StreamDescription};
 use super::commit_codec::{CommitEncoder, JournalIdentity};
+use super::lease_renewal::LeaseRenewal;
 use super::open::about;
 use super::publish::StreamPublisher;
-use super::stream_monitor::{LeadershipWatch, LeaseRenewal};
+use super::stream_monitor::LeadershipWatch;
 
 /// Copies records, checkpoints and files as they stand, so that the chain goes on unbroken.
 pub struct StreamCopier<'c> {

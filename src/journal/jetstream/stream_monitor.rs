@@ -1,13 +1,11 @@
-//! Beside the pump, a thread that renews its lease, and one that looks whether the stream is still
-//! the one it was: nobody writes to a journal that is gone without hearing of it.
+//! Beside the pump, a thread that checks whether the stream is still the same one and still has
+//! every acknowledged message, so that no pump goes on writing to a journal that is lost.
 //!
-//! They are two, so that no look that takes its time keeps the lease from being renewed.
+//! Lease renewal runs on another thread, so that no slow look at the stream delays it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::journal::Error;
 use crate::limits;
@@ -15,47 +13,18 @@ use crate::limits;
 use super::Options;
 use super::api::{JetStreamApi, code};
 use super::bounds::AcknowledgedMark;
-use super::lease::{Lease, LeaseHandover, RenewalResult};
+use super::lease::LeaseHandover;
+use super::lease_renewal::{FatalCondition, LeaseRenewal};
+use super::periodic_thread::PeriodicThread;
 use super::publish::lost;
 use super::settings::differences;
 
-/// Why the pump must not go on.
-#[derive(Debug, Clone)]
-enum FatalCondition {
-    Taken,
-    Lost(String),
-}
-
-#[derive(Debug, Clone, Default)]
-struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
-
-impl FoundCondition {
-    fn trouble(&self) -> MutexGuard<'_, Option<FatalCondition>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Lets go of the lease when it is dropped.
+/// Monitors the stream and renews the lease; releases the lease when dropped.
 #[derive(Debug)]
 pub struct LeadershipWatch {
-    // In this order: the lease goes last.
+    // Ordering rule: fields drop in this order. The monitor stops before the lease is released.
     _looking: PeriodicThread,
     renewal: LeaseRenewal,
-}
-
-/// Keeps the lease, and lets go of it when it is dropped.
-#[derive(Debug)]
-pub struct LeaseRenewal {
-    found: FoundCondition,
-    lease: Arc<Lease>,
-    _renewing: PeriodicThread,
-}
-
-/// Something that is done again and again by a thread of its own.
-#[derive(Debug)]
-struct PeriodicThread {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 struct StreamMonitor {
@@ -84,59 +53,6 @@ impl SuspectSince {
     }
 }
 
-impl LeaseRenewal {
-    /// From the moment on in which the lease is ours: what is done before the first record is written
-    /// may take its time.
-    pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
-        let (found, stream) = (FoundCondition::default(), options.stream());
-        let (renewed, taken) = (Arc::clone(&lease), found.clone());
-        let renew = move || {
-            let is_taken = renewed.renew() == RenewalResult::Taken;
-            if is_taken {
-                tracing::error!(stream, "another pump took the lease");
-                *taken.trouble() = Some(FatalCondition::Taken);
-            }
-            !is_taken
-        };
-
-        let let_go = Arc::clone(&lease);
-        let renewing =
-            PeriodicThread::start("journal-lease", limits::LEASE_BEAT, renew, move || {
-                let_go.let_go();
-            })?;
-        Ok(Self { found, lease, _renewing: renewing })
-    }
-}
-
-impl LeaseRenewal {
-    /// How far the journal went, as far as the lease shows it.
-    pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
-        self.lease.acknowledged()
-    }
-
-    /// The next renewal says so.
-    pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
-        self.lease.acknowledge(acknowledged);
-    }
-
-    /// The lease says so when this returns.
-    pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
-        self.lease.acknowledge(acknowledged);
-        match self.lease.renew() {
-            RenewalResult::Renewed => Ok(()),
-            RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
-            RenewalResult::Taken | RenewalResult::Unheard => {
-                Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
-            }
-        }
-    }
-
-    /// The next renewal shows nothing of how far the journal went.
-    pub fn forget(&self) {
-        self.lease.forget();
-    }
-}
-
 impl LeadershipWatch {
     pub fn start(
         api: &JetStreamApi,
@@ -153,7 +69,7 @@ impl LeadershipWatch {
             let wrong = watcher.changed();
             let Some(detail) = watcher.doubt.lasting(wrong, Instant::now()) else { return true };
             tracing::error!("{detail}");
-            lost.trouble().get_or_insert(FatalCondition::Lost(detail));
+            lost.fatal().get_or_insert(FatalCondition::Lost(detail));
             false
         };
 
@@ -173,45 +89,11 @@ impl LeadershipWatch {
 
     /// What keeps the pump from going on; `ours` is its epoch.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
-        match self.renewal.found.trouble().clone() {
+        match self.renewal.found.fatal().clone() {
             None => Ok(()),
             // Whoever has the lease now writes, or will, with the next epoch.
             Some(FatalCondition::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),
             Some(FatalCondition::Lost(detail)) => Err(Error::broken(0, detail)),
-        }
-    }
-}
-
-impl PeriodicThread {
-    /// Until `again` says that it was the last time, or this is dropped: then `last` is done.
-    fn start(
-        name: &str,
-        every: Duration,
-        mut again: impl FnMut() -> bool + Send + 'static,
-        last: impl FnOnce() + Send + 'static,
-    ) -> Result<Self, Error> {
-        let (stop, stopped) = channel();
-        let go_round = move || {
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                if !again() {
-                    return;
-                }
-            }
-            last();
-        };
-
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(go_round);
-        let thread = thread.map_err(Error::io(format!("starting the thread {name}")))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for PeriodicThread {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // What went wrong in there, it has logged.
-            thread.join().ok();
         }
     }
 }

@@ -128,7 +128,7 @@ fn last(place: &Place) -> HashedRecord {
 pub fn put(data: &Path, record: &Record, mac: &str) {
     let mut body = Vec::new();
     record.write_text(&mut body).unwrap();
-    let hash = organism::journal::chained(&record.into(), &body);
+    let hash = organism::journal::record_hash(&record.into(), &body);
     let payloads: Vec<u8> =
         record.payloads().flat_map(|payload| payload.bytes.as_bytes().to_vec()).collect();
     let insert = format!(

@@ -291,7 +291,7 @@ fn a_rewritten_record_shows_against_the_checkpoint_outside() {
     forged.time = Time(forged.time.0 + 1);
     let mut body = Vec::new();
     forged.write_text(&mut body).unwrap();
-    let hash = organism::journal::chained(&(&forged).into(), &body);
+    let hash = organism::journal::record_hash(&(&forged).into(), &body);
     let body = String::from_utf8(body).unwrap();
     let db = sql(&place);
     let rewrite = "UPDATE step SET body = ?2, hash = ?3, time = ?4 WHERE position = ?1";

@@ -177,7 +177,7 @@ fn forged(scene: &Scene, after: &str) -> String {
     record.facts.clear();
     let mut body = Vec::new();
     record.write_text(&mut body).unwrap();
-    let hash = organism::journal::chained(&(&record).into(), &body);
+    let hash = organism::journal::record_hash(&(&record).into(), &body);
     let body = String::from_utf8(body).unwrap();
     let payloads: String = record.payloads().map(|payload| payload.bytes.to_string()).collect();
     let step = json!({ "step": {

@@ -1,0 +1,42 @@
+//! Which peers a sender may call: those that its config declares, and no other listener.
+
+use std::collections::HashMap;
+
+use super::{Contract, Meaning, Role};
+use crate::ids::PayloadName;
+
+/// Adds the payload names of the declared peers to the vocabulary of `sender`. A listener that is not
+/// declared adds nothing, so a payload for it is refused like one for a listener that does not exist.
+pub(super) fn add_peers(
+    names: &mut HashMap<PayloadName, Meaning>,
+    sender: &Contract,
+    contracts: &[Contract],
+) {
+    for peer in contracts.iter().filter(|c| sender.peers.contains(&c.name)) {
+        if peer.name == sender.name && sender.role == Role::Agent {
+            continue;
+        }
+
+        for name in &peer.accepts {
+            add_peer(names, sender, peer, name);
+        }
+    }
+}
+
+fn add_peer(
+    names: &mut HashMap<PayloadName, Meaning>,
+    sender: &Contract,
+    peer: &Contract,
+    name: &PayloadName,
+) {
+    match names.get_mut(name) {
+        Some(Meaning::Call { peers, .. }) => peers.push(peer.name.clone()),
+        // An agent's own name stays its own, whoever else accepts it.
+        Some(_) => {}
+        None => {
+            let peers = vec![peer.name.clone()];
+            let call = Meaning::Call { peers, gather: sender.gather, forward: false };
+            names.insert(name.clone(), call);
+        }
+    }
+}

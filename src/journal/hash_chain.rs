@@ -1,0 +1,50 @@
+//! The hash chain: each record's hash covers the hash of the record before it in its tree.
+
+use super::HeadMac;
+use crate::clock::Time;
+use crate::ids::{Digest, Position};
+use crate::thread::Record;
+
+/// A durable record with its hash.
+#[derive(Debug, Clone)]
+pub struct HashedRecord {
+    pub record: Record,
+    pub hash: Digest,
+    /// MAC over the journal up to this record; set on the last record of each commit.
+    pub mac: Option<HeadMac>,
+}
+
+/// The position of a record in the journal and in its tree: the columns of its row beside its text.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordHeader<'r> {
+    pub position: Position,
+    pub tree: &'r str,
+    pub previous: Position,
+    pub previous_hash: Digest,
+    pub time: Time,
+}
+
+impl<'r> From<&'r Record> for RecordHeader<'r> {
+    fn from(record: &'r Record) -> Self {
+        Self {
+            position: record.position,
+            tree: record.tree.as_str(),
+            previous: record.previous,
+            previous_hash: record.previous_hash,
+            time: record.time,
+        }
+    }
+}
+
+/// The hash of a record: over the hash of the record before it in its tree, its own header, and its
+/// text. A tree's name contains no brace and the text begins with one, so the parts stay distinct.
+pub fn record_hash(header: &RecordHeader<'_>, text: &[u8]) -> Digest {
+    Digest::of_parts(&[
+        &header.previous_hash.0,
+        &header.position.0.to_be_bytes(),
+        &header.previous.0.to_be_bytes(),
+        &header.time.0.to_be_bytes(),
+        header.tree.as_bytes(),
+        text,
+    ])
+}

@@ -1,0 +1,35 @@
+//! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump.
+
+use crate::journal::Error;
+
+use super::api::{StoredMessage, code};
+use super::commit_codec::epoch_of;
+use super::publish::StreamPublisher;
+
+impl StreamPublisher {
+    /// Verifies that no other pump has written behind the last known message. A pump that takes over
+    /// writes its boot before it delivers anything.
+    pub fn verify_lead(&self) -> Result<(), Error> {
+        let mut next = self.last() + 1;
+        loop {
+            match self.api.message(&self.stream, next) {
+                // A checkpoint of ours whose acknowledgement never came may stand there.
+                Ok(found) if epoch_of(&found.body) == Some(self.epoch) => next += 1,
+                Ok(found) => return Err(self.fenced(&found)),
+                Err(failed) if failed.is(code::NO_MESSAGE) => return Ok(()),
+                Err(failed) => return Err(super::away("asking who leads", &failed)),
+            }
+        }
+    }
+
+    /// The error for a message of another writer where ours was to go.
+    pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
+        match epoch_of(&found.body).unwrap_or_default() {
+            theirs if theirs == self.epoch => {
+                let cause = format!("message {} of the stream is another one of ours", found.seq);
+                Error::Stopped { cause }
+            }
+            theirs => Error::Fenced { ours: self.epoch, theirs },
+        }
+    }
+}

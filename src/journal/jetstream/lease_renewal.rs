@@ -1,0 +1,90 @@
+//! Lease renewal: a thread beside the pump that renews its lease, and releases it at the end.
+//!
+//! It is apart from the monitor of the stream, so that no slow look at the stream delays a renewal.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::journal::Error;
+use crate::limits;
+
+use super::Options;
+use super::bounds::AcknowledgedMark;
+use super::lease::{Lease, RenewalResult};
+use super::periodic_thread::PeriodicThread;
+
+/// Why the pump must stop.
+#[derive(Debug, Clone)]
+pub(super) enum FatalCondition {
+    Taken,
+    Lost(String),
+}
+
+/// The first fatal condition found, shared by the renewal and the monitor of the stream.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
+
+impl FoundCondition {
+    // A poisoned lock still holds a whole value.
+    pub fn fatal(&self) -> MutexGuard<'_, Option<FatalCondition>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Renews the lease on a thread of its own, and releases it when dropped.
+#[derive(Debug)]
+pub struct LeaseRenewal {
+    pub(super) found: FoundCondition,
+    pub(super) lease: Arc<Lease>,
+    _renewing: PeriodicThread,
+}
+
+impl LeaseRenewal {
+    /// Starts to renew a lease that this process has just acquired. What happens before the first
+    /// record is written may take longer than the lease lasts.
+    pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
+        let (found, stream) = (FoundCondition::default(), options.stream());
+        let (renewed, taken) = (Arc::clone(&lease), found.clone());
+        let renew = move || {
+            let is_taken = renewed.renew() == RenewalResult::Taken;
+            if is_taken {
+                tracing::error!(stream, "another pump took the lease");
+                *taken.fatal() = Some(FatalCondition::Taken);
+            }
+            !is_taken
+        };
+
+        let let_go = Arc::clone(&lease);
+        let renewing =
+            PeriodicThread::start("journal-lease", limits::LEASE_BEAT, renew, move || {
+                let_go.let_go();
+            })?;
+        Ok(Self { found, lease, _renewing: renewing })
+    }
+
+    /// The last acknowledged record, as the lease states it.
+    pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
+        self.lease.acknowledged()
+    }
+
+    /// States `acknowledged` in the next renewal.
+    pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
+        self.lease.acknowledge(acknowledged);
+    }
+
+    /// States `acknowledged` in the lease before returning.
+    pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
+        self.lease.acknowledge(acknowledged);
+        match self.lease.renew() {
+            RenewalResult::Renewed => Ok(()),
+            RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
+            RenewalResult::Taken | RenewalResult::Unheard => {
+                Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
+            }
+        }
+    }
+
+    /// Drops the acknowledged record from the next renewal.
+    pub fn forget(&self) {
+        self.lease.forget();
+    }
+}

@@ -1,0 +1,48 @@
+//! A periodic task on its own thread.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::journal::Error;
+
+/// A periodic task on its own thread.
+#[derive(Debug)]
+pub(super) struct PeriodicThread {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PeriodicThread {
+    /// Runs `again` every `every` until it returns false or this is dropped. A drop runs `last` once.
+    pub fn start(
+        name: &str,
+        every: Duration,
+        mut again: impl FnMut() -> bool + Send + 'static,
+        last: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (stop, stopped) = channel();
+        let go_round = move || {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                if !again() {
+                    return;
+                }
+            }
+            last();
+        };
+
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(go_round);
+        let thread = thread.map_err(Error::io(format!("starting the thread {name}")))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for PeriodicThread {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // The task has logged its errors.
+            thread.join().ok();
+        }
+    }
+}

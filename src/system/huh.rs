@@ -1,0 +1,58 @@
+//! `<huh>`: the answer to a refused payload.
+
+use super::core_payloads::Tag;
+use crate::envelope::{Payload, Refusal};
+use crate::xml::findings::Finding;
+
+/// "Your payload was not understood": what, where, and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Huh {
+    pub code: String,
+    pub reasons: Vec<Finding>,
+    pub expected: Option<String>,
+    /// The attempt as it was written, shortened; never for names that may not be revealed.
+    pub attempt: Option<String>,
+}
+
+/// Characters of a refused payload that are shown back to its sender.
+const ATTEMPT_CHARS: usize = 400;
+
+impl Huh {
+    /// Feedback for one refused payload.
+    pub fn of(refusal: &Refusal) -> Self {
+        let place = refusal.place.clone().unwrap_or_default();
+        let attempt = refusal.head.chars().take(ATTEMPT_CHARS).collect::<String>();
+        Self {
+            code: refusal.rule.code().to_owned(),
+            reasons: vec![Finding::new(refusal.rule.code(), place, &refusal.message)],
+            expected: refusal.expected.clone(),
+            attempt: (!refusal.is_uniform() && !attempt.is_empty()).then_some(attempt),
+        }
+    }
+
+    /// Feedback for what belongs to no payload; `None` when nothing was wrong.
+    pub fn about(findings: &[Finding]) -> Option<Self> {
+        let code = findings.first()?.code.clone();
+        Some(Self { code, reasons: findings.to_vec(), expected: None, attempt: None })
+    }
+}
+
+pub(super) fn write_huh(huh: &Huh) -> Payload {
+    let mut inner = String::new();
+    for reason in &huh.reasons {
+        let mut tag = Tag::child("reason").with("code", &reason.code);
+        if reason.place.line > 0 {
+            tag = tag.with("line", reason.place.line).with("column", reason.place.column);
+        }
+        let tag = tag.maybe("path", reason.place.path.as_ref());
+        inner.push_str(tag.text(&reason.message).as_str());
+    }
+
+    for (word, text) in [("expected", &huh.expected), ("attempt", &huh.attempt)] {
+        if let Some(text) = text {
+            inner.push_str(Tag::child(word).text(text).as_str());
+        }
+    }
+
+    Tag::new("huh").with("code", &huh.code).raw(&inner)
+}
