@@ -12,14 +12,14 @@ pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
     pub content: Vec<Node>,
-    /// Stands in place of `content` where the inside was kept as it was written.
+    /// Replaces `content` where the inside was kept exactly as it was written.
     pub verbatim: Option<Box<Verbatim>>,
-    /// Empty in an element that was not read from a document.
+    /// Origin in the source text; empty for an element that was not read from a document.
     pub origin: ElementOrigin,
 }
 
-/// Namespaces by their prefix; the default namespace has the empty one. A list, since most scopes
-/// hold two or three, and every element that declares one has a scope of its own.
+/// Namespaces by prefix; the empty prefix is the default namespace. A list, because most scopes
+/// hold two or three bindings and every element that declares one gets a scope of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NamespaceScope(Arc<Vec<(Arc<str>, Arc<str>)>>);
 
@@ -28,7 +28,7 @@ impl NamespaceScope {
         self.0.iter().find(|(bound, _)| **bound == *prefix).map(|(_, namespace)| namespace)
     }
 
-    /// Binds a prefix in this scope, and in no other one that it was cloned from.
+    /// Binds a prefix in this scope only, not in the scopes that it was cloned from.
     pub(super) fn bind(&mut self, prefix: &str, namespace: Arc<str>) {
         let bindings = Arc::make_mut(&mut self.0);
         match bindings.iter_mut().find(|(bound, _)| **bound == *prefix) {
@@ -43,21 +43,21 @@ impl NamespaceScope {
     }
 }
 
-/// Where an element was read from.
+/// Position of an element in its source text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ElementOrigin {
-    /// The start tag, in bytes.
+    /// Byte range of the start tag.
     pub tag: Range<usize>,
-    /// The end of the whole element, in bytes.
+    /// Byte offset of the end of the whole element.
     pub end: usize,
-    /// The bindings inside of the element.
+    /// Namespace bindings inside the element.
     pub(super) scope: Option<NamespaceScope>,
 }
 
 /// A part of an element's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// Characters, decoded; nothing trimmed.
+    /// Decoded characters, not trimmed.
     Text(String),
     Element(Element),
 }
@@ -67,14 +67,14 @@ pub enum Node {
 pub struct Verbatim {
     /// Well-formed XML.
     pub xml: String,
-    /// The element's name as written, when it had a prefix that is among the bindings.
+    /// The element's name as written, if its prefix is among the bindings.
     pub written: Option<String>,
-    /// Prefix and namespace, one each; the empty prefix is the default namespace.
+    /// Pairs of prefix and namespace, each prefix once; the empty prefix is the default namespace.
     pub bindings: Vec<(String, String)>,
 }
 
 impl Element {
-    /// An element with no content yet.
+    /// Creates an element without content.
     pub fn new(name: QName) -> Self {
         Self {
             name,
@@ -85,7 +85,7 @@ impl Element {
         }
     }
 
-    /// An element without a namespace.
+    /// Creates an element without a namespace.
     pub fn local(local: &str) -> Self {
         Self::new(QName::new(None, local))
     }
@@ -103,7 +103,7 @@ impl Element {
         self
     }
 
-    /// Adds a child behind the others.
+    /// Appends a child.
     #[must_use]
     pub fn with_child(mut self, child: Self) -> Self {
         self.content.push(Node::Element(child));
@@ -140,7 +140,7 @@ impl Element {
         self.children().find(|child| child.local_name() == local)
     }
 
-    /// All text, that of the elements within included.
+    /// Returns all text, including that of nested elements.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.collect_text(&mut out);
@@ -156,7 +156,7 @@ impl Element {
         }
     }
 
-    /// The text that stands directly inside, without that of the elements within.
+    /// Returns the text directly inside, without that of nested elements.
     pub fn own_text(&self) -> String {
         let texts = self.content.iter().filter_map(|node| match node {
             Node::Text(text) => Some(text.as_str()),

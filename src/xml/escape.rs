@@ -3,13 +3,13 @@
 
 use std::borrow::Cow;
 
-/// Whether XML 1.0 can hold this character at all.
+/// Whether XML 1.0 allows this character.
 pub const fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-/// Text as element content. A carriage return becomes a reference, or parsers would drop it; a
-/// character that XML cannot hold becomes U+FFFD.
+/// Escapes text for element content. A carriage return becomes a reference, because parsers would
+/// drop it; a character that XML does not allow becomes U+FFFD.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
     escape(text, |c| match c {
         '&' => Some("&amp;"),
@@ -20,8 +20,9 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Text as the value of an attribute in double quotes. White space other than the space becomes
-/// a reference, or parsers would turn it into spaces; what XML cannot hold becomes U+FFFD.
+/// Escapes text for an attribute value in double quotes. White space other than the space becomes a
+/// reference, because parsers would turn it into spaces; a character that XML does not allow
+/// becomes U+FFFD.
 pub fn escape_attribute(text: &str) -> Cow<'_, str> {
     escape(text, |c| match c {
         '&' => Some("&amp;"),
@@ -42,7 +43,7 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     };
 
     let mut out = String::new();
-    // The part of `text` that is not yet in `out`, and where in it the search goes on.
+    // The part of `text` that is not yet in `out`, and the offset in it where the search continues.
     let (mut rest, mut from) = (text, 0);
 
     while let Some(at) = next_special(rest, from) {
@@ -71,14 +72,14 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
 
 /// Finds the first byte, from `from` on, of a character that may need a replacement.
 fn next_special(text: &str, from: usize) -> Option<usize> {
-    // U+FFFE and U+FFFF, which XML cannot hold either, begin with 0xEF.
+    // U+FFFE and U+FFFF begin with 0xEF; XML does not allow them either.
     let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
     let found = text.as_bytes().get(from..)?.iter().position(is_special)?;
     Some(from + found)
 }
 
-/// The character of the reference that `text` begins with, and the reference's length in bytes.
-/// XML without a DTD has five named references, and characters by number.
+/// Parses the reference at the start of `text`: its character, and its length in bytes. XML without
+/// a DTD has five named references, and characters by number.
 pub fn reference(text: &str) -> Option<(char, usize)> {
     let known = match text.as_bytes() {
         [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),
@@ -109,13 +110,13 @@ fn numbered_character(number: &str) -> Option<char> {
     char::from_u32(code).filter(|c| is_xml_char(*c))
 }
 
-/// Element content as an application reads it. `None` where an `&` begins no reference.
+/// Decodes element content. `None` if an `&` begins no reference.
 pub fn unescape_text(raw: &str) -> Option<Cow<'_, str>> {
     unescape(raw, false)
 }
 
-/// An attribute's value as an application reads it: references are resolved, and other white space
-/// becomes spaces. `None` where an `&` begins no reference.
+/// Decodes an attribute value: resolves references, and turns other white space into spaces. `None`
+/// if an `&` begins no reference.
 pub fn unescape_attribute(raw: &str) -> Option<Cow<'_, str>> {
     unescape(raw, true)
 }
@@ -132,7 +133,7 @@ fn unescape(raw: &str, blanks: bool) -> Option<Cow<'_, str>> {
     while let Some(first) = rest.chars().next() {
         let (c, length) = match first {
             '&' => reference(rest)?,
-            // A line end of two characters is one.
+            // A line end of two characters counts as one.
             '\r' if blanks && rest.starts_with("\r\n") => (' ', 2),
             '\t' | '\n' | '\r' if blanks => (' ', 1),
             c => (c, c.len_utf8()),

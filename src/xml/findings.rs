@@ -1,4 +1,4 @@
-//! What is wrong in a text, and where.
+//! Findings: what is wrong in a text, and where.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ pub struct TextLocation {
     pub column: u32,
     #[serde(rename = "offset")]
     pub offset: usize,
-    /// Steps from the root, such as `/search/query[2]`, where known.
+    /// Steps from the root, such as `/search/query[2]`, if known.
     #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
 impl TextLocation {
-    /// Where byte `offset` of `text` stands.
+    /// Line and column of byte `offset` in `text`.
     pub fn at(text: &[u8], offset: usize) -> Self {
         let offset = offset.min(text.len());
         let before = text.get(..offset).unwrap_or_default();
@@ -43,7 +43,7 @@ impl fmt::Display for TextLocation {
     }
 }
 
-/// Something wrong in a text. Data, never an `Err`: a text may hold many.
+/// Something wrong in a text. A finding is data and never an `Err`, because one text may have many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// One of a closed list of codes, each with a page under `docs/errors/`.

@@ -1,12 +1,12 @@
-//! A text as a person can judge it: what a screen would act on, turn around or not show at all
-//! stands as its code point.
+//! Makes invisible characters visible: characters that a screen would act on, reorder or not show
+//! are written as their code points.
 //!
-//! Unambiguous: where the text itself holds what an escape looks like, its backslashes are
-//! doubled. Knows nothing of who looks.
+//! The result is unambiguous: where the text already contains something like an escape, its
+//! backslashes are doubled.
 
 use std::fmt::Write as _;
 
-/// Whether a screen shows something else than this character, or nothing.
+/// Whether a screen would show this character as something else, or not at all.
 pub fn is_hidden(c: char) -> bool {
     match c {
         ' ' | '\n' | '\t' => false,
@@ -33,15 +33,15 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// How many characters [`visible`] shows as their code points.
+/// Number of characters that [`visible`] would write as code points.
 pub fn hidden(text: &str) -> usize {
     text.chars().filter(|c| is_hidden(*c)).count()
 }
 
-/// `text` with what is hidden as `\u{…}`. Lines stay lines.
+/// Returns `text` with hidden characters as `\u{…}`. Line breaks stay.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // Backslashes just written, which an escape after them would make ambiguous.
+    // Number of backslashes just written: an escape after them would be ambiguous.
     let mut backslashes = 0;
     let mut rest = text.chars().peekable();
 
@@ -62,7 +62,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// A line of JSON with what is hidden in JSON's own way: the same value to who parses it.
+/// Escapes hidden characters in a line of JSON with JSON's own escapes, so that parsers read the
+/// same value.
 pub fn visible_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

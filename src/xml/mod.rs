@@ -1,4 +1,4 @@
-//! XML as text: scanning, reading, extraction from model text, writing, and what was found wrong.
+//! XML as text: scanning, reading, extraction from model text, writing, and findings.
 //!
 //! Knows nothing of envelopes or schemas, and nothing here is async.
 

@@ -1,8 +1,7 @@
 //! The one reader of XML: a text becomes an [`Element`].
 //!
-//! Reads what was checked before: payloads behind the gate, schemas that libxml2 took. It checks
-//! for its own sake only: what is not well-formed or not namespace-well-formed to it, or is beyond
-//! its limits, is no element.
+//! The input was checked before: payloads by the gate, schemas by libxml2. The reader still returns
+//! no element for text that is not namespace-well-formed, or that exceeds its limits.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -17,20 +16,20 @@ use super::write::XML_NAMESPACE;
 use crate::limits;
 
 impl Element {
-    /// Reads the element that opens at the start of `text`, comments and a declaration aside.
-    /// What follows its end is not looked at. Line ends stay as they are written.
+    /// Reads the element at the start of `text`, after comments and a declaration. Text after the
+    /// element is ignored. Line ends stay as written.
     pub fn read(text: &str) -> Option<Self> {
         TreeReader::new(text).tree()
     }
 
-    /// As [`Element::read`], with the place of each element, and with line ends as XML 1.0 hands
-    /// them on: each is one `\n`.
+    /// As [`Element::read`], and records the origin of each element and normalises each line end to
+    /// `\n`, as XML 1.0 requires.
     pub fn read_document(text: &str) -> Option<Self> {
         TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }
 
-    /// Reads the start tag that stands first in `text`, comments and a declaration aside. What
-    /// follows it is not looked at, so [`ElementOrigin::end`] is the end of the tag.
+    /// Reads only the first start tag of `text`, after comments and a declaration.
+    /// [`ElementOrigin::end`] is then the end of that tag.
     pub fn head(text: &str) -> Option<Self> {
         let mut reader = TreeReader { is_document: true, ..TreeReader::new(text) };
         loop {
@@ -46,21 +45,20 @@ impl Element {
         }
     }
 
-    /// The name that `prefix:local` means in a value inside this element; `None` for an unbound
-    /// prefix.
+    /// Resolves `prefix:local` in a value inside this element; `None` for an unbound prefix.
     pub fn resolve(&self, written: &str) -> Option<QName> {
         resolve(self.origin.scope.as_ref()?, written.trim(), true)
     }
 }
 
-/// The bindings that every document begins with.
+/// The bindings that every document starts with.
 static OUTERMOST: LazyLock<NamespaceScope> = LazyLock::new(|| {
     let mut scope = NamespaceScope::default();
     scope.bind("xml", XML_NAMESPACE.into());
     scope
 });
 
-/// An element whose end is still to come, with the bindings inside of it.
+/// An open element, with the bindings inside it.
 struct OpenElement {
     element: Element,
     scope: NamespaceScope,
@@ -159,7 +157,7 @@ impl<'a> TreeReader<'a> {
         Some(OpenElement { element, scope })
     }
 
-    /// Puts a finished element into its parent, or returns it where it has none.
+    /// Adds a finished element to its parent, or returns it if it is the root.
     fn close(&mut self, OpenElement { mut element, .. }: OpenElement) -> Option<Element> {
         if self.is_document {
             element.origin.end = self.position();
@@ -178,8 +176,8 @@ impl<'a> TreeReader<'a> {
     }
 }
 
-/// The name behind `prefix:local`; `None` for an unbound prefix. The default namespace is that
-/// of elements alone.
+/// Resolves `prefix:local`; `None` for an unbound prefix. The default namespace applies to elements
+/// only.
 fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QName> {
     let (namespace, local) = match written.split_once(':') {
         Some(("", _)) => return None,

@@ -1,10 +1,10 @@
-//! The outline of payloads: as much of a schema as extraction from model text needs to know.
+//! Shapes of payloads: the part of a schema that extraction from model text needs.
 
 use std::sync::Arc;
 
 use crate::ids::PayloadName;
 
-/// An element's or attribute's name. No namespace means an unqualified name.
+/// Name of an element or attribute. Without a namespace it is an unqualified name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QName {
     pub namespace: Option<Arc<str>>,
@@ -40,7 +40,7 @@ impl From<&QName> for PayloadName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub u32);
 
-/// What one element may hold.
+/// The content that one element may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementShape {
     pub name: QName,
@@ -50,15 +50,16 @@ pub struct ElementShape {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShapeContent {
-    /// Text only: raw `<` and `&` in a model's text are data here.
+    /// Text only: raw `<` and `&` in a model's text are data.
     Text,
-    /// Child elements only (possibly none), in any order; the schema judges the rest.
+    /// Child elements only (possibly none), in any order; the schema checks the rest.
     Elements(Vec<ShapeId>),
-    /// Anything well-formed: wildcards and mixed content, read as strict XML.
+    /// Any well-formed content: wildcards and mixed content, read as strict XML.
     Any,
 }
 
-/// An arena of shapes, so that recursive types end. The roots are the names that may be actions.
+/// An arena of shapes, in which recursive types are finite. The roots are the names that may be
+/// actions.
 #[derive(Debug, Clone, Default)]
 pub struct ShapeArena {
     pub nodes: Vec<ElementShape>,

@@ -1,4 +1,4 @@
-//! Writing XML: what a parser reads back is exactly the value that was given.
+//! Writing XML, so that a parser reads back exactly the value that was given.
 
 use std::fmt::Write as _;
 
@@ -6,31 +6,31 @@ use super::element::{Element, Node, Verbatim};
 use super::escape::{escape_attribute, escape_text};
 use super::shape::QName;
 
-/// The namespace that the prefix `xml` always has.
+/// The namespace that is always bound to the prefix `xml`.
 pub const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// The element as canonical XML text: its namespace is the default namespace, children in
-/// another namespace (or none) rebind it, attributes in a namespace get prefixes of their own.
+/// Writes the element as canonical XML: its namespace is the default namespace, children in another
+/// namespace (or none) rebind it, and attributes in a namespace get prefixes of their own.
 pub fn payload(element: &Element) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfPrefixes);
     writer.write_element(element, "");
     writer.out
 }
 
-/// The content alone, as XML that means the same where the element's namespace is the default.
+/// Writes only the content, for a place where the element's namespace is the default.
 pub fn content(element: &Element) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfAttributes);
     writer.write_content(element);
     writer.out
 }
 
-/// The first number tried for the prefix of an attribute. Payloads and prompts are compared byte for
-/// byte with those on record, so each form keeps the numbers that it always had.
+/// How attribute prefixes are numbered. Payloads and prompts are compared byte for byte with
+/// recorded ones, so each form keeps its historical numbering.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// Prefixes of the element are counted.
+    /// Count the prefixes of the element.
     OfPrefixes,
-    /// Attributes of the element are counted, those without a prefix included.
+    /// Count all attributes of the element, also those without a prefix.
     OfAttributes,
 }
 
@@ -72,14 +72,15 @@ impl ElementWriter {
         }
     }
 
-    /// Makes `namespace` the default where `default` is.
+    /// Declares `namespace` as the default unless `default` already is the same.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));
         }
     }
 
-    /// Attributes without a namespace as they are; others under a prefix that is not `taken`.
+    /// Writes attributes without a namespace as they are, and the others under a prefix that is not
+    /// in `taken`.
     fn write_attributes(&mut self, attributes: &[(QName, String)], taken: &[(String, String)]) {
         let mut next = 0;
         for (index, (name, value)) in attributes.iter().enumerate() {
@@ -100,7 +101,7 @@ impl ElementWriter {
         }
     }
 
-    /// Repeats the bindings the content was written under, so that it means the same here.
+    /// Repeats the bindings that the content was written under, so that it keeps its meaning here.
     fn write_verbatim(&mut self, element: &Element, inner: &Verbatim, default: &str) {
         let name = inner.written.as_deref().unwrap_or(&element.name.local);
         let _ = write!(self.out, "<{name}");

@@ -1,4 +1,4 @@
-//! One action: its attributes, its children and their values, as the grammar shapes them.
+//! Reads one action: its attributes, its children and their values, as its shape says.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use crate::limits;
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::{QName, ShapeContent, ShapeId};
 
-/// What reading one action carries along.
+/// State of reading one action.
 pub(super) struct ActionReading {
     pub scope: PrefixScope,
-    /// The root had no namespace, so bare names go by local name.
+    /// Whether the root had no namespace, so that bare names are looked up by local name.
     pub bare: bool,
     pub depth: usize,
-    /// A defect that does not keep the rest from being read; the first one counts.
+    /// The first defect that does not keep the rest from being read.
     pub flaw: Option<RawFinding>,
-    /// Values that hold both raw and escaped characters.
+    /// Values with both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
 }
 
@@ -35,8 +35,8 @@ impl ActionReading {
 }
 
 impl TurnWalk<'_> {
-    /// Reads the element whose open tag is `tag` and whose namespaces are in scope. Gives the
-    /// element and the place behind it. `parent` is what a text-only element stands in.
+    /// Reads the element with the open tag `tag`, whose namespaces are in scope. Returns the
+    /// element and the offset behind it. `parent` is the element around a text-only element.
     fn element(
         &mut self,
         tag: &OpenTag,
@@ -68,7 +68,7 @@ impl TurnWalk<'_> {
                 tag.end
             }
             ShapeContent::Text => {
-                // What follows the value is a sibling's tag, outside of this element's scope.
+                // The tag after the value belongs to a sibling, outside this element's scope.
                 reading.scope.leave(parent.scope_depth);
                 let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
                 element = element.with_text(self.leaf(tag, tag.end..close.at, reading));
@@ -93,7 +93,7 @@ impl TurnWalk<'_> {
         Ok((element, next))
     }
 
-    /// A root that is not text-only.
+    /// Reads a root that is not text-only.
     pub fn root_element(
         &mut self,
         tag: &OpenTag,
@@ -107,7 +107,7 @@ impl TurnWalk<'_> {
         self.element(tag, id, &nothing_around, reading)
     }
 
-    /// The children of an element up to its close tag; the place behind that.
+    /// Reads the children of an element up to its close tag; returns the offset behind that tag.
     fn children(
         &mut self,
         parent: &ParentElement<'_>,
@@ -137,7 +137,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// The open tag that must stand at `at` if `parent` is well-formed.
+    /// Reads the open tag that a well-formed `parent` must have at `at`.
     fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
         match source.byte(at) {
@@ -202,7 +202,7 @@ impl TurnWalk<'_> {
         RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
     }
 
-    /// The tag's attributes but for namespace declarations, decoded; flaws are noted.
+    /// Returns the tag's decoded attributes without namespace declarations, and records flaws.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());
@@ -238,7 +238,7 @@ impl TurnWalk<'_> {
         attributes
     }
 
-    /// A text-only element's value, decoded; flaws are noted.
+    /// Returns the decoded value of a text-only element, and records flaws.
     pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut ActionReading) -> String {
         let name = || self.source.lossy(tag.name.clone());
         let start = range.start;
@@ -272,7 +272,7 @@ impl TurnWalk<'_> {
         value.into_owned()
     }
 
-    /// The text of a range; what is no UTF-8 is noted and left empty.
+    /// Returns the text of a range; invalid UTF-8 is recorded as a flaw and left empty.
     fn characters(
         &self,
         range: Range<usize>,
@@ -289,7 +289,7 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// `name` is the value's element or attribute.
+    /// `name` is the element or attribute of the value.
     pub fn check_legal<'n>(
         &self,
         value: &str,

@@ -1,5 +1,4 @@
-//! Where things end: the close tags of raw text, found among characters that may look like tags
-//! themselves.
+//! Finds close tags in raw text, among characters that may look like tags themselves.
 
 use std::collections::HashMap;
 
@@ -17,29 +16,29 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
-/// A walk over the turn as far as it has come. Everything it decides is decided by bytes that
-/// are there; where more bytes could change the answer it says [`NeedMore`].
+/// State of reading a turn. Every decision rests on bytes that have arrived; where later bytes
+/// could change the result, it returns [`NeedMore`].
 pub(super) struct TurnWalk<'a> {
     pub source: TurnBytes<'a>,
     pub grammar: &'a ActionGrammar,
-    /// The turn was longer than may be read: what depends on its end is not known.
+    /// Whether the turn exceeded the limit, so that its end is not known.
     pub cut: bool,
-    /// Bytes read in vain, looking for close tags that are not there.
+    /// Number of bytes searched in vain for missing close tags.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
     pub(super) quotes: &'a QuoteBlocks,
-    /// Where the tag before the current place ended: a `>` before it is no quote mark.
+    /// Offset of the end of the last tag: its `>` is no Markdown quote mark.
     pub tag_end: usize,
-    /// The tag that was looked at last: what follows one child is the next one's own tag.
+    /// The last tag that was parsed, kept because a child's successor is the next child's own tag.
     opened: Option<OpenTag>,
 }
 
-/// Where the last close tag of each name starts; found out backwards, as far as was asked for.
+/// Offset of the last close tag of each name, searched backwards on demand.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Behind this place all are known.
+    /// Beyond this offset, all close tags are known.
     from: usize,
 }
 
@@ -76,7 +75,7 @@ pub(super) enum WalkStop {
     Defect(ActionDefect),
 }
 
-/// What is wrong with an action, and where the next thing starts if its end cannot be found.
+/// A defect of an action, and the offset to continue at if its end cannot be found.
 pub(super) struct ActionDefect {
     pub note: RawFinding,
     pub resume: Option<usize>,
@@ -94,22 +93,22 @@ impl From<RawFinding> for WalkStop {
     }
 }
 
-/// The element that a value stands in.
+/// The element around a value.
 pub(super) struct ParentElement<'a> {
-    /// The element around it, if there is one.
+    /// The element around this one, if any.
     pub outer: Option<&'a ParentElement<'a>>,
     pub shape: ShapeId,
-    /// As written.
+    /// Name as written.
     pub name: &'a [u8],
-    /// Bare names are looked up by local name.
+    /// Whether bare names are looked up by local name.
     pub bare: bool,
-    /// How deep the scope is directly inside it.
+    /// Depth of the namespace scope directly inside it.
     pub scope_depth: usize,
 }
 
 /// What follows a close tag.
 enum CloseFollower {
-    /// A sibling, the parent's close or the end.
+    /// A sibling, the parent's close tag, or the end.
     Fits,
     SameClose,
     OtherClose {
@@ -143,7 +142,7 @@ impl<'a> TurnWalk<'a> {
         }
     }
 
-    /// As [`TurnBytes::opening`], which is not done twice at one place.
+    /// As [`TurnBytes::opening`], and caches the result for one offset.
     pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMore> {
         match self.opened.take_if(|tag| tag.start == at) {
             Some(tag) => Ok(TagOpening::Tag(tag)),
@@ -151,7 +150,7 @@ impl<'a> TurnWalk<'a> {
         }
     }
 
-    /// Keeps a tag for who reads it next.
+    /// Caches a tag for the next reader.
     pub fn put_back(&mut self, tag: OpenTag) {
         self.opened = Some(tag);
     }
@@ -160,14 +159,14 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// The next tag of exactly this name, CDATA sections left out if `cdata`.
+    /// Finds the next tag of exactly this name; with `cdata`, skips CDATA sections.
     fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, NeedMore> {
         let source = self.source;
         let mut from = from;
         let (first, second) = (name.first(), name.get(1));
 
         while let Some(at) = source.find_byte(b'<', from)? {
-            // Most tags are of other names, and two bytes tell.
+            // Two bytes rule out most tags of other names.
             let is_other = match source.rest(at) {
                 [_, b'/', one, two, ..] => Some(one) != first || second.is_some_and(|s| s != two),
                 [_, b'!', _, _, ..] => !cdata,
@@ -214,7 +213,7 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Once the text is over: whether a close tag of this name can still come after `from`.
+    /// At the end of the turn: whether a close tag of this name exists after `from`.
     pub fn can_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -223,12 +222,12 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.has_after(from, name, source)
     }
 
-    /// Everything from `from` on was searched without success.
+    /// Records that everything from `from` on was searched without success.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
 
-    /// The balanced close of an element of this name whose content starts at `from`.
+    /// Finds the balanced close tag of an element of this name whose content starts at `from`.
     pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         if !self.source.is_closed_soon(name, from) && !self.can_close(name, from) {
             return Ok(None);
@@ -248,7 +247,7 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// The first close of this name, whatever was opened before it.
+    /// Finds the first close tag of this name, balanced or not.
     pub fn first_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let mut at = from;
         while let Some(tag) = self.own_tag(name, at, true)? {
@@ -261,7 +260,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Whether the next tag of this name is a close tag: what was mentioned is closed later.
+    /// Returns the next tag of this name if it is a close tag, so that a mentioned name is closed
+    /// later.
     pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let known = self.next_tag.get(name).copied();
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
@@ -277,8 +277,8 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// The close tag of a text-only child: the first balanced one that is followed by a
-    /// sibling, the parent's close or the end; else the first that is so followed.
+    /// Finds the close tag of a text-only child: the first balanced one that is followed by a
+    /// sibling, the parent's close tag or the end; else the first one that is followed so.
     pub fn value_close(
         &mut self,
         name: &[u8],
@@ -344,7 +344,7 @@ impl<'a> TurnWalk<'a> {
         Err(self.unclosed_value(name, from, first, parent))
     }
 
-    /// Says why a value has no end, from what follows the close tag it does have.
+    /// Explains why a value has no end, by what follows the close tag that it has.
     fn unclosed_value(
         &mut self,
         name: &[u8],
@@ -443,7 +443,7 @@ impl<'a> TurnWalk<'a> {
         Ok(follower)
     }
 
-    /// Whether between two places stands the open tag of an action, other than one of `except`.
+    /// Whether the open tag of an action, other than one of `except`, stands between two offsets.
     pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
         let part = self.source.up_to(to);
         let mut at = from;
@@ -481,7 +481,7 @@ fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
-/// A close tag for what has just been closed.
+/// The defect of a second close tag for the same element.
 pub(super) fn doubled(name: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");

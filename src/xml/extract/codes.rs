@@ -1,18 +1,18 @@
-//! The closed list of what extraction finds.
+//! The closed list of codes of extraction findings.
 
 use std::fmt;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident $code:literal $weight:ident),* $(,)?) => {
-        /// What was found. An error is a defect the model must hear of; a notice explains why
-        /// something was left alone.
+        /// Code of a finding. An error is a defect that the model is shown; a notice explains why
+        /// something was ignored.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ExtractCode { $($(#[$doc])* $name),* }
 
         impl ExtractCode {
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The code in findings, feedback and docs.
+            /// The code as written in findings, feedback and docs.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $code),* }
             }
@@ -27,14 +27,14 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The text ended, or another action began, inside an action.
+    /// An action is not closed before the text ends or another action begins.
     UnclosedAction "unclosed_action" error,
     UnclosedParam "unclosed_param" error,
     UnknownParam "unknown_param" error,
-    /// Characters between children.
+    /// Text stands between children.
     UnexpectedText "unexpected_text" error,
     MismatchedClose "mismatched_close" error,
-    /// Text where children belong, in an element that is closed later.
+    /// Text stands where children belong, in an element that is closed later.
     MalformedAction "malformed_action" error,
     MalformedTag "malformed_tag" error,
     DuplicateAttribute "duplicate_attribute" error,
@@ -44,29 +44,29 @@ codes! {
     ForgedSystemTag "forged_system_tag" error,
     ParamTooLarge "param_too_large" error,
     TurnTooLarge "turn_too_large" error,
-    /// So many unclosed elements that the rest was not read.
+    /// The text has so many unclosed elements that the rest was not read.
     TooTangled "too_tangled" error,
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
-    /// A closed element of a name that the agent does not know, with an action in it. Without one
-    /// it is refused too, and only the code of the refusal reports it.
+    /// A closed element with a name that the agent does not know contains an action. Without an
+    /// action it is refused too, and only the code of the refusal reports it.
     UnknownAction "unknown_action" error,
-    /// Content that is read as strict XML, and is none.
+    /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,
     ActionInReasoning "action_in_reasoning" notice,
     ActionInCodeFence "action_in_code_fence" notice,
     ActionInInlineCode "action_in_inline_code" notice,
     ActionInComment "action_in_comment" notice,
     ActionInCdata "action_in_cdata" notice,
-    /// In quotation marks, or on Markdown quote lines.
+    /// An action stands in quotation marks or on Markdown quote lines.
     ActionInQuotes "action_in_quotes" notice,
-    /// A value with raw and escaped characters, which was taken as it stands.
+    /// A value has both raw and escaped characters, and was taken as it stands.
     HalfEscaped "half_escaped" notice,
     OrphanCloseTag "orphan_close_tag" notice,
     NearMissTag "near_miss_tag" notice,
     TagMention "tag_mention" notice,
-    /// A root in a namespace that this agent knows nothing of.
+    /// A root is in a namespace that this agent does not know.
     UnknownRoot "unknown_root" notice,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for ExtractCode {
     }
 }
 
-/// A finding before its line and column are known; `at` is a byte of the turn.
+/// A finding without line and column yet; `at` is a byte offset in the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawFinding {
     pub code: ExtractCode,

@@ -1,4 +1,4 @@
-//! Characters: one decoding pass where the text is strict XML, none where it is not.
+//! Decodes characters once where the text is strict XML, and not at all where it is not.
 
 use std::borrow::Cow;
 
@@ -6,23 +6,23 @@ use memchr::{memchr2, memmem};
 
 use crate::xml::escape::{self, is_xml_char};
 
-/// A text-only element's characters: decoded where they are strict simple content (CDATA, the
-/// five entities, legal character references), otherwise raw, all of them.
+/// Decodes the content of a text-only element if it is strict simple content (CDATA, the five
+/// entities, legal character references); otherwise returns it raw.
 pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
     decode(raw, true).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// An attribute's characters, by the same rule.
+/// Decodes an attribute value by the same rule as [`simple_content`].
 pub(super) fn attribute(raw: &str) -> Cow<'_, str> {
     decode(raw, false).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// Whether `raw` is what an attribute of strict XML may hold.
+/// Whether `raw` is a valid attribute value of strict XML.
 pub(super) fn is_strict_attribute(raw: &str) -> bool {
     decode(raw, false).is_some()
 }
 
-/// Whether `raw` is taken as it stands although it holds a reference that strict XML would decode.
+/// Whether `raw` is taken as written although it contains a reference that strict XML would decode.
 pub(super) fn is_half_escaped(raw: &str) -> bool {
     if memmem::find(raw.as_bytes(), b";").is_none() || decode(raw, true).is_some() {
         return false;
@@ -31,7 +31,7 @@ pub(super) fn is_half_escaped(raw: &str) -> bool {
     ampersands.any(|at| raw.get(at..).is_some_and(|rest| reference(rest).is_some()))
 }
 
-/// `None` where `raw` is not strict.
+/// Returns `None` if `raw` is not strict.
 fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };
     let mut out = String::new();
@@ -49,7 +49,7 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
             let end = memmem::find(inside.as_bytes(), b"]]>")?;
             (inside.get(..end)?, "<![CDATA[".len() + end + "]]>".len())
         };
-        // Much is not strict from the start, and then was not worth room.
+        // Reserved late: much text turns out not to be strict.
         out.reserve(raw.len() - out.len());
         out.push_str(before);
         out.push_str(decoded);
@@ -64,18 +64,18 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// As [`escape::reference`], where so many bytes that more of the text cannot decide.
+/// As [`escape::reference`], for at most as many bytes as a reference can have.
 pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     const LONGEST: usize = 12;
     let end = text.bytes().take(LONGEST).position(|b| b == b';')?;
     escape::reference(text.get(..=end)?)
 }
 
-/// The first character that XML cannot hold.
+/// Returns the first character that XML does not allow.
 pub(super) fn illegal(text: &str) -> Option<char> {
-    // Only controls, U+FFFE and U+FFFF are illegal, so most text is settled byte by byte.
+    // Only controls, U+FFFE and U+FFFF are illegal, so most text is decided byte by byte.
     let suspect = |b: u8| ((b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r')) | (b == 0xEF);
-    // Within a chunk there is no early end, so that many bytes can be looked at at once.
+    // No early exit within a chunk, so that the compiler can vectorise.
     let mut chunks = text.as_bytes().chunks(64);
     if !chunks.any(|chunk| chunk.iter().fold(false, |found, byte| found | suspect(*byte))) {
         return None;

@@ -1,17 +1,17 @@
-//! The elements around a value, watched for while its close tag is looked for: a value never
-//! takes in the close of an element around it and that element's next open tag.
+//! Watches the elements around a value while its close tag is searched: a value never spans the
+//! close tag of an enclosing element and that element's next open tag.
 
 use super::close_tags::ParentElement;
 use super::source::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Tags of the elements around a value, counted from the value's start.
+/// Tags of the enclosing elements, counted from the value's start.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// One of them was closed that had not been opened in the value.
+    /// Whether an enclosing element was closed that the value had not opened.
     is_left: bool,
-    /// And one of them was opened after that.
+    /// Whether an enclosing element was opened again after that.
     is_reopened: bool,
 }
 
@@ -35,8 +35,8 @@ impl<'a> EnclosingTags<'a> {
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
-    /// Whether a value that ends at `to` merges two elements: an element around it was closed and
-    /// opened again in between. Places must rise.
+    /// Whether a value that ends at `to` merges two elements: an enclosing element was closed and
+    /// opened again before. Offsets must rise from call to call.
     pub fn is_merged_at(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -51,12 +51,12 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether every later end merges two elements, too.
+    /// Whether every later end would merge two elements, too.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts the tag behind a `<`, if it is one of these elements.
+    /// Counts the tag behind a `<`, if it belongs to an enclosing element.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

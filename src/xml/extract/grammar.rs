@@ -1,5 +1,5 @@
-//! What one agent may write: the names that are actions, those that are reasoning, those only
-//! the system may use, and the limits. Built once for an agent.
+//! The names that one agent may write: actions, reasoning, and reserved names, with the limits.
+//! Built once for each agent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,9 +12,9 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 /// Bounds of one turn, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtractLimits {
-    /// One text value, decoded.
+    /// Maximum bytes of one decoded text value.
     pub max_leaf_bytes: usize,
-    /// The whole turn as received.
+    /// Maximum bytes of the whole turn as received.
     pub max_turn_bytes: usize,
 }
 
@@ -24,12 +24,12 @@ impl Default for ExtractLimits {
     }
 }
 
-/// The names an agent's text is read by.
+/// The names by which an agent's text is read.
 #[derive(Debug, Clone, Default)]
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// Those of [`REASONING_NAMES`] that are no payload, in any letter case.
+    /// The [`REASONING_NAMES`] that are not payload names of this agent, in any letter case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
@@ -39,7 +39,7 @@ pub struct ActionGrammar {
 
 type RootNames = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
 
-/// FNV-1a: the names are those of a config, so nobody can choose them to collide.
+/// FNV-1a. The names come from a config, so an attacker cannot choose them to collide.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 
@@ -61,11 +61,11 @@ impl Hasher for NameHasher {
     }
 }
 
-/// The names that may mean something, by first byte and length. Turns are full of tags that mean
-/// nothing; this tells most of them without hashing a name.
+/// A prefilter for meaningful names, by first byte and length. Turns contain many meaningless tags;
+/// this rejects most of them without hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
-    /// For each first byte, a bit for each length.
+    /// For each first byte, a bit mask of lengths.
     lengths: Vec<u64>,
 }
 
@@ -93,7 +93,7 @@ impl NameFilter {
     }
 }
 
-/// What a root's name means.
+/// The meaning of a root's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RootMeaning {
     Action(ShapeId),
@@ -103,7 +103,7 @@ pub(super) enum RootMeaning {
 }
 
 impl ActionGrammar {
-    /// `reasoning` and `reserved` are names as written; reserved ones match in any namespace.
+    /// `reasoning` and `reserved` are names as written; reserved names match in any namespace.
     pub fn new(
         shapes: ShapeArena,
         reasoning: Vec<String>,
@@ -145,7 +145,7 @@ impl ActionGrammar {
         self.reserved.iter().any(|known| known == local)
     }
 
-    /// Whether the local name is an action's, whatever its namespace.
+    /// Whether this is the local name of an action in any namespace.
     pub(super) fn has_root_called(&self, local: &str) -> bool {
         self.roots.contains_key(local)
     }
@@ -155,7 +155,7 @@ impl ActionGrammar {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// False only where [`Self::means`] is.
+    /// A fast form of [`Self::means`] without false negatives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }
@@ -166,7 +166,7 @@ impl ActionGrammar {
         self.roots.get(local).is_some_and(|ids| ids.iter().all(qualified))
     }
 
-    /// Whether any name that means something starts with `start`.
+    /// Whether any meaningful name starts with `start`.
     pub(super) fn may_become(&self, start: &str) -> bool {
         let names = self.roots.keys().chain(&self.reasoning).chain(&self.reserved);
         let names = names.map(String::as_str).chain(self.known_reasoning.iter().copied());
@@ -191,7 +191,7 @@ impl ActionGrammar {
         matches!(self.root(name, written), RootMeaning::Action(_))
     }
 
-    /// The local names of an element's children.
+    /// Local names of an element's children.
     pub(super) fn child_names(&self, parent: ShapeId) -> Vec<&str> {
         let Some(ShapeContent::Elements(children)) = self.shape(parent).map(|s| &s.content) else {
             return Vec::new();
@@ -199,7 +199,8 @@ impl ActionGrammar {
         children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
     }
 
-    /// The action a root is, by namespace exactly; bare names by local name, if only one has it.
+    /// The action of a root: by exact namespace, or for a bare name by local name, if only one
+    /// action has it.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -221,7 +222,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// The child of `parent` that a name means. In a bare root, bare names go by local name.
+    /// The child of `parent` with this name. In a bare root, bare names are looked up by local
+    /// name.
     pub(super) fn child(
         &self,
         parent: ShapeId,
@@ -252,13 +254,13 @@ impl ActionGrammar {
     }
 }
 
-/// The empty namespace is none.
+/// Whether the names match; an empty namespace means none.
 fn in_namespace(name: &QName, namespace: &str) -> bool {
     name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
-/// The action whose name an unknown root's name was probably meant to be: another case, hyphens
-/// for underscores, or at most two letters off.
+/// The action that an unknown root's name probably meant: other letter case, hyphens for
+/// underscores, or at most two letters different.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

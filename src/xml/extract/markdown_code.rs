@@ -1,4 +1,4 @@
-//! Markdown code in the text around actions: fences and inline code, whose tags are quotes.
+//! Markdown code in the text around actions: fences and inline code. Tags inside them are quotes.
 
 use std::collections::HashMap;
 
@@ -7,21 +7,21 @@ use memchr::{memchr, memchr2};
 use super::close_tags::TurnWalk;
 use super::source::{NeedMore, is_space};
 
-/// What a run of backticks or tildes turned out to be.
+/// The meaning of a run of backticks or tildes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TickRun {
-    /// Characters; the place behind them.
+    /// Plain characters, with the offset behind them.
     Text(usize),
     Fence(usize),
     Inline(usize),
 }
 
-/// How far back a line's start is looked for.
+/// Maximum distance in bytes that a line's start is searched backwards.
 const INDENT_BYTES_MAX: usize = 128;
 const FENCE_MIN: usize = 3;
 
 impl TurnWalk<'_> {
-    /// What the run at `at` starts; `floor` is where the text around actions last began.
+    /// Classifies the run at `at`; `floor` is where the text around actions last began.
     pub fn ticks(&mut self, at: usize, floor: usize) -> Result<TickRun, NeedMore> {
         let source = self.source;
         let Some(tick) = source.byte(at) else { return Ok(TickRun::Text(at + 1)) };
@@ -46,7 +46,8 @@ impl TurnWalk<'_> {
         Ok(self.inline_end(end, end - at)?.map_or(TickRun::Text(end), TickRun::Inline))
     }
 
-    /// The run of backticks at `at`: its end, and the end of the inline code that it opens.
+    /// Returns the end of the run of backticks at `at`, and the end of the inline code that it
+    /// opens.
     pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMore> {
         let end = self.run_end(at, b'`')?;
         Ok((end, self.inline_end(end, end - at)?))
@@ -61,7 +62,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Whether only white space, quote marks and (for `item`) one list marker stand between the
+    /// Whether only white space, quote marks and (with `item`) one list marker stand between the
     /// start of the line and `at`.
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
@@ -80,8 +81,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Where a fence ends that was opened with `length` ticks: behind the first line that has
-    /// nothing but at least as many. A fence that is not closed goes on to the end.
+    /// End of a fence that was opened with `length` ticks: behind the first line with nothing but
+    /// at least as many ticks, or the end of the turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMore> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
@@ -106,8 +107,8 @@ impl TurnWalk<'_> {
         Ok(source.len())
     }
 
-    /// Where the inline code ends that was opened with `length` backticks before `from`: behind
-    /// the next run of as many in the same paragraph.
+    /// End of inline code that was opened with `length` backticks before `from`: behind the next
+    /// run of as many in the same paragraph.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMore> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
@@ -149,11 +150,11 @@ impl TurnWalk<'_> {
     }
 }
 
-/// The runs of backticks in (the rest of) a paragraph.
+/// The runs of backticks in the rest of a paragraph.
 pub(super) struct TickParagraph {
     from: usize,
     to: usize,
-    /// For each length, where the last such run starts.
+    /// For each length, the offset of the last run of that length.
     last: HashMap<usize, usize>,
 }
 

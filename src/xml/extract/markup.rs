@@ -1,5 +1,5 @@
-//! One piece of markup at the top level and how far it reaches, without judging it: for searches
-//! that must not look into code, quotations, reasoning and the values of actions.
+//! One piece of top-level markup and its extent, without judging it: for searches that must skip
+//! code, quotations, reasoning and the values of actions.
 
 use std::ops::Range;
 
@@ -10,23 +10,23 @@ use super::scanner::DraftItem;
 use super::source::{CDATA_START, COMMENT_START, NeedMore};
 use super::tag::TagOpening;
 
-/// A piece of markup.
+/// A piece of top-level markup.
 pub(super) enum TopLevelPiece {
-    /// Nothing in it is a tag: characters, code, a comment, a quotation, an empty element.
+    /// A piece without tags: characters, code, a comment, a quotation or an empty element.
     Literal { end: usize },
-    /// A reasoning block, or what stands in place of one.
+    /// A reasoning block, or a substitute for one.
     Reasoning { end: usize },
     /// A complete action.
     Action { end: usize },
-    /// The open tag of anything else; the place behind it.
+    /// The open tag of any other element, and the offset behind it.
     Open { name: Range<usize>, next: usize },
-    /// A close tag; the place behind it.
+    /// A close tag, and the offset behind it.
     Close { name: Range<usize>, next: usize },
 }
 
 impl TurnWalk<'_> {
-    /// The piece at `at`, a `<`, backtick or tilde. `floor` is where the text around actions
-    /// last began.
+    /// Returns the piece at `at`, which is a `<`, backtick or tilde. `floor` is where the text
+    /// around actions last began.
     pub fn piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMore> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {

@@ -1,12 +1,12 @@
-//! Payloads out of a model's streamed text.
+//! Extracts payloads from a model's streamed text.
 //!
-//! A turn is text in which some elements are actions. [`Extractor`] takes it in chunks of any
-//! size and gives the same [`Extraction`] for every chunking: whatever it decides, it decides
-//! once all the bytes are there that the decision depends on, and what depends on the end of the
-//! turn waits for [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`]; every defect
-//! becomes a finding.
+//! A turn is text in which some elements are actions. [`Extractor`] takes it in chunks of any size
+//! and returns the same [`Extraction`] for every chunking: it decides only once all bytes are there
+//! that the decision depends on, and anything that depends on the end of the turn waits for
+//! [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`]; every defect becomes a
+//! finding.
 //!
-//! Knows names and shapes, no schemas; neither who may be addressed nor what is answered.
+//! Knows names and shapes, but no schemas, no addressing and no answers.
 
 mod action;
 mod close_tags;
@@ -50,16 +50,16 @@ pub use codes::ExtractCode;
 pub use grammar::{ActionGrammar, ExtractLimits, near_miss};
 pub use unknown_element::VENDOR_WRAPPERS;
 
-/// What a turn came to.
+/// The result of extracting one turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extraction {
-    /// In the order of the text.
+    /// Items in the order of the text.
     pub items: Vec<ExtractedItem>,
     /// Errors that belong to no action, at most [`limits::FINDINGS_MAX`].
     pub errors: Vec<Finding>,
-    /// Why something was left alone, at most [`limits::FINDINGS_MAX`].
+    /// Notices: why something was ignored. At most [`limits::FINDINGS_MAX`].
     pub notices: Vec<Finding>,
-    /// Errors and notices beyond those.
+    /// Number of errors and notices beyond those.
     pub unreported: usize,
     /// Names of roots without a namespace that are no actions, each once.
     pub unknown_roots: Vec<String>,
@@ -72,54 +72,54 @@ pub enum ExtractedItem {
     Reasoning {
         name: String,
         text: String,
-        /// It was closed; if not, it reached to the end.
+        /// Whether the reasoning block was closed; otherwise it reached to the end.
         complete: bool,
     },
     Action(ExtractedAction),
-    /// An action that was recognised and cannot be dispatched.
+    /// A recognised action that cannot be dispatched.
     Broken(BrokenAction),
-    /// A root in a namespace the agent does not know: to be refused like any unknown payload.
+    /// A root in a namespace that the agent does not know; refused like any unknown payload.
     Unknown(UnknownAction),
-    /// A closed element of a bare name the agent does not know: a refused action.
+    /// A closed element with a bare name that the agent does not know; a refused action.
     UnknownElement(UnknownElement),
 }
 
 /// A complete action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtractedAction {
-    /// Under its resolved name.
+    /// The element under its resolved name.
     pub element: Element,
-    /// In bytes of the turn.
+    /// Byte range in the turn.
     pub source: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrokenAction {
-    /// As the model wrote it.
+    /// The action as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
-    /// In bytes of the turn.
+    /// Byte range in the turn.
     pub source: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnknownAction {
     pub name: QName,
-    /// As the model wrote it.
+    /// The payload as the model wrote it.
     pub attempt: String,
-    /// In bytes of the turn.
+    /// Byte range in the turn.
     pub source: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnknownElement {
     pub name: String,
-    /// As the model wrote it.
+    /// The element as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
-    /// An action stands in it, and was not acted on.
+    /// Whether it contains an action, which was not executed.
     pub holds_action: bool,
-    /// In bytes of the turn.
+    /// Byte range in the turn.
     pub source: Range<usize>,
 }
 
@@ -156,15 +156,15 @@ impl Extraction {
         })
     }
 
-    /// Every error: those of broken actions and of unknown elements that hold an action, then
-    /// those that belong to none.
+    /// Returns all errors: first those of broken actions and of unknown elements that contain an
+    /// action, then those that belong to no action.
     pub fn defects(&self) -> impl Iterator<Item = &Finding> {
         let with_action = self.unknown_elements().filter(|unknown| unknown.holds_action);
         let unknown = with_action.map(|unknown| &unknown.finding);
         self.broken().map(|broken| &broken.finding).chain(unknown).chain(&self.errors)
     }
 
-    /// The text outside actions and reasoning, elements of unknown names included.
+    /// Returns the text outside actions and reasoning, including elements of unknown names.
     pub fn text(&self) -> String {
         let texts = self.items.iter().filter_map(|item| match item {
             ExtractedItem::Text(text) => Some(text.as_str()),
@@ -180,15 +180,15 @@ impl Extraction {
 pub struct Extractor {
     grammar: Arc<ActionGrammar>,
     turn: Vec<u8>,
-    /// Bytes of the turn, those over the limit included.
+    /// Number of bytes received, including those over the limit.
     received: usize,
-    /// Some of them are over the limit.
+    /// Whether bytes were received over the limit.
     is_cut: bool,
-    /// Everything before is decided.
+    /// Offset before which everything is decided.
     decided: usize,
-    /// Where the last decided tag ended.
+    /// Offset of the end of the last decided tag.
     tag_end: usize,
-    /// Where the text began that belongs to no item yet.
+    /// Offset of the text that belongs to no item yet.
     text_from: usize,
     wait: LookAgain,
     lines: LineCounter,
@@ -217,7 +217,7 @@ impl Extractor {
         }
     }
 
-    /// Takes in the next bytes. A chunk may end anywhere, inside a character too.
+    /// Reads the next bytes. A chunk may end anywhere, also inside a character.
     pub fn push(&mut self, chunk: &[u8]) {
         self.received = self.received.saturating_add(chunk.len());
         let room = self.grammar.limits.max_turn_bytes.saturating_sub(self.turn.len());
@@ -225,7 +225,7 @@ impl Extractor {
         let new = chunk.get(..room).unwrap_or(chunk);
         self.turn.extend_from_slice(new);
         self.is_cut |= new.len() < chunk.len();
-        // Most pieces of a stream: nothing is open, and nothing opens.
+        // The usual chunk: nothing is open, and nothing opens.
         let is_plain = self.reached() == old && memchr3(b'<', b'`', b'~', new).is_none();
         if is_plain && self.prompt_reasoning.is_decided {
             self.decided = self.turn.len();
@@ -236,7 +236,7 @@ impl Extractor {
         }
     }
 
-    /// Everything before has been looked at.
+    /// Offset before which everything was looked at.
     fn reached(&self) -> usize {
         if self.prompt_reasoning.is_decided {
             self.decided
@@ -245,12 +245,12 @@ impl Extractor {
         }
     }
 
-    /// The items decided so far; they stay as they are.
+    /// Returns the items that are decided so far; they do not change later.
     pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
     }
 
-    /// The turn is over.
+    /// Ends the turn.
     pub fn finish(mut self) -> Extraction {
         self.advance(true);
         self.flush_text(self.turn.len());
@@ -264,7 +264,7 @@ impl Extractor {
         self.found
     }
 
-    /// Decides as much as can be decided.
+    /// Decides as much as the received bytes allow.
     fn advance(&mut self, ended: bool) {
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
@@ -278,8 +278,8 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning; false while that is not known. No item
-    /// can be decided before.
+    /// Decides whether the turn begins inside reasoning; false while that is not known. No item can
+    /// be decided before.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

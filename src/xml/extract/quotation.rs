@@ -1,5 +1,5 @@
 //! Quotations in the text around actions: quotation marks directly on both sides, and Markdown
-//! quote lines. Nothing in them is acted on. Indented code is no quotation.
+//! quote lines. Elements in quotations are not actions. Indented code is no quotation.
 
 use std::ops::Range;
 
@@ -10,25 +10,25 @@ use super::source::{NeedMore, lossy};
 use super::tag::TagOpening;
 use crate::mutant::mutant;
 
-/// Straight and typographic, of any language; which of them pair is not judged.
+/// Straight and typographic marks of any language; pairing is not checked.
 const QUOTATION_MARKS: &str = "\"'“”„‟‘’‚‛«»‹›「」『』＂＇";
-/// Spaces before the `>` of a quote line; more make it indented code.
+/// Maximum spaces before the `>` of a quote line; more make it indented code.
 const INDENT_SPACES_MAX: usize = 3;
 /// Longest UTF-8 form of a character.
 const CHARACTER_BYTES_MAX: usize = 4;
 
-/// The blocks of quote lines of a turn, as far as it has been read. Kept over all looks at the
-/// turn, so that each line is read once.
+/// The blocks of quote lines of a turn as far as it has been read. Kept between passes, so that
+/// each line is read once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QuoteBlocks {
-    /// In rising order; neighbouring quote lines are one block.
+    /// In rising order; adjacent quote lines form one block.
     blocks: Vec<Range<usize>>,
-    /// Where the first line starts that has not been read.
+    /// Start of the first line that has not been read.
     read_to: usize,
 }
 
 impl QuoteBlocks {
-    /// Reads the lines that are complete; all of them where the turn has `ended`.
+    /// Reads the complete lines, or all lines if the turn has `ended`.
     pub fn read(&mut self, turn: &[u8], ended: bool) {
         while let Some(rest) = turn.get(self.read_to..).filter(|rest| !rest.is_empty()) {
             let length = match memchr::memchr(b'\n', rest) {
@@ -48,7 +48,8 @@ impl QuoteBlocks {
         }
     }
 
-    /// The block that holds this place. [`NeedMore`] where its line or its end is not known yet.
+    /// Returns the block around this offset, or [`NeedMore`] if its line or its end is not known
+    /// yet.
     fn holding(
         &self,
         at: usize,
@@ -74,8 +75,8 @@ fn is_quote_line(line: &[u8]) -> bool {
 }
 
 impl TurnWalk<'_> {
-    /// Where the block of quote lines ends that `at` stands in, if it stands in one whose line
-    /// starts at or after `floor`.
+    /// Returns the end of the block of quote lines around `at`, if the line of `at` starts at or
+    /// after `floor`.
     pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMore> {
         if mutant("act-on-quotations") {
             return Ok(None);
@@ -86,7 +87,7 @@ impl TurnWalk<'_> {
             return Ok(None);
         };
 
-        // A tag or an action that ended in the block may have ended within the line.
+        // A tag or an action that ended in the block may have ended within this line.
         let floor = floor.max(self.tag_end.min(at));
         let begins_within = block.start >= floor || {
             let since = source.slice(floor..at);
@@ -96,7 +97,7 @@ impl TurnWalk<'_> {
         Ok(begins_within.then_some(block.end.min(source.len())))
     }
 
-    /// Whether quotation marks stand directly before and behind a range.
+    /// Whether quotation marks stand directly before and after a range.
     pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMore> {
         if !self.follows_mark(from, floor) {
             return Ok(false);
@@ -125,8 +126,8 @@ impl TurnWalk<'_> {
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
-    /// Where a quotation ends that begins at `at`: the element there reaches to `end`, and whole
-    /// actions may follow it before the closing mark.
+    /// Returns the end of a quotation that begins at `at`. Its element ends at `end`, and whole
+    /// actions may follow before the closing mark.
     pub fn quotation_end(
         &mut self,
         at: usize,
@@ -150,7 +151,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// The complete action that begins at `at`, if one does.
+    /// Reads the complete action that begins at `at`, if there is one.
     pub fn whole_action(&mut self, at: usize) -> Result<Option<WalkStep>, NeedMore> {
         match self.source.byte(at) {
             Some(b'<') => {}

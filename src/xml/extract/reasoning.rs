@@ -1,4 +1,4 @@
-//! Reasoning: blocks of it in a turn, and reasoning that began in the prompt.
+//! Reasoning: reasoning blocks in a turn, and reasoning that began in the prompt.
 //!
 //! Some chat templates open the reasoning block in the prompt, so that a turn begins inside it and
 //! holds only its close tag. Such a turn is recognised by its first reasoning tag: a close.
@@ -15,22 +15,23 @@ use super::source::NeedMore;
 use super::tag::OpenTag;
 use crate::mutant::mutant;
 
-/// Names that are reasoning in any letter case, unless the vocabulary has a payload of that name.
+/// Names of reasoning elements in any letter case, unless the agent's vocabulary has a payload of
+/// that name.
 pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 
-/// How far the search for the first reasoning tag of a turn has come.
+/// Progress of the search for the first reasoning tag of a turn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PromptReasoning {
-    /// No reasoning tag stands before this place.
+    /// No reasoning tag starts before this offset.
     pub searched_to: usize,
-    /// Where the last tag before that place ended.
+    /// Offset of the end of the last tag before that.
     tag_end: usize,
-    /// The first reasoning tag is known, or the turn has none.
+    /// Whether the first reasoning tag is known, or known to be absent.
     pub is_decided: bool,
 }
 
 impl TurnWalk<'_> {
-    /// The reasoning that began in the prompt, once it is known whether there is any.
+    /// Returns the reasoning that began in the prompt, once it is known whether there is any.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,
@@ -89,8 +90,8 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether what reads as one action is a draft in reasoning and a later action, merged: it
-    /// opens its own root again behind a close tag of reasoning.
+    /// Whether an apparent action is a draft in reasoning merged with a later action: its own root
+    /// opens again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -111,8 +112,8 @@ impl TurnWalk<'_> {
         false
     }
 
-    /// The place behind the close tag of a reasoning block. A close tag in inline code counts
-    /// only where no other follows.
+    /// Returns the offset behind the close tag of a reasoning block. A close tag in inline code
+    /// counts only if no other follows.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMore> {
         let source = self.source;
         let mut in_code = None;
@@ -142,13 +143,13 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// The first close tag of a reasoning block between two places.
+    /// Finds the first close tag of a reasoning block between two offsets.
     fn close_within(&self, tag: &OpenTag, from: usize, to: usize) -> Option<usize> {
         let closes = memchr::memchr_iter(b'<', self.source.slice(from..to));
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
     }
 
-    /// The place behind the close tag of a reasoning block, if it stands at `at`.
+    /// Returns the offset behind the close tag of a reasoning block, if one stands at `at`.
     fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMore> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());

@@ -1,12 +1,12 @@
-//! Keeping the work in proportion: when to look again, and counting lines only once.
+//! Bounds the work of repeated scans: when to scan again, and counting lines only once.
 
 use memchr::memchr3;
 
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// When it is worth looking again at what could not be decided yet. Each look costs as much as
-/// is undecided, so all looks together may cost no more than a few times the turn.
+/// Decides when an undecided part is worth scanning again. Each scan costs as much as is undecided,
+/// so that all scans together cost at most a few times the turn.
 #[derive(Debug, Default)]
 pub(super) struct LookAgain {
     spent: usize,
@@ -16,12 +16,12 @@ const ALLOWANCE_BYTES: usize = 4 << 10;
 const SHARE: usize = 4;
 
 impl LookAgain {
-    /// A look that decided nothing about the last `undecided` bytes.
+    /// Records a scan that left the last `undecided` bytes undecided.
     pub fn failed(&mut self, undecided: usize) {
         self.spent += undecided;
     }
 
-    /// Whether the bytes from `old` on may have settled something.
+    /// Whether the bytes from `old` on may have decided something.
     pub fn is_over(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();
@@ -30,7 +30,7 @@ impl LookAgain {
     }
 }
 
-/// Lines and columns of rising places, counted once.
+/// Counts lines and columns of rising offsets, each line once.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

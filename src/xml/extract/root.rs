@@ -1,4 +1,4 @@
-//! A known root: is it an action at all, where does it end, and what is left if it is broken.
+//! A known root: whether it is an action, where it ends, and what remains if it is broken.
 
 use memchr::memchr3;
 
@@ -15,7 +15,7 @@ use crate::mutant::mutant;
 use crate::xml::element::Element;
 use crate::xml::shape::{ShapeContent, ShapeId};
 
-/// What comes next behind a close tag of a text-only root.
+/// What follows a close tag of a text-only root.
 enum RootBoundary {
     SameClose(OwnTag),
     Action,
@@ -58,8 +58,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// A broken action reaches to its close tag; what stands inside is never acted on. Without
-    /// one it reaches to where another action must have begun, else to the end.
+    /// A broken action extends to its close tag, and nothing inside is executed. Without a close
+    /// tag it extends to where another action must have begun, else to the end.
     fn broken(
         &mut self,
         tag: &OpenTag,
@@ -83,7 +83,7 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(flaw.unwrap_or(note))))
     }
 
-    /// Whether text, not markup, is the first thing in an element.
+    /// Whether an element starts with text instead of markup.
     fn text_follows(&mut self, from: usize) -> Result<bool, NeedMore> {
         let source = self.source;
         let Some(at) = source.skip_blank(from)? else { return Ok(false) };
@@ -121,7 +121,7 @@ impl TurnWalk<'_> {
         )))
     }
 
-    /// A text-only root: ends at its last close tag before another action.
+    /// Reads a text-only root, which ends at its last close tag before another action.
     fn root_text(
         &mut self,
         tag: &OpenTag,
@@ -216,7 +216,7 @@ impl TurnWalk<'_> {
         source.end_or_more().map(|end| end.unwrap_or(RootBoundary::End))
     }
 
-    /// Whether an open tag is more than a mention.
+    /// Whether an open tag starts an action and is more than a mention.
     fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {

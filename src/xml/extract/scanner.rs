@@ -1,4 +1,4 @@
-//! The text around actions: what the next piece of markup is, and how far it reaches.
+//! The scanner of the text around actions: the next piece of markup, and its extent.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// What was decided about the piece of markup at one place.
+/// The decision about the piece of markup at one offset.
 pub(super) struct WalkStep {
-    /// Just behind it.
+    /// Offset just behind the piece.
     pub end: usize,
-    /// `None` where it is only text.
+    /// `None` if the piece is only text.
     pub item: Option<DraftItem>,
     pub notes: Vec<RawFinding>,
 }
@@ -31,7 +31,7 @@ pub(super) enum DraftItem {
     Action(Element),
     Broken(RawFinding),
     Unknown(QName),
-    /// A closed element of a bare name that the agent does not know.
+    /// A closed element with a bare name that the agent does not know.
     UnknownElement {
         name: String,
         note: RawFinding,
@@ -59,7 +59,7 @@ impl WalkStep {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name` and gives it, if it is new; names beyond the limit are never new.
+    /// Adds `name` and returns it if it is new; names beyond the limit are never new.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -77,8 +77,8 @@ impl UnknownRoots {
 }
 
 impl TurnWalk<'_> {
-    /// Decides what stands at `at`, a `<`, backtick or tilde. `floor` is where the text around
-    /// actions last began.
+    /// Decides what stands at `at`, which is a `<`, backtick or tilde. `floor` is where the text
+    /// around actions last began.
     pub fn step(
         &mut self,
         at: usize,
@@ -174,7 +174,7 @@ impl TurnWalk<'_> {
         ))
     }
 
-    /// The text ended in what may have become an action's open tag.
+    /// The turn ended in a possible open tag of an action.
     fn cut_short(&self, at: usize, name: &str) -> WalkStep {
         let local = name.rsplit(':').next().unwrap_or(name);
         if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
@@ -186,7 +186,7 @@ impl TurnWalk<'_> {
         WalkStep::item(self.source.len(), DraftItem::Broken(note))
     }
 
-    /// An action's open tag that never got its `>`: broken if it is closed later, else text.
+    /// An open tag of an action that never got its `>`: broken if it is closed later, else text.
     fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMore> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
@@ -207,7 +207,8 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// What a root's tag means, its namespaces, and whether it was written without one.
+    /// Returns the meaning of a root's tag, its namespaces, and whether it was written without a
+    /// namespace.
     pub fn meaning(&self, tag: &OpenTag) -> (RootMeaning, PrefixScope, bool) {
         let mut scope = PrefixScope::default();
         scope.enter(self.source, tag);
@@ -245,7 +246,7 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// A tag only the system may write: neither it nor what stands inside is acted on.
+    /// A tag that only the system may write: neither the tag nor its content is executed.
     fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
@@ -260,8 +261,8 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// A root that is no action: an unknown element if it is bare, a payload to be refused if it
-    /// has a namespace.
+    /// A root that is no action: an unknown element if it is bare, a payload to refuse if it has a
+    /// namespace.
     fn unknown(
         &mut self,
         tag: &OpenTag,
@@ -317,8 +318,8 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether the tag of this name means nothing here, told without reading its attributes:
-    /// neither its name nor a namespace can make it more than text.
+    /// Whether the tag of this name is only text, decided without its attributes: neither its name
+    /// nor a namespace can give it a meaning.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMore> {
         let source = self.source;
         let bytes = source.slice(name.clone());

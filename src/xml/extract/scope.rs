@@ -1,4 +1,4 @@
-//! Namespace bindings in force at one place of an action.
+//! Namespace bindings at one place of an action.
 
 use super::source::TurnBytes;
 use super::tag::OpenTag;
@@ -10,14 +10,14 @@ pub(super) struct PrefixScope {
     bindings: Vec<(String, String)>,
 }
 
-/// What a name as written says about its namespace.
+/// A name as written, resolved against the bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WrittenName<'a> {
-    /// No prefix, and nothing said about the default namespace.
+    /// No prefix, and no default namespace declared.
     Bare(&'a str),
-    /// The namespace is empty where the default namespace was taken back.
+    /// A bound name. The namespace is empty where the default namespace was undeclared.
     Bound(String, &'a str),
-    /// A prefix that nothing binds; the whole name.
+    /// A name with an unbound prefix, as a whole.
     Unbound(&'a str),
 }
 
@@ -35,12 +35,12 @@ impl PrefixScope {
         self.bindings.len()
     }
 
-    /// Forgets every binding made since the depth was `depth`.
+    /// Drops every binding made since the depth was `depth`.
     pub fn leave(&mut self, depth: usize) {
         self.bindings.truncate(depth);
     }
 
-    /// Takes in a tag's namespace declarations.
+    /// Adds a tag's namespace declarations.
     pub fn enter(&mut self, source: TurnBytes<'_>, tag: &OpenTag) {
         for attribute in &tag.attributes {
             let name = source.lossy(attribute.name.clone());
@@ -60,7 +60,7 @@ impl PrefixScope {
         }
     }
 
-    /// An element's name.
+    /// Resolves an element's name.
     pub fn element<'n>(&self, name: &'n str) -> WrittenName<'n> {
         if self.bindings.is_empty() && !name.bytes().any(|byte| byte == b':') {
             return WrittenName::Bare(name);
@@ -78,12 +78,12 @@ impl PrefixScope {
         }
     }
 
-    /// An attribute's name: the default namespace is not for attributes.
+    /// Resolves an attribute's name. The default namespace does not apply to attributes.
     pub fn attribute<'n>(&self, name: &'n str) -> WrittenName<'n> {
         if name.contains(':') { self.element(name) } else { WrittenName::Bare(name) }
     }
 
-    /// Every binding in force, one for each prefix.
+    /// Returns every binding in force, one for each prefix.
     pub fn visible(&self) -> Vec<(String, String)> {
         let mut visible: Vec<(String, String)> = Vec::new();
         for (prefix, uri) in self.bindings.iter().rev() {

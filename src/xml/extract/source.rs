@@ -1,4 +1,4 @@
-//! The turn as far as it has been received, and the searches that may have to wait for more.
+//! The received bytes of a turn, and searches that may need more of them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,17 +10,17 @@ use memchr::{memchr, memchr2, memmem};
 #[derive(Clone, Copy)]
 pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
-    /// As much as is UTF-8 of the bytes from a place on: looked at once, not name by name.
+    /// The valid UTF-8 from an offset on, checked at once instead of name by name.
     text: (usize, &'a str),
-    /// Nothing will follow.
+    /// Whether the turn has ended.
     pub ended: bool,
-    /// Where the last `]]>` and the last `-->` start, or later: behind these none is looked for.
+    /// Offset of the last `]]>` or `-->`, or later: beyond it no search is needed.
     last_cdata_end: usize,
     last_comment_end: usize,
 }
 
 pub(super) const CDATA_START: &[u8] = b"<![CDATA[";
-/// As [`String::from_utf8_lossy`], quicker where nothing is lost.
+/// As [`String::from_utf8_lossy`], and faster for valid UTF-8.
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -29,12 +29,12 @@ const CDATA_END: &[u8] = b"]]>";
 pub(super) const COMMENT_START: &[u8] = b"<!--";
 const COMMENT_END: &[u8] = b"-->";
 
-/// The answer depends on bytes that have not arrived.
+/// The result depends on bytes that have not arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NeedMore;
 
-/// A markup name's bytes: anything beyond ASCII is taken as part of it, since names are only
-/// ever compared with known ones.
+/// Whether a byte belongs to a markup name. Every byte beyond ASCII does, since names are only
+/// compared with known ones.
 pub(super) fn is_name_byte(byte: u8) -> bool {
     NAME_BYTES.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
@@ -60,9 +60,9 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> TurnBytes<'a> {
-    /// What stands before `decided` will not be asked for.
+    /// Bytes before `decided` are not needed any more.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
-        // Most texts have neither, and looking for the last costs more than for the first.
+        // Most texts have neither, and a search for the last costs more than one for the first.
         let last = |start: &[u8], end: &[u8]| match ended {
             true if memmem::find(bytes, start).is_some() => {
                 memmem::rfind(bytes, end).unwrap_or_default()
@@ -103,7 +103,7 @@ impl<'a> TurnBytes<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    /// The characters of a range, if it lies on their bounds in the part known to be UTF-8.
+    /// The characters of a range, if it lies on character boundaries in the valid UTF-8.
     fn text(&self, range: &Range<usize>) -> Option<&'a str> {
         let (from, text) = self.text;
         debug_assert!(range.end <= self.len());
@@ -114,12 +114,12 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| std::str::from_utf8(self.slice(range)), Ok)
     }
 
-    /// For showing: what is not UTF-8 is replaced.
+    /// The range as text for display, with invalid UTF-8 replaced.
     pub fn lossy(&self, range: Range<usize>) -> Cow<'a, str> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// `None` where the text is over, [`NeedMore`] where it may go on.
+    /// `None` if the turn has ended, [`NeedMore`] if it may continue.
     pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMore> {
         if self.ended { Ok(None) } else { Err(NeedMore) }
     }
@@ -154,13 +154,13 @@ impl<'a> TurnBytes<'a> {
         }
     }
 
-    /// The first place at or after `from` that is no white space.
+    /// The first offset at or after `from` that is not white space.
     pub fn skip_space(&self, from: usize) -> usize {
         let rest = self.rest(from);
         from + rest.iter().position(|b| !is_space(*b)).unwrap_or(rest.len())
     }
 
-    /// The place behind the end of a CDATA section whose inside starts at `from`.
+    /// The offset behind a CDATA section whose content starts at `from`.
     pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         if from > self.last_cdata_end {
             return Ok(None);
@@ -168,7 +168,7 @@ impl<'a> TurnBytes<'a> {
         Ok(self.find(CDATA_END, from)?.map(|at| at + CDATA_END.len()))
     }
 
-    /// The place behind the end of a comment whose inside starts at `from`.
+    /// The offset behind a comment whose content starts at `from`.
     pub fn comment_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         if from > self.last_comment_end {
             return Ok(None);
@@ -176,7 +176,7 @@ impl<'a> TurnBytes<'a> {
         Ok(self.find(COMMENT_END, from)?.map(|at| at + COMMENT_END.len()))
     }
 
-    /// Skips white space and comments. `None` where a comment never ends.
+    /// Skips white space and comments. `None` if a comment never ends.
     pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         let mut at = self.skip_space(from);
         while self.starts(at, b"<!")? && self.starts(at, COMMENT_START)? {

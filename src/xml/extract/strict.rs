@@ -1,4 +1,4 @@
-//! Content that the grammar does not shape further: read as strict XML and kept as written.
+//! Content that no shape describes further: read as strict XML and kept as written.
 
 use super::action::ActionReading;
 use super::close_tags::{TurnWalk, WalkStop};
@@ -10,15 +10,15 @@ use crate::limits;
 use crate::xml::element::Verbatim;
 use crate::xml::shape::QName;
 
-/// An element that is open, with the depth of the scope outside it.
+/// An open element, with the depth of the scope outside it.
 struct OpenTagScope {
     name: std::ops::Range<usize>,
     outside: usize,
 }
 
 impl TurnWalk<'_> {
-    /// The inside of the element that `tag` opens, which must be well-formed, and the place
-    /// behind its close tag.
+    /// Returns the content of the element that `tag` opens, which must be well-formed, and the
+    /// offset behind its close tag.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,
@@ -50,7 +50,7 @@ impl TurnWalk<'_> {
         Ok((Verbatim { xml: xml.to_owned(), written, bindings }, next))
     }
 
-    /// Where the close tag of `tag` stands, and the place behind it.
+    /// Returns the offset of the close tag of `tag`, and the offset behind it.
     fn well_formed(
         &self,
         tag: &OpenTag,
@@ -106,7 +106,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// A comment or CDATA section; the place behind it.
+    /// Returns the offset behind a comment or CDATA section.
     fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, WalkStop> {
         let source = self.source;
         if source.starts(at, b"<![CDATA[")? {

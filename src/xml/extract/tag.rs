@@ -1,4 +1,4 @@
-//! One tag at one place: is there one, what is its name, which attributes does it carry.
+//! Parses one tag: its name and its attributes.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(super) struct OpenTag {
     pub start: usize,
     pub name: Range<usize>,
     pub attributes: Vec<RawAttribute>,
-    /// Just behind the `>`.
+    /// Offset just behind the `>`.
     pub end: usize,
     pub empty: bool,
     /// Why its attributes cannot be read.
@@ -34,7 +34,7 @@ pub(super) struct TagFault {
     pub message: &'static str,
 }
 
-/// What a `<` turned out to be the start of.
+/// What a `<` starts.
 #[derive(Debug, Clone)]
 pub(super) enum TagOpening {
     Tag(OpenTag),
@@ -42,12 +42,12 @@ pub(super) enum TagOpening {
     Text,
     /// A name and white space, then another `<` before any `>`.
     Interrupted(Range<usize>),
-    /// The text ended inside the tag; the name may be incomplete.
+    /// The turn ended inside the tag; the name may be incomplete.
     Cut(Range<usize>),
 }
 
 impl TurnBytes<'_> {
-    /// The end of a name that starts at `from`.
+    /// Offset of the end of a name that starts at `from`.
     pub fn name_end(&self, from: usize) -> usize {
         let rest = self.rest(from);
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
@@ -64,18 +64,18 @@ impl TurnBytes<'_> {
         })
     }
 
-    /// Whether the text is over in or right behind the `<` or `</` at `start` and its name.
+    /// Whether the turn ends in or right behind the `<` or `</` at `start` and its name.
     pub fn is_cut_tag(&self, start: usize) -> bool {
         let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
         self.skip_space(self.name_end(from)) >= self.len()
     }
 
-    /// What stands at the `<` at `start`.
+    /// Parses the `<` at `start`.
     pub fn opening(&self, start: usize) -> Result<TagOpening, NeedMore> {
         self.opening_of(start, start + 1..self.name_end(start + 1))
     }
 
-    /// The same, where it is known how far a name goes behind the `<`.
+    /// As [`Self::opening`], with the known extent of the name.
     pub fn opening_of(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMore> {
         match self.byte(start + 1) {
             None if !self.ended => return Err(NeedMore),
@@ -158,7 +158,7 @@ impl TurnBytes<'_> {
         tag.attributes.push(attribute);
     }
 
-    /// One `name="value"` at `at`.
+    /// Parses one `name="value"` at `at`.
     fn attribute(
         &self,
         at: usize,
@@ -191,8 +191,8 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Another `<` where an attribute could be. If a value before it holds a `<` as well, its
-    /// closing quote was probably forgotten, and the tag ends earlier.
+    /// Handles another `<` where an attribute could be. If a value before it contains a `<` as
+    /// well, its closing quote was probably forgotten, and the tag ends earlier.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMore> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));
@@ -208,7 +208,7 @@ impl TurnBytes<'_> {
         tag.attributes.iter().map(|a| &a.value).find(|value| holds(value)).map(|v| v.start)
     }
 
-    /// A tag that cannot be read ends at the next `>`.
+    /// Ends an unreadable tag at the next `>`.
     fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMore> {
         let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
         let from = self.suspicious_value(&tag).unwrap_or(fault_at);
@@ -223,7 +223,7 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// A close tag's name and the place behind it, if one stands at the `<` at `start`.
+    /// Returns a close tag's name and the offset behind it, if one starts at `start`.
     pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, NeedMore> {
         if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
             return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };
@@ -239,7 +239,7 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Whether the close tag of exactly this name stands at `start`; the place behind it.
+    /// Returns the offset behind the close tag of exactly this name, if it starts at `start`.
     pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
         match (self.byte(start), self.byte(start + 1)) {
             (Some(b'<'), Some(b'/')) if self.starts(start + 2, name)? => {}

@@ -1,5 +1,5 @@
-//! Elements whose name the agent does not know. One that is closed is a refused action, and
-//! nothing in it is acted on; one that is not closed is text.
+//! Elements whose name the agent does not know. A closed one is a refused action, and nothing
+//! inside it is executed; an unclosed one is text.
 
 use memchr::{memchr3, memmem};
 
@@ -12,7 +12,7 @@ use super::source::{NeedMore, is_name_byte};
 use super::tag::{OpenTag, TagOpening};
 use crate::mutant::mutant;
 
-/// What vendors' formats put around calls. Such an element is looked through where it holds
+/// Wrappers that vendors' formats put around calls. Such an element is skipped where it contains
 /// nothing but white space, whole actions and elements of this list.
 pub const VENDOR_WRAPPERS: [&str; 10] = [
     "tool_call",
@@ -28,7 +28,7 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
 ];
 
 impl TurnWalk<'_> {
-    /// What an element of an unknown bare name comes to.
+    /// Decides about an element with an unknown bare name.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
@@ -72,10 +72,10 @@ impl TurnWalk<'_> {
         DraftItem::UnknownElement { name, note, holds_action }
     }
 
-    /// The place behind the close tag of an unknown element, found outside of code, quotations,
-    /// reasoning and the values of actions. Where the only close tag stands in code and an action
-    /// stands before it, the element reaches to the end of that code: what may stand inside an
-    /// element is not acted on.
+    /// Returns the offset behind the close tag of an unknown element, searched outside of code,
+    /// quotations, reasoning and the values of actions. If the only close tag stands in code and an
+    /// action stands before it, the element extends to the end of that code: anything possibly
+    /// inside an element is not executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],
@@ -148,7 +148,7 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// The place behind a vendor's wrapper that holds nothing but whole actions.
+    /// Returns the offset behind a vendor's wrapper that contains nothing but whole actions.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMore> {
         const NESTED_MAX: usize = 3;
         let source = self.source;
@@ -183,7 +183,7 @@ impl TurnWalk<'_> {
     }
 }
 
-/// By local name, since some formats write a prefix that nothing binds.
+/// By local name, because some formats write a prefix without binding it.
 fn is_wrapper(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or(name);
     VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)

@@ -1,22 +1,22 @@
-//! Complexity: how deep, how wide and how long things may be. Looks at tags alone, and leaves
-//! what is malformed to the next stage.
+//! Complexity limits: depth, width and lengths. Looks at tags only; malformed text is left to the
+//! next stage.
 
 use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
-/// What has been counted on the way.
+/// Counts so far.
 #[derive(Default)]
 pub(super) struct ComplexityBounds {
     elements: usize,
-    /// Namespace declarations of each open element; as deep as the text is here.
+    /// Number of namespace declarations of each open element; its length is the current depth.
     declared: Vec<usize>,
     in_scope: usize,
 }
 
 impl ComplexityBounds {
-    /// Holds everything from `start` on to the limits.
+    /// Checks everything from `start` on against the limits.
     pub fn rest(&mut self, text: &str, start: usize) -> Result<(), ScanViolation> {
         let mut tag = StartTag::default();
         for piece in MarkupLexer::new(text, start) {
@@ -37,7 +37,7 @@ impl ComplexityBounds {
         Ok(())
     }
 
-    /// Counts a piece; `tag` holds its parts if it is a start tag that is not plain.
+    /// Counts a piece of markup; for a start tag that is not plain, `tag` holds its parts.
     pub fn see(&mut self, piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<(), ScanViolation> {
         match piece.kind {
             MarkupKind::Start | MarkupKind::Empty => {
@@ -81,7 +81,7 @@ fn over(piece: &MarkupPiece, what: &str, max: usize) -> Result<(), ScanViolation
     Err(ScanViolation::complexity(piece.start, format!("{what}, where {max} is the most")))
 }
 
-/// Holds one start tag to the limits; gives how many namespaces it declares.
+/// Checks one start tag against the limits; returns how many namespaces it declares.
 fn tag_bounds(piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<usize, ScanViolation> {
     let length = piece.end - piece.start;
     if piece.values == 0 && length <= limits::XML_NAME_BYTES_MAX {

@@ -1,9 +1,9 @@
-//! What stands in and between tags: text, attribute values, comments.
+//! Text, attribute values and comments.
 
 use super::tag::TagAttribute;
 use super::{ScanViolation, reference};
 
-/// Text between tags: references that can be read, and no `]]>`.
+/// Checks text between tags: every reference is valid, and there is no `]]>`.
 pub(super) fn character_data(text: &str, start: usize) -> Result<(), ScanViolation> {
     for at in memchr::memchr2_iter(b'&', b'>', text.as_bytes()) {
         let (before, rest) = text.split_at_checked(at).unwrap_or_default();
@@ -17,9 +17,9 @@ pub(super) fn character_data(text: &str, start: usize) -> Result<(), ScanViolati
     Ok(())
 }
 
-/// An attribute's value: references that can be read, and no `<`.
+/// Checks an attribute value: every reference is valid, and there is no `<`.
 pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanViolation> {
-    // Values are short and most are plain; a search by chunks would cost more to set up.
+    // Values are short and mostly plain; setting up a wide search would cost more.
     if !attribute.value.bytes().any(|byte| matches!(byte, b'&' | b'<')) {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanVi
     Ok(())
 }
 
-/// A comment with its delimiters: `--` may stand only at its ends.
+/// Checks a comment with its delimiters: `--` is allowed only at its ends.
 pub(super) fn comment(comment: &str, start: usize) -> Result<(), ScanViolation> {
     let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
     let inside = inside.unwrap_or_default();

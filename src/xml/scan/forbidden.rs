@@ -1,7 +1,8 @@
-//! Markup that no payload may hold: DOCTYPE, declarations and processing instructions.
+//! Refuses markup that no payload may contain: DOCTYPE, declarations and processing instructions.
 //!
 //! They can only start with `<!` or `<?`, and in a well-formed text `<` is data only inside
-//! comments and CDATA sections. So those two are skipped, and tags need not be understood.
+//! comments and CDATA sections. So the check skips comments and CDATA sections and need not parse
+//! tags.
 
 use memchr::memmem;
 
@@ -28,8 +29,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), ScanViolation> {
     Ok(())
 }
 
-/// How many bytes of `rest`, which starts with `<`, to skip; none where a section never ends,
-/// which is for the next stages to say.
+/// Number of bytes of `rest`, which starts with `<`, to skip; `None` if a section never ends, which
+/// a later stage reports.
 fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, ScanViolation> {
     let forbidden = |what: &str| {
         let message = format!("{what}; payloads have elements, text, comments and CDATA only");

@@ -1,4 +1,4 @@
-//! The lexer: cuts a text into markup pieces, without judging what is inside them.
+//! The lexer: cuts a text into pieces of markup, without checking what is inside them.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::limits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkupKind {
     Start,
-    /// `<a/>`: opened and closed at once.
+    /// `<a/>`: an empty element.
     Empty,
     End,
     Comment,
@@ -20,15 +20,15 @@ pub(super) enum MarkupKind {
     Instruction,
 }
 
-/// A tag, comment or section with its delimiters, in bytes of the text. Flat and small, for it
-/// is passed on once for every tag there is.
+/// A tag, comment or section with its delimiters, as a byte range. Small, because one is passed on
+/// for every tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkupPiece {
     pub kind: MarkupKind,
-    /// Nothing inside needs a second look: a start tag that is an ASCII name without a prefix
-    /// and no more, or a comment without `--`.
+    /// Whether the inside needs no further check: a start tag that is only an ASCII name without a
+    /// prefix, or a comment without `--`.
     pub plain: bool,
-    /// How many quoted values a start tag holds.
+    /// Number of quoted values in a start tag.
     pub values: usize,
     pub start: usize,
     pub end: usize,
@@ -44,16 +44,16 @@ impl MarkupPiece {
     }
 }
 
-/// Why a piece of markup cannot be cut out.
+/// Why a piece of markup could not be cut out.
 #[derive(Debug, Clone, Copy)]
 enum CutError {
     NotClosed(MarkupKind),
     Unknown,
-    /// More values in a tag than will be looked at.
+    /// More values in a tag than the lexer looks at.
     Flood,
 }
 
-/// Every piece of markup from some place on, in order. Ends after the first error.
+/// Iterates over the markup from some offset on. Ends after the first error.
 pub(super) struct MarkupLexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -64,8 +64,8 @@ impl<'a> MarkupLexer<'a> {
         Self { text: text.as_bytes(), at: start }
     }
 
-    /// Makes the plain start tag just given the whole element, as if it were empty, where all
-    /// inside is text that needs no second look. Most elements of a payload are of this kind.
+    /// Extends the plain start tag just returned to the whole element, if its content is text that
+    /// needs no further check. Most elements of a payload are of this kind.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
@@ -87,7 +87,8 @@ impl<'a> MarkupLexer<'a> {
 impl Iterator for MarkupLexer<'_> {
     type Item = Result<MarkupPiece, ScanViolation>;
 
-    // Without it the call costs as much as the work: a third of the time of a text full of tags.
+    // Inlined: the call would cost as much as the work, a third of the time for a text full of
+    // tags.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.text.get(self.at..)?;
@@ -107,7 +108,7 @@ impl Iterator for MarkupLexer<'_> {
     }
 }
 
-/// A piece that does not know where it stands.
+/// A piece of markup relative to its own start.
 struct MarkupCut {
     kind: MarkupKind,
     plain: bool,
@@ -115,7 +116,7 @@ struct MarkupCut {
     length: usize,
 }
 
-/// The piece that opens `rest`.
+/// Cuts the piece at the start of `rest`.
 #[inline(always)]
 fn cut(rest: &[u8]) -> Result<MarkupCut, CutError> {
     let (kind, length) = match rest {
@@ -137,7 +138,7 @@ fn cut(rest: &[u8]) -> Result<MarkupCut, CutError> {
     };
 
     let length = length.ok_or(CutError::NotClosed(kind))?;
-    // An end tag's place is that of its `>`.
+    // The offset of an end tag is that of its `>`.
     let length = length + usize::from(kind == MarkupKind::End);
     Ok(MarkupCut { kind, plain: false, values: 0, length })
 }
@@ -169,14 +170,14 @@ fn called(kind: MarkupKind) -> &'static str {
     }
 }
 
-/// How many bytes are looked at one by one before a wide search, which costs more to set up.
+/// Number of bytes that are searched one by one before a wide search, which costs more to set up.
 const NEAR: usize = 32;
 
 fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// The first byte that `is_it`, which the search `far` finds too.
+/// Finds the first byte for which `is_it` holds; `far` is the wide search for the same bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,
@@ -186,8 +187,8 @@ fn near(
     found.or_else(|| far(rest.get(NEAR..)?).map(|at| NEAR + at))
 }
 
-/// The length of a section that opens `rest`, with both delimiters. Sections come by the hundred
-/// thousand, so the short ones set up no search of their own.
+/// Length of the section at the start of `rest`, with both delimiters. There may be hundreds of
+/// thousands of sections, so short ones set up no wide search.
 pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     rest: &[u8],
     _open: &[u8; OPEN],
@@ -199,14 +200,14 @@ pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     Some(OPEN + at + CLOSE)
 }
 
-/// The length of a comment whose `inside` holds no `--` but that of its end.
+/// Length of a comment whose `inside` contains no `--` except that of its end.
 fn plain_comment(inside: &[u8]) -> Option<usize> {
     let short = head(inside).windows(2).position(|end| end == b"--");
     let at = short.or_else(|| memmem::find(inside, b"--"))?;
     (inside.get(at + 2) == Some(&b'>')).then_some("<!---->".len() + at)
 }
 
-/// The start tag that opens `rest`, if it is an ASCII name without a prefix and nothing else.
+/// The start tag at the start of `rest`, if it is only an ASCII name without a prefix.
 #[inline(always)]
 fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     let name = rest.get(1..)?;
@@ -224,8 +225,8 @@ fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     Some(MarkupCut { kind, plain: true, values: 0, length })
 }
 
-/// The start tag that opens `rest`: to the first `>` outside quotes. Gives up on a tag with too
-/// many values, so that a flood of them is not read to its end.
+/// The start tag at the start of `rest`, up to the first `>` outside quotes. Stops at a tag with
+/// too many values, so that a flood of them is not read to its end.
 fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     const NOT_CLOSED: CutError = CutError::NotClosed(MarkupKind::Start);
     let mut at = 1;
@@ -250,7 +251,7 @@ fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     }
 }
 
-/// The next `>`, `"` or `'`.
+/// Offset of the next `>`, `"` or `'`.
 fn tag_mark(rest: &[u8], at: usize) -> Option<usize> {
     let is_mark = |byte: u8| matches!(byte, b'>' | b'"' | b'\'');
     let far = |far: &[u8]| memchr3(b'>', b'"', b'\'', far);

@@ -1,9 +1,9 @@
-//! The scan: everything that can be said about a text before a full parser sees a byte of it.
+//! The scan: checks a text before a full parser sees a byte of it.
 //!
-//! Its stages are linear with a bounded memory: size, UTF-8, forbidden markup, complexity,
-//! well-formedness with namespaces, and one root. The order is the gate's, so the first stage
-//! with a violation is the one that decides. From the third on they go through the text in one
-//! pass, and apart only where that pass finds something.
+//! Its stages are linear with bounded memory: size, UTF-8, forbidden markup, complexity,
+//! well-formedness with namespaces, and one root. The order is that of the gate: the first stage
+//! with a violation decides. From the third stage on, one pass covers all stages; they run
+//! separately only after that pass found something.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 
@@ -30,29 +30,29 @@ pub use locate::{excess, locate};
 pub use nested::{NestedElement, attributes, nested};
 pub use split::split;
 
-/// What kind of rule a text broke.
+/// The kind of rule that a text broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenRule {
-    /// Longer than a payload may be.
+    /// The text is longer than a payload may be.
     Size,
-    /// Not UTF-8, or declared to be something else.
+    /// The text is not UTF-8, or declares another encoding.
     Encoding,
-    /// A DOCTYPE, an entity declaration or a processing instruction.
+    /// The text has a DOCTYPE, an entity declaration or a processing instruction.
     Forbidden,
-    /// Beyond the limits on depth, elements, attributes, namespaces or names.
+    /// The text exceeds a limit on depth, elements, attributes, namespaces or names.
     Complexity,
-    /// Not well-formed, or not namespace-well-formed.
+    /// The text is not well-formed or not namespace-well-formed.
     Form,
-    /// No root element, or something beside it.
+    /// The text has no root element, or something beside it.
     Roots,
 }
 
-/// The first thing wrong with a text, and where.
+/// The first violation in a text, and its offset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ScanViolation {
     pub breach: BrokenRule,
-    /// In bytes from the start of the scanned text.
+    /// Byte offset from the start of the scanned text.
     pub offset: usize,
     /// What was found and what was expected: lower case, no full stop.
     pub message: String,
@@ -72,21 +72,21 @@ impl ScanViolation {
     }
 }
 
-/// A text that is one well-formed element and nothing else of weight.
+/// A text that is exactly one well-formed element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedElement {
-    /// The root element's bytes: no BOM, no declaration, no space or comment around it.
+    /// Byte range of the root element, without BOM, declaration, and space or comments around it.
     pub root: Range<usize>,
     /// The root's expanded name.
     pub name: PayloadName,
 }
 
-/// Reads one payload's text; says which element it is, or the first thing wrong with it.
+/// Scans the text of one payload; returns its element or the first violation.
 pub fn scan(text: &[u8]) -> Result<ScannedElement, ScanViolation> {
     scan_within(text, limits::PAYLOAD_BYTES_MAX)
 }
 
-/// As [`scan`], where the payload may have other than the usual number of bytes.
+/// As [`scan`], with another limit on the number of bytes.
 pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, ScanViolation> {
     size(text, bytes_max)?;
     let text = utf8(text)?;
@@ -104,7 +104,7 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, Scan
     wellformed::check(text, prolog.end)?.one(text)
 }
 
-/// A BOM and white space around the payload do not count against it, within reason.
+/// Checks the size. A BOM and white space around the payload do not count, up to a limit.
 fn size(text: &[u8], max: usize) -> Result<(), ScanViolation> {
     let (length, unit) = match text.len() {
         long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),
@@ -128,7 +128,7 @@ fn utf8(text: &[u8]) -> Result<&str, ScanViolation> {
     })
 }
 
-/// A name or value of the text, short enough to be quoted in a message.
+/// A name or value of the text, shortened for a message.
 fn quoted(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(limits::ID_ECHO_CHARS_MAX).collect();

@@ -1,8 +1,8 @@
-//! Names and characters, as XML 1.0 (fifth edition) and its namespaces define them.
+//! Names and characters of XML 1.0 (fifth edition) and of Namespaces in XML.
 
 use crate::xml::escape::is_xml_char;
 
-/// The prefix and local part of a qualified name; none if it is not one.
+/// Splits a qualified name into prefix and local part; `None` if it is not one.
 pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
     match name.bytes().position(|byte| byte == b':').and_then(|at| name.split_at_checked(at)) {
         Some((prefix, rest)) => {
@@ -13,7 +13,7 @@ pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether an ASCII byte may stand in a name; in front, only letters and `_` may.
+/// Whether an ASCII byte may occur in a name. At the start, only letters and `_` may.
 pub(super) fn is_ascii_name(byte: u8) -> bool {
     ASCII_NAME.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
@@ -34,7 +34,7 @@ const ASCII_NAME: [bool; 256] = {
     table
 };
 
-/// A name without a colon.
+/// Whether this is a name without a colon.
 fn is_ncname(name: &str) -> bool {
     let plain = name.bytes().all(is_ascii_name) && name.bytes().next().is_some_and(is_ascii_start);
     plain || {
@@ -57,11 +57,11 @@ fn is_further(c: char) -> bool {
         '0'..='9' | '-' | '.' | '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
 }
 
-/// Where the first character stands that XML 1.0 does not allow.
+/// Offset of the first character that XML 1.0 does not allow.
 pub(super) fn illegal_char(text: &str) -> Option<usize> {
     let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
     let controls = text.as_bytes().chunks(64).any(|chunk| {
-        // No early end, so that the compiler can look at many bytes at once.
+        // No early exit, so that the compiler can vectorise.
         chunk.iter().fold(false, |found, byte| found | control(*byte))
     });
     let high = || {

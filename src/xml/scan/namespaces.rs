@@ -1,5 +1,5 @@
-//! Namespaces in scope: prefixes bound to URIs, and URIs as small numbers, so that comparing
-//! two of them costs the same however long they are.
+//! Namespaces in scope: prefixes bound to URIs. URIs become small numbers, so that comparing two of
+//! them costs the same however long they are.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use crate::xml::write::XML_NAMESPACE as XML;
 
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
-/// Up to so many namespaces, comparing is quicker than hashing.
+/// Up to this many namespaces, comparing is faster than hashing.
 const FEW: usize = 8;
 
-/// A namespace, by its number among those the text has named.
+/// A namespace, as an index into the namespaces that the text has declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct NamespaceId(usize);
 
 impl NamespaceId {
-    /// No namespace at all.
+    /// No namespace.
     pub const NONE: Self = Self(0);
     const XML: Self = Self(1);
     const XMLNS: Self = Self(2);
@@ -28,9 +28,9 @@ impl NamespaceId {
 pub(super) struct NamespaceTable<'a> {
     uris: Vec<Cow<'a, str>>,
     numbers: HashMap<Cow<'a, str>, NamespaceId>,
-    /// Innermost last; the empty prefix is the default.
+    /// Innermost binding last; the empty prefix is the default namespace.
     bindings: Vec<(&'a str, NamespaceId)>,
-    /// For each open element, how many bindings there were before it.
+    /// For each open element, the number of bindings before it.
     marks: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> NamespaceTable<'a> {
         }
     }
 
-    /// An element opens; what it declares follows.
+    /// Opens an element; its declarations follow.
     pub fn open(&mut self) {
         self.marks.push(self.bindings.len());
     }
@@ -53,7 +53,7 @@ impl<'a> NamespaceTable<'a> {
         self.bindings.truncate(self.marks.pop().unwrap_or_default());
     }
 
-    /// Takes `xmlns…="…"`, which binds `prefix`.
+    /// Binds `prefix` by the declaration `xmlns…="…"`.
     pub fn declare(&mut self, prefix: &'a str, at: &TagAttribute<'a>) -> Result<(), ScanViolation> {
         let wrong = |message: &str| Err(ScanViolation::form(at.offset, message));
         let uri = unescape_attribute(at.value).unwrap_or(Cow::Borrowed(at.value));
@@ -98,7 +98,7 @@ impl<'a> NamespaceTable<'a> {
         })
     }
 
-    /// The namespace of an element with this prefix.
+    /// Returns the namespace of an element with this prefix.
     pub fn of_element(&self, prefix: &str, offset: usize) -> Result<NamespaceId, ScanViolation> {
         let bound = self.bindings.iter().rev().find(|(bound, _)| *bound == prefix);
         match (bound, prefix) {
@@ -112,7 +112,8 @@ impl<'a> NamespaceTable<'a> {
         }
     }
 
-    /// The namespace of an attribute with this prefix: the default does not reach it.
+    /// Returns the namespace of an attribute with this prefix. The default namespace does not apply
+    /// to attributes.
     pub fn of_attribute(&self, prefix: &str, offset: usize) -> Result<NamespaceId, ScanViolation> {
         match prefix {
             "" => Ok(NamespaceId::NONE),

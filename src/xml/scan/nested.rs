@@ -1,4 +1,4 @@
-//! Elements inside an element, cut out so that each stands on its own.
+//! Cuts elements out of an element, so that each stands on its own.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,22 +9,23 @@ use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
-/// An element cut out of its parents, meaning alone what it meant inside.
+/// An element cut out of its parents, with the same meaning as inside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedElement {
-    /// Its bytes where it stood.
+    /// Byte range in the original text.
     pub range: Range<usize>,
-    /// Its text, with the namespace declarations it relied on added to its start tag.
+    /// Text of the element, with the namespace declarations that it relied on added to its start
+    /// tag.
     pub text: String,
-    /// Those declarations, in bytes of `text`.
+    /// Byte range of those declarations in `text`.
     pub added: Range<usize>,
-    /// Of these, the default namespace, as it stands in `text`.
+    /// Byte range in `text` of the inherited default namespace, if one was added.
     inherited: Option<Range<usize>>,
 }
 
 impl NestedElement {
-    /// Puts its bare names in another namespace, if they had theirs from the elements around.
-    /// `uri` must need no escaping.
+    /// Puts the unprefixed names into another namespace, if they inherited theirs from the elements
+    /// around. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;
@@ -39,7 +40,7 @@ impl NestedElement {
     }
 }
 
-/// The unprefixed attributes of the root of `text`, decoded, in order. `text` must have
+/// Returns the unprefixed attributes of the root of `text`, decoded, in order. `text` must have
 /// passed the scan.
 pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     let Some(Ok(tag)) = MarkupLexer::new(text, 0).next() else {
@@ -52,10 +53,10 @@ pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     plain.filter_map(|a| Some((a.name, unescape_attribute(a.value)?))).collect()
 }
 
-/// Every element `levels` below the root of `text`, which must have passed the scan.
+/// Returns every element `levels` below the root of `text`, which must have passed the scan.
 pub fn nested(text: &str, levels: usize) -> Vec<NestedElement> {
     let mut found = Vec::new();
-    // Declarations of the elements around, outermost first; the raw values, as they stand.
+    // Declarations of the enclosing elements, outermost first, as raw values.
     let mut scope: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut depth = 0_usize;
     let mut inner: Option<MarkupPiece> = None;
@@ -96,8 +97,8 @@ fn declarations<'a>(text: &'a str, tag: &MarkupPiece) -> Vec<(&'a str, &'a str)>
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
 }
 
-/// Copies an element and adds what it needs: the default namespace, which its unprefixed names
-/// have, and every prefix that occurs in it, in a name or in a value that may hold one.
+/// Copies an element and adds the declarations that it needs: the default namespace, for its
+/// unprefixed names, and every prefix that occurs in a name or in a value.
 fn cut_out(
     text: &str,
     range: Range<usize>,
@@ -144,7 +145,7 @@ fn cut_out(
     }
 }
 
-/// Whether `prefix:` occurs anywhere in the element; once too often does no harm.
+/// Whether `prefix:` occurs in the element. A false positive only adds a needless declaration.
 fn uses(element: &str, prefix: &str) -> bool {
     memmem::find(element.as_bytes(), format!("{prefix}:").as_bytes()).is_some()
 }

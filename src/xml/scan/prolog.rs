@@ -1,10 +1,10 @@
-//! What may stand before everything else: a BOM and an XML declaration.
+//! The prolog: a BOM and an XML declaration.
 
 use super::{BrokenRule, ScanViolation, quoted};
 
-/// What a text starts with. Its flaws belong to different stages, so both are kept.
+/// The start of a text. Different stages report its flaws, so both are kept.
 pub(super) struct DocumentProlog {
-    /// Where the rest of the text starts.
+    /// Offset where the rest of the text starts.
     pub end: usize,
     pub encoding: Option<ScanViolation>,
     pub form: Option<ScanViolation>,
@@ -43,7 +43,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// ` name = "value"` …, each with white space before it.
+/// Parses ` name = "value"` …, each with white space before it.
 fn pseudo_attributes(mut rest: &str) -> Option<Vec<(&str, &str)>> {
     let mut list = Vec::new();
     loop {

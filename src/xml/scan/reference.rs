@@ -1,10 +1,10 @@
-//! References: `&amp;` and its four fellows, and characters by number. There are no others.
+//! References: `&amp;` and the four other named ones, and characters by number.
 
 use super::names::qualified;
 use super::{ScanViolation, quoted};
 use crate::xml::escape;
 
-/// Reads the reference that `rest` begins with.
+/// Checks the reference at the start of `rest`.
 pub(super) fn check(rest: &str, offset: usize) -> Result<(), ScanViolation> {
     if escape::reference(rest).is_some() {
         return Ok(());

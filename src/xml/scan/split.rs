@@ -1,4 +1,4 @@
-//! One frame, several payloads: where each of them starts and ends.
+//! Splits a frame into its payloads.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use super::tag::is_space;
 use super::{BrokenRule, ScanViolation, prolog, utf8};
 use crate::limits;
 
-/// Finds the sibling root elements of a frame: none or many, with white space and comments
-/// between them. Counts tags and no more; each payload still has to pass the scan.
+/// Finds the sibling root elements of a frame: none or many, with white space and comments between
+/// them. Only counts tags; each payload still has to pass the scan.
 pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, ScanViolation> {
     let text = utf8(frame)?;
     let prolog = prolog::read(text);

@@ -1,32 +1,33 @@
-//! Start tags: a name, and attributes as they stand, nothing decoded.
+//! Start tags: name and attributes as written, not decoded.
 
 use super::ScanViolation;
 use super::markup::{MarkupKind, MarkupPiece};
 
-/// One attribute as it stands in a tag: `name="value"`, nothing decoded.
+/// One attribute as written: `name="value"`, not decoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TagAttribute<'a> {
     pub name: &'a str,
     pub value: &'a str,
-    /// Of the name, and of the value's first byte, in bytes from the start of the text.
+    /// Byte offset of the name, from the start of the text.
     pub offset: usize,
     pub value_offset: usize,
 }
 
 impl<'a> TagAttribute<'a> {
-    /// The prefix this attribute declares: none if it declares nothing, empty for the default.
+    /// The prefix that this attribute declares: `None` if it declares none, empty for the default
+    /// namespace.
     pub fn declares(&self) -> Option<&'a str> {
         let rest = self.name.strip_prefix("xmlns")?;
         if rest.is_empty() { Some(rest) } else { rest.strip_prefix(':') }
     }
 }
 
-/// A start tag in its parts. Made once and read into again and again.
+/// The parts of a start tag. One value is reused for all tags.
 #[derive(Default)]
 pub(super) struct StartTag<'a> {
     pub name: &'a str,
     pub attributes: Vec<TagAttribute<'a>>,
-    /// Why there may be more that could not be read.
+    /// Why the rest of the tag could not be read.
     pub broken: Option<ScanViolation>,
 }
 
@@ -46,13 +47,13 @@ impl<'a> StartTag<'a> {
     }
 }
 
-/// A start tag's attributes, in order.
+/// Iterates over the attributes of a start tag, in order.
 pub(super) struct TagAttributes<'a> {
     rest: &'a str,
     offset: usize,
 }
 
-/// Cuts a start tag of `text` into its name and its attributes.
+/// Splits a start tag of `text` into its name and its attributes.
 pub(super) fn open_tag<'a>(text: &'a str, tag: &MarkupPiece) -> (&'a str, TagAttributes<'a>) {
     let offset = tag.start;
     let close = if tag.kind == MarkupKind::Empty { 2 } else { 1 };

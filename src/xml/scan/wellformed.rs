@@ -1,5 +1,4 @@
-//! Well-formedness, with namespaces: the whole of XML 1.0 that is left once declarations and
-//! processing instructions are gone.
+//! Well-formedness with namespaces: all of XML 1.0 except declarations and processing instructions.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,16 +14,16 @@ use crate::ids::PayloadName;
 /// From this many attributes on, duplicates are found by hashing.
 const FEW: usize = 8;
 
-/// What stands at the top of a well-formed text.
+/// The root elements of a well-formed text.
 #[derive(Debug, Default)]
 pub(super) struct RootElements {
     first: Option<(Range<usize>, PayloadName)>,
-    /// Where a second root starts, or text beside one.
+    /// Offset of a second root, or of text beside the root.
     stray: Option<(usize, &'static str)>,
 }
 
 impl RootElements {
-    /// The only root, with nothing beside it.
+    /// Returns the only root, if nothing else stands beside it.
     pub fn one(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(
@@ -42,9 +41,9 @@ impl RootElements {
     }
 }
 
-/// Reads `text` from `start` on to its end, where nothing forbidden or beyond the limits may
-/// stand either. One pass finds that all is well; only where it is not are the other stages,
-/// which come first, asked about the rest.
+/// Checks `text` from `start` to its end, including forbidden markup and limits. One pass suffices
+/// for a valid text; on a violation the earlier stages check the rest, because the first stage
+/// decides.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut reader = FormReader::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -78,8 +77,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// What decides where something is not well-formed: `violation`, unless an earlier stage finds
-/// something from `at` on, with `bounds` counted up to `counted`.
+/// Returns the deciding violation: `violation`, unless an earlier stage finds one from `at` on,
+/// with `bounds` counted up to `counted`.
 #[cold]
 fn first(
     text: &str,
@@ -102,7 +101,7 @@ fn illegal_character(text: &str) -> Result<(), ScanViolation> {
     Err(ScanViolation::form(at, message))
 }
 
-/// An attribute by its name, which is resolved once the whole tag is known.
+/// An attribute whose prefix is resolved once the whole tag is read.
 struct FoundAttribute<'a> {
     prefix: &'a str,
     namespace: NamespaceId,
@@ -112,10 +111,10 @@ struct FoundAttribute<'a> {
 
 struct FormReader<'a> {
     text: &'a str,
-    /// The name and the place of every open element.
+    /// Name and offset of every open element.
     open: Vec<(&'a str, usize)>,
     namespaces: NamespaceTable<'a>,
-    /// Those of the current tag.
+    /// Attributes of the current tag.
     attributes: Vec<FoundAttribute<'a>>,
     seen: HashSet<(NamespaceId, &'a str)>,
     roots: RootElements,
@@ -157,7 +156,7 @@ impl<'a> FormReader<'a> {
         character_data(text, range.start)
     }
 
-    /// `tag` holds the parts of a start tag that is not plain.
+    /// Checks one piece of markup; `tag` holds the parts of a start tag that is not plain.
     fn piece(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         match piece.kind {
@@ -226,7 +225,8 @@ impl<'a> FormReader<'a> {
         Ok(())
     }
 
-    /// Declarations first, for they bind the prefixes of the attributes before them too.
+    /// Resolves declarations first, because they bind the prefixes of the attributes before them,
+    /// too.
     fn attributes(&mut self, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         self.attributes.clear();
         for attribute in &tag.attributes {
