@@ -1,7 +1,7 @@
 //! Bounded memory of calls between their deliveries: a kit keeps the messages, a host keeps which
 //! program has them (docs/PROTOCOL.md, section 3).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 
 use crate::ids::{CallId, MessageId};
 use crate::limits;
@@ -12,8 +12,8 @@ use super::Delivery;
 #[derive(Debug)]
 pub(crate) struct CallMemory<V> {
     calls: HashMap<CallId, RememberedCall<V>, foldhash::fast::RandomState>,
-    /// Calls in the order of their insertion.
-    order: BTreeMap<u64, CallId>,
+    /// Each `put`, oldest first. An entry is outdated once its call was taken or put again.
+    order: VecDeque<(u64, CallId)>,
     bytes: usize,
     next_place: u64,
 }
@@ -27,7 +27,7 @@ struct RememberedCall<V> {
 
 impl<V> Default for CallMemory<V> {
     fn default() -> Self {
-        Self { calls: HashMap::default(), order: BTreeMap::new(), bytes: 0, next_place: 0 }
+        Self { calls: HashMap::default(), order: VecDeque::new(), bytes: 0, next_place: 0 }
     }
 }
 
@@ -42,18 +42,34 @@ impl<V> CallMemory<V> {
         let place = self.next_place;
         self.next_place += 1;
         self.bytes += bytes;
-        self.order.insert(place, call);
+        self.order.push_back((place, call));
         self.calls.insert(call, RememberedCall { value, bytes, place });
 
         while self.calls.len() > limits::REMEMBERED_CALLS_MAX
             || self.bytes > limits::REMEMBERED_BYTES_MAX
         {
-            let oldest = self.order.first_key_value().map(|(_, call)| *call);
-            let Some(oldest) = oldest else { break };
-            self.take(oldest);
+            let Some((place, oldest)) = self.order.pop_front() else { break };
+            if self.is_current(place, oldest) {
+                self.take(oldest);
+            }
         }
 
+        self.drop_outdated_entries();
         true
+    }
+
+    fn is_current(&self, place: u64, call: CallId) -> bool {
+        self.calls.get(&call).is_some_and(|remembered| remembered.place == place)
+    }
+
+    /// Keeps the order in proportion to the calls: each sweep halves it at least.
+    fn drop_outdated_entries(&mut self) {
+        if self.order.len() <= 2 * self.calls.len() + 16 {
+            return;
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.retain(|(place, call)| self.is_current(*place, *call));
+        self.order = order;
     }
 
     pub fn get(&self, call: CallId) -> Option<&V> {
@@ -61,8 +77,7 @@ impl<V> CallMemory<V> {
     }
 
     pub fn take(&mut self, call: CallId) -> Option<V> {
-        let RememberedCall { value, bytes, place } = self.calls.remove(&call)?;
-        self.order.remove(&place);
+        let RememberedCall { value, bytes, .. } = self.calls.remove(&call)?;
         self.bytes -= bytes;
         Some(value)
     }
@@ -123,7 +138,7 @@ mod tests {
         assert_eq!(memory.get(call(1)), None);
         assert_eq!(memory.get(call(2)), Some(&2));
         assert_eq!(memory.calls.len(), limits::REMEMBERED_CALLS_MAX);
-        assert_eq!(memory.order.len(), limits::REMEMBERED_CALLS_MAX);
+        assert!(memory.order.len() <= 2 * limits::REMEMBERED_CALLS_MAX + 16);
     }
 
     #[test]

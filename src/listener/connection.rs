@@ -33,13 +33,21 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct Input {
     from: File,
+    /// What the last read returned, in `READ_BYTES` that are initialised once.
+    chunk: Box<[u8]>,
+    /// The beginning of a frame whose end has not come yet.
     partial: Vec<u8>,
     frames: VecDeque<Vec<u8>>,
 }
 
 impl Connection {
     pub fn new(input: OwnedFd, output: OwnedFd) -> Self {
-        let input = Input { from: input.into(), partial: Vec::new(), frames: VecDeque::default() };
+        let input = Input {
+            from: input.into(),
+            chunk: vec![0; READ_BYTES].into_boxed_slice(),
+            partial: Vec::new(),
+            frames: VecDeque::default(),
+        };
         let output = Output(Arc::new(Mutex::new(output.into())));
         Self { input: RefCell::new(input), output, watch: PumpWatch::default() }
     }
@@ -142,18 +150,18 @@ impl Input {
 
     /// Reads once; false at the end.
     fn read(&mut self) -> io::Result<bool> {
-        let (old, mut chunk) = (self.partial.len(), std::mem::take(&mut self.partial));
-        chunk.resize(old + READ_BYTES, 0);
-        let count = self.from.read(chunk.get_mut(old..).unwrap_or_default())?;
-        chunk.truncate(old + count);
-        let mut start = 0;
-        for end in memchr::memchr_iter(END, chunk.get(old..).unwrap_or_default()) {
-            self.frames.push_back(chunk.get(start..old + end).unwrap_or_default().to_vec());
-            start = old + end + 1;
-        }
+        let count = self.from.read(&mut self.chunk)?;
+        let mut rest = self.chunk.get(..count).unwrap_or_default();
 
-        chunk.drain(..start);
-        self.partial = chunk;
+        while let Some(end) = memchr::memchr(END, rest) {
+            let (frame, after) = rest.split_at(end);
+            let mut whole = std::mem::take(&mut self.partial);
+            whole.extend_from_slice(frame);
+            self.frames.push_back(whole);
+            rest = after.get(1..).unwrap_or_default();
+        }
+        self.partial.extend_from_slice(rest);
+
         Ok(count > 0)
     }
 }

@@ -122,8 +122,9 @@ pub fn unescape_attribute(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 fn unescape(raw: &str, blanks: bool) -> Option<Cow<'_, str>> {
-    let is_special = |b: u8| b == b'&' || (blanks && matches!(b, b'\t' | b'\n' | b'\r'));
-    if !raw.bytes().any(is_special) {
+    let bytes = raw.as_bytes();
+    let has_blanks = blanks && memchr::memchr3(b'\t', b'\n', b'\r', bytes).is_some();
+    if !has_blanks && memchr::memchr(b'&', bytes).is_none() {
         return Some(Cow::Borrowed(raw));
     }
 

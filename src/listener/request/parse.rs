@@ -13,7 +13,6 @@ use crate::bus::nats::header_names;
 use crate::clock;
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::nats::HeaderMap;
-use crate::xml::element::Element;
 use crate::xml::escape::{unescape_attribute, unescape_text};
 
 use super::super::line::Line;
@@ -77,7 +76,8 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, Strin
     let mut frame = FrameReader::new(text);
     let delivery = frame.open("delivery")?;
 
-    let mut messages = Vec::new();
+    // Most deliveries bring one message, and a program may keep it for a long time.
+    let mut messages = Vec::with_capacity(1);
     while let Some(message) = frame.message()? {
         messages.push(message);
     }
@@ -194,16 +194,40 @@ impl<'f> FrameReader<'f> {
     /// namespace of its own name.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
-        match self.event()? {
-            Event::Empty(_) => {}
-            Event::Start(start) => _ = self.skip(&start)?,
+        let root = match self.event()? {
+            Event::Empty(root) => root,
+            Event::Start(root) => {
+                self.skip(&root)?;
+                root
+            }
             other => return Err(format!("expected a payload, got {other:?}")),
-        }
-
+        };
+        let name = root_name(&root).ok_or("the root of a payload is not XML")?;
         let written = self.text.get(begin..self.position()).unwrap_or_default();
-        let root = Element::head(written).ok_or("the root of a payload is not XML")?;
-        Ok((PayloadName::from(&root.name), written.to_owned()))
+        Ok((name, written.to_owned()))
     }
+}
+
+/// Name of the root of a payload, which declares the namespace of its own name itself.
+fn root_name(root: &BytesStart<'_>) -> Option<PayloadName> {
+    let written = root.name().into_inner();
+    let (prefix, local) = written.split_once(':').unwrap_or(("", written));
+
+    let mut namespace = None;
+    for attribute in root.attributes() {
+        let attribute = attribute.ok()?;
+        let Some(declared) = attribute.key.into_inner().strip_prefix("xmlns") else { continue };
+        let is_own = match declared.strip_prefix(':') {
+            Some(declared) => declared == prefix,
+            None => declared.is_empty() && prefix.is_empty(),
+        };
+        if is_own {
+            namespace = Some(unescape_attribute(&attribute.value)?.into_owned());
+        }
+    }
+
+    let is_bound = prefix.is_empty() || namespace.is_some();
+    is_bound.then(|| PayloadName::new(namespace.as_deref().unwrap_or_default(), local))
 }
 
 fn optional(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, String> {
