@@ -7,18 +7,18 @@
 mod fit_prompt;
 pub mod history;
 mod inputs;
-pub mod prompt;
 pub mod protocol;
 mod report;
 mod stream_buffer;
+pub mod system_prompt;
 mod turn;
 mod turn_note;
 mod version;
 
 pub use history::ThreadHistory;
 pub use inputs::TurnInputs;
-pub use prompt::AgentEnvironment;
 pub use report::{FinalFormat, ReportSchema, ReportSchemaError};
+pub use system_prompt::AgentEnvironment;
 pub use turn::{AgentOptions, ModelAgent, TurnContext};
 pub use turn_note::PastTurn;
 pub use version::RendererVersion;

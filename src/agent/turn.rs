@@ -5,7 +5,7 @@ mod model_call;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::bus::native::{HandlerContext, NativeHandler};
+use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
@@ -18,12 +18,12 @@ use crate::schema::Schemas;
 use super::fit_prompt::{self, FittedRequest};
 use super::history::{self, AgentMemory, MemoryItem, ThreadHistory, Viewpoint};
 use super::inputs::{SentDigests, TurnInputs, older_digest, say_last};
-use super::prompt::{self, AgentEnvironment};
 use super::protocol::xml_final::TurnSlots;
 use super::protocol::{
     AgentFinals, AgentProtocol, AgentVocabulary, ParsedTurn, PromptInput, TurnAction, notice,
     render,
 };
+use super::system_prompt::{self, AgentEnvironment};
 use super::turn_note::TurnNote;
 use super::{ActionTransport, FinalFormat, MemoryScope, RendererVersion};
 use model_call::ModelAnswer;
@@ -273,7 +273,7 @@ impl ModelAgent {
             trace: delivery.trace,
         };
 
-        let system = prompt::system(&self.protocol, &self.options.sections, &environment);
+        let system = system_prompt::system(&self.protocol, &self.options.sections, &environment);
         let render = |items: &[MemoryItem], window_full: bool| {
             let tools = self.protocol.tools(window_full);
             // Some providers refuse native calls and their results where there are no tools.

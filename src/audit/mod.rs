@@ -3,7 +3,7 @@
 //!
 //! **Invariant:** nothing here writes to a journal, and every answer comes from its records alone.
 
-mod copies;
+mod checkpoint_copies;
 mod export;
 mod held;
 mod ledger;

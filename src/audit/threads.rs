@@ -131,9 +131,9 @@ pub struct TreeSummary {
     pub updated: Time,
     /// Sender of the first call, if there is one.
     #[serde(rename = "asked_by", skip_serializing_if = "Option::is_none")]
-    pub asked_by: Option<ListenerName>,
+    pub requested_by: Option<ListenerName>,
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
-    pub asked: Option<PayloadName>,
+    pub request: Option<PayloadName>,
 }
 
 fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
@@ -151,7 +151,7 @@ pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<Tr
 fn summary(records: &[HashedRecord]) -> TreeSummary {
     let records: Vec<&Record> = records.iter().map(|sealed| &sealed.record).collect();
     let root = records.first().map_or_else(ThreadId::organism, |record| record.tree.clone());
-    let (mut ledger, mut calls, mut subthreads, mut asked) =
+    let (mut ledger, mut calls, mut subthreads, mut first_call) =
         (MessageLedger::default(), TreeCalls::default(), 0, None);
 
     for record in &records {
@@ -161,8 +161,8 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
             calls.take(fact);
             match fact {
                 Fact::ThreadOpened { thread, .. } if !thread.is_root() => subthreads += 1,
-                Fact::Accepted { message, opening: Some(_), .. } if asked.is_none() => {
-                    asked = Some((message.from.clone(), message.name.clone()));
+                Fact::Accepted { message, opening: Some(_), .. } if first_call.is_none() => {
+                    first_call = Some((message.from.clone(), message.name.clone()));
                 }
                 _ => {}
             }
@@ -170,7 +170,7 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
     }
 
     let messages = ledger.total();
-    let (asked_by, asked) = asked.unzip();
+    let (requested_by, request) = first_call.unzip();
     TreeSummary {
         status: calls.status(&root),
         thread: root,
@@ -180,7 +180,7 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
         records: records.len() as u64,
         opened: records.first().map_or(Time(0), |record| record.time),
         updated: records.last().map_or(Time(0), |record| record.time),
-        asked_by,
-        asked,
+        requested_by,
+        request,
     }
 }

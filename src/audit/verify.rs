@@ -17,7 +17,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
-use super::copies::{CopyDifference, ReadCopies};
+use super::checkpoint_copies::{CopyDifference, ReadCopies};
 use super::ledger::MessageLedger;
 use super::report::{
     ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,

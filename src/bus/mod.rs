@@ -6,7 +6,7 @@
 mod answer;
 mod delivery_frame;
 pub(crate) mod memory;
-pub mod native;
+pub mod native_host;
 pub mod nats;
 pub mod process;
 
@@ -110,8 +110,8 @@ pub trait Sink: Send + Sync + 'static {
     /// Asks whether the next request of a model call may be sent, and reserves its cost. The answer
     /// arrives when the reservation is durable. A sink without budgets, or whose pump has stopped,
     /// never answers, and the request is not sent.
-    fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
-        let _ = (call, attempt, asked);
+    fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
+        let _ = (call, attempt, reservation);
         oneshot::channel().1
     }
     /// Reports a new state of an attempt's model call, for people who watch. Nothing depends on it.

@@ -10,7 +10,7 @@ use crate::contract::{Approval, Contract, Role};
 use crate::journal::directory_problem;
 
 use super::render::{RenderOutput, put, wrap};
-use super::{CommandExit, problems};
+use super::{CommandExit, config_error_carets};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -41,8 +41,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             Ok(CommandExit::Done.into())
         }
-        Err(found) if args.json => problems::report_json(&found),
-        Err(found) => Ok(problems::report(&found)),
+        Err(found) if args.json => config_error_carets::report_json(&found),
+        Err(found) => Ok(config_error_carets::report(&found)),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{audit, thread};
 
 use super::exit::CommandFailure;
 use super::render::{RenderOutput, live, payload_lines, put, wrap};
-use super::{CommandExit, problems};
+use super::{CommandExit, config_error_carets};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let place = tempfile_directory()?;
     let config = match load(&file, args.directory.as_deref(), &place)? {
         Ok(config) => config,
-        Err(found) => return Ok(problems::report(&found)),
+        Err(found) => return Ok(config_error_carets::report(&found)),
     };
 
     let question = file.with_extension("").join("question.xml");

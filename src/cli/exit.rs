@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::problems;
+use super::config_error_carets;
 use crate::{journal, organism, service};
 
 /// Result of a command.
@@ -51,7 +51,7 @@ impl CommandFailure {
 /// Prints the error with all its causes to stderr, and returns its exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
-        return problems::report(missing);
+        return config_error_carets::report(missing);
     }
 
     let text = told(error);

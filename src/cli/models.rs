@@ -12,7 +12,7 @@ use crate::organism::ConfiguredModels;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::{RenderOutput, put, put_json, table};
-use super::{problems, startup};
+use super::{config_error_carets, startup};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let loaded = path.and_then(|path| config::load_without_keys(&path, &around));
     let config = match loaded {
         Ok(config) => config,
-        Err(found) => return Ok(problems::report(&found)),
+        Err(found) => return Ok(config_error_carets::report(&found)),
     };
 
     let models = chosen(&config.models, &args.names)?;

@@ -16,8 +16,8 @@ use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 
 use super::CommandExit;
+use super::config_error_carets;
 use super::exit::CommandFailure;
-use super::problems;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.gather_agents();
     let missing = config.keys_missing_here();
     if !missing.is_empty() {
-        return Ok(problems::report(&missing));
+        return Ok(config_error_carets::report(&missing));
     }
 
     let recorder = Arc::new(recorder(&args, &config.name)?);

@@ -10,9 +10,9 @@ use anyhow::Context;
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
+use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
 use super::output::{self, StdoutWriter, put};
-use super::problems;
 use super::render::put_json;
 use crate::config::{self, ConfigEnvironment};
 use crate::ids::PayloadName;
@@ -354,7 +354,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let path = config::locate(args.config.as_deref(), &around);
     let config = match path.and_then(|path| config::load_without_keys(&path, &around)) {
         Ok(config) => config,
-        Err(found) => return Ok(problems::report(&found)),
+        Err(found) => return Ok(config_error_carets::report(&found)),
     };
 
     let wanted = args.payload.as_str();

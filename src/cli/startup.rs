@@ -28,7 +28,7 @@ use crate::service::{
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::CommandFailure;
-use super::{CommandExit, journal_target, passphrase, problems};
+use super::{CommandExit, config_error_carets, journal_target, passphrase};
 
 /// Loads the config of a command, or prints all its problems and exits with 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
@@ -51,7 +51,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     hide_memory();
     adopt_orphans();
     loaded.map_err(|found| {
-        problems::report(&found);
+        config_error_carets::report(&found);
         CommandFailure::silent(CommandExit::Config).into()
     })
 }
@@ -86,7 +86,7 @@ fn adopt_orphans() {
 /// commands that only read.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
-        problems::report(&problems);
+        config_error_carets::report(&problems);
         note!("a journal can be named without its config, with --data DIR");
         CommandFailure::silent(CommandExit::Config)
     })?;

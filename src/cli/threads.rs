@@ -67,13 +67,13 @@ fn row(summary: &TreeSummary) -> Vec<String> {
         open => format!("{} ({open} open)", summary.messages.accepted),
     };
 
-    let asked = summary.asked.as_ref().map_or("", |name| &*name.local).to_owned();
+    let request = summary.request.as_ref().map_or("", |name| &*name.local).to_owned();
     vec![
         summary.thread.to_string(),
         summary.status.as_str().to_owned(),
         opened,
         duration(summary.updated.since(summary.opened)),
         open,
-        asked,
+        request,
     ]
 }

@@ -13,9 +13,9 @@ use crate::ids::Position;
 use crate::journal::{Error, KeyId, jetstream, partitions_in};
 use crate::nats;
 
+use super::config_error_carets;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
-use super::problems;
 use super::render::{RenderOutput, clean, count, put, put_json};
 use super::startup;
 
@@ -128,7 +128,7 @@ fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     };
 
     config::proof_settings(&path, &around).map_err(|problems| {
-        problems::report(&problems);
+        config_error_carets::report(&problems);
         CommandFailure::silent(CommandExit::Config).into()
     })
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::agent::{FinalFormat, ReportSchema};
 use crate::ids::Digest;
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember, FormatWord};
 use super::payloads::PayloadResolver;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::tree::{ExpandedText, Located};
 use super::{AgentSpec, file};
 

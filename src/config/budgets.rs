@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::DeclaredMember;
 use super::models::DeclaredModel;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::sections::DeclaredSections;
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 
 pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     one_currency(&sections.models, problems);

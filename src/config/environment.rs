@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::{ConfigSource, SourceRange};
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source_text::{ConfigSource, SourceRange};
 
 /// The environment that a config is read in. Tests construct their own.
 #[derive(Debug, Clone, Default)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::limits;
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys::nearest;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 
 /// Reads the config's text.
 pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, ConfigProblems> {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::problem::{ConfigProblem, ProblemCode};
+use super::config_problem::{ConfigProblem, ProblemCode};
 use super::read::TableReader;
 
 const EXAMPLE: &str = "write \"127.0.0.1:9464\"";

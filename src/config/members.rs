@@ -6,9 +6,9 @@ use crate::contract::{Approval, Budget, Contract, Gather, Role};
 use crate::ids::ListenerName;
 use crate::limits;
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::read::TableReader;
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
 use super::{ActionTransport, MemoryScope};
 use crate::model::ToolChoice;

@@ -1,6 +1,6 @@
 //! Missing API keys, with the models that need them.
 
-use super::problem::{ConfigProblem, ConfigProblems};
+use super::config_problem::{ConfigProblem, ConfigProblems};
 use super::{AgentSpec, ModelSpec, ProviderConfig};
 
 /// Missing keys, each with its model.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::contract::Role;
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::nearest;
 use super::members::DeclaredMember;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::sections::DeclaredSections;
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 
 pub(super) fn check(

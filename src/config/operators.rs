@@ -3,8 +3,8 @@
 use crate::ids::ListenerName;
 use crate::thread::{OperatorKeys, OperatorPublicKey};
 
+use super::config_problem::{ConfigProblem, ProblemCode};
 use super::members::member_name;
-use super::problem::{ConfigProblem, ProblemCode};
 use super::read::TableReader;
 use super::tree::Located;
 use super::variables;

@@ -3,10 +3,10 @@
 //! Names are written in capitals with `_` for `-`. An override only changes members that the file
 //! has. An override that matches nothing is a problem, so that no typo stays unnoticed.
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys::{KeyKind, KnownSection, SECTIONS, is_private, nearest};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlValue};
 
 const PREFIX: &str = "ORGANISM_";

@@ -9,11 +9,11 @@ use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
 use crate::{envelope, system};
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::nearest;
 use super::members::DeclaredMember;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::short_types::DeclaredPayloads;
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{file, vocabulary};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys::nearest;
 use super::members::{DeclaredMember, DeclaredProcess};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::ProjectFolders;
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::file;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located};

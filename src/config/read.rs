@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::envelope::Money;
 use crate::limits;
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::duration;
 use super::keys::{KnownSection, nearest};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
 
 /// One table of the config while it is read.

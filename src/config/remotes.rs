@@ -2,7 +2,7 @@
 
 use crate::ids::ListenerName;
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::sections::DeclaredSections;
 
 pub(super) fn remotes(

@@ -6,9 +6,9 @@ use std::path::Path;
 use crate::ids::{Digest, ListenerName};
 use crate::limits;
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::members::{DeclaredMember, DeclaredSecret};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::tree::{ExpandedText, Located};
 use super::{Config, KeyRequirement, SecretValue, file};
 

@@ -9,19 +9,19 @@ use crate::contract::TreeLimits;
 use crate::limits;
 
 use super::ProjectFolders;
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::file;
 use super::http;
+use super::journal_directories::{self, NamedDirectory};
 use super::keys::{self, KnownSection, SECTIONS, nearest};
 use super::members::{DeclaredMember, SchemaSource, agent, client, human, listener, token};
 use super::models::{self, DeclaredModel};
 use super::operators::DeclaredOperators;
-use super::places::{self, NamedDirectory};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::{self, ProjectPaths};
 use super::read::TableReader;
 use super::short_types::{self, DeclaredPayloads};
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::storage;
 use super::telemetry;
 use super::tree::{ExpandedText, Located, TomlTable, TomlValue};
@@ -87,7 +87,7 @@ pub(super) fn check_directories(
 ) {
     let Some(name) = &sections.name else { return };
     let ProjectFolders { data, state, .. } = sections.directories(name, file, around);
-    places::check(
+    journal_directories::check(
         &NamedDirectory { key: "data", written: sections.data.as_ref(), path: &data },
         &NamedDirectory { key: "state", written: sections.state.as_ref(), path: &state },
         problems,

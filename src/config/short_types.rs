@@ -2,9 +2,9 @@
 
 use crate::schema::{FieldCount, ShortField, ShortType, is_element_name};
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::{self, nearest};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 use super::tree::{TomlNode, TomlTable, TomlValue};
 
 /// The payloads of a config in the short form.

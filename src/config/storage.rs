@@ -8,14 +8,14 @@ use crate::limits;
 use crate::nats::{self, NatsCredentials, NatsPassword};
 
 use super::agents::near_or_rule;
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::file;
 use super::keys;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::proof::{self, DeclaredProof};
 use super::read::TableReader;
 use super::sections::in_section;
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located, TomlTable};
 use super::{Config, StorageConfig};
 

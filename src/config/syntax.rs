@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::{ConfigSource, SourceRange};
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::source_text::{ConfigSource, SourceRange};
 
 pub(super) fn problems(
     source: &Arc<ConfigSource>,

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::model::http::{BadAddress, ProviderEndpoint};
 
 use super::SecretValue;
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::program::secret;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located};

@@ -7,8 +7,8 @@ use crate::ids::PayloadName;
 use crate::schema::Schemas;
 
 use super::ActionTransport;
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember};
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
 
 /// Reports problems, and notes valid settings that are worth knowing.
 pub(super) fn check(

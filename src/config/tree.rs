@@ -7,10 +7,10 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::config_problem::ConfigProblems;
 use super::environment::ConfigEnvironment;
 use super::keys::is_private;
-use super::problem::ConfigProblems;
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::{mask, syntax, variables};
 
 /// A value with its place in the source.

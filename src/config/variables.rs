@@ -1,9 +1,9 @@
 //! `${VAR}` and `${VAR:-default}` in strings; `$${` is a literal `${`.
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys::nearest;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 use super::tree::ExpandedText;
 
 /// Fills in the variables of one string at `place`.

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use crate::contract::VocabularyError;
 use crate::ids::{ListenerName, PayloadName};
 
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::payloads::ResolvedMember;
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::source::{ConfigSource, SourceRange};
+use super::source_text::{ConfigSource, SourceRange};
 use super::tree::Located;
 
 /// Problem for a vocabulary conflict, at the entry that causes it.

@@ -12,10 +12,10 @@ use super::agent_spans::TracedAgent;
 use super::health::{HealthMonitor, HostedHealth};
 use super::model_metrics::ModelCounts;
 use super::models::ConfiguredModels;
-use super::{Error, exporter, farewell, local_agents, nats_config, tracer, with_core_words};
+use super::{Error, exporter, flush_spans, local_agents, nats_config, tracer, with_core_words};
 use crate::agent::ModelAgent;
 use crate::agent::history::transfer::TransferredThread;
-use crate::bus::native::{HandlerContext, NativeHandler, NativeHost};
+use crate::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink};
 use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
@@ -150,7 +150,7 @@ impl HostedAgents {
             }
         }
 
-        farewell(self.exporter).await;
+        flush_spans(self.exporter).await;
     }
 
     pub fn has_ended(&self) -> bool {

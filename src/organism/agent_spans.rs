@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::bus::native::{HandlerContext, NativeHandler};
+use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::clock::Time;
 use crate::config::{ModelSpec, ProviderConfig};

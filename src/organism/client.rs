@@ -36,7 +36,7 @@ impl From<ServiceClient> for OrganismClient {
 impl From<Organism> for OrganismClient {
     /// Client of an organism that stops when the client is closed.
     fn from(organism: Organism) -> Self {
-        let transport = ServiceTransport::InProcess(organism.works.service());
+        let transport = ServiceTransport::InProcess(organism.runtime.service());
         let service = ServiceClient::new(&organism.config.data, transport);
         Self { service, own: Some(Box::new(organism)) }
     }

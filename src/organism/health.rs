@@ -12,18 +12,18 @@ use crate::ids::ListenerName;
 use crate::journal::sqlite::JournalReader;
 use crate::metrics::MetricsPage;
 use crate::nats::{Client, State};
-use crate::pump::driver::{Counts, Unready, WaitsFor};
+use crate::pump::driver::{PumpMetrics, PumpNotReady, WriteObstacle};
 use crate::trace::SpanTracer;
 
 /// Metrics of one pump and of its model calls.
 #[derive(Debug, Clone)]
 pub(super) struct PumpHealth {
-    counts: Arc<Counts>,
+    counts: Arc<PumpMetrics>,
     pub models: Arc<ModelCounts>,
 }
 
 impl PumpHealth {
-    pub fn new(config: &Config, counts: Arc<Counts>) -> Self {
+    pub fn new(config: &Config, counts: Arc<PumpMetrics>) -> Self {
         let models = Arc::new(ModelCounts::new(config, config.near_agents()));
         Self { counts, models }
     }
@@ -180,8 +180,8 @@ fn lacks_of(table: &PartitionMap) -> Vec<ReadinessProblem> {
         match standing {
             // Whoever pumps it is asked from here.
             PartitionStatus::Foreign | PartitionStatus::Elsewhere(_) => {}
-            PartitionStatus::Starting => lacks.push(lack(Unready::Starting, here)),
-            PartitionStatus::Leaving => lacks.push(lack(Unready::Draining, here)),
+            PartitionStatus::Starting => lacks.push(lack(PumpNotReady::Starting, here)),
+            PartitionStatus::Leaving => lacks.push(lack(PumpNotReady::Draining, here)),
             PartitionStatus::Broken(why) => {
                 lacks.push(ReadinessProblem { what: "broken", why, partition: here })
             }
@@ -196,15 +196,15 @@ fn lacks_of(table: &PartitionMap) -> Vec<ReadinessProblem> {
     lacks
 }
 
-fn lack(unready: Unready, partition: Option<u32>) -> ReadinessProblem {
+fn lack(unready: PumpNotReady, partition: Option<u32>) -> ReadinessProblem {
     let (what, why) = match unready {
-        Unready::Starting => ("starting", "the pump has not begun yet"),
-        Unready::Waits(WaitsFor::Disk) => ("disk", "the disk is full; it waits for room"),
-        Unready::Waits(WaitsFor::Server) => {
+        PumpNotReady::Starting => ("starting", "the pump has not begun yet"),
+        PumpNotReady::Waits(WriteObstacle::Disk) => ("disk", "the disk is full; it waits for room"),
+        PumpNotReady::Waits(WriteObstacle::Server) => {
             ("journal-server", "the journal's server is away; it waits")
         }
-        Unready::Draining => ("draining", "it is stopping and takes nothing new"),
-        Unready::Ended => ("pump", "the pump has ended; the log says why"),
+        PumpNotReady::Draining => ("draining", "it is stopping and takes nothing new"),
+        PumpNotReady::Ended => ("pump", "the pump has ended; the log says why"),
     };
 
     ReadinessProblem { what, why: why.to_owned(), partition }

@@ -12,7 +12,7 @@ use super::{Error, HostedListener};
 use crate::agent::history::transfer;
 use crate::agent::{AgentEnvironment, AgentOptions, ModelAgent, ThreadHistory};
 use crate::bus::Sink;
-use crate::bus::native::NativeHost;
+use crate::bus::native_host::NativeHost;
 use crate::bus::nats::ThreadSource;
 use crate::config::{AgentSpec, Config};
 use crate::ids::{ListenerName, Position, ThreadId};

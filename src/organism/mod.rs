@@ -12,6 +12,7 @@ mod local_agents;
 mod model_metrics;
 mod models;
 pub mod nats_config;
+mod nats_listeners;
 pub mod operator;
 mod partitioned;
 pub mod project;
@@ -19,16 +20,14 @@ pub mod promote;
 mod prompt_preview;
 mod pump_rpc;
 mod pump_runtime;
-mod remotes;
 pub mod repair;
 pub mod repair_stream;
+mod start;
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::bus::{Host, Sink};
@@ -36,17 +35,16 @@ use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::jetstream::{self, JoiningHost};
 use crate::journal::{self, HashedRecord, Journal, sqlite};
-use crate::limits;
 use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
-use crate::service::announcement::{self, Announcement, CommandPresence};
+use crate::service::announcement::CommandPresence;
 use crate::service::{self, socket_path};
 use crate::telemetry::SpanExporter;
 use crate::trace::SpanTracer;
-use pump_rpc::PumpRpc;
 use pump_runtime::PumpRuntime;
+use start::AbortOnDrop;
 
 pub use agent_hosting::{HostedAgents, NotHosted, chosen};
 pub use client::OrganismClient;
@@ -159,7 +157,7 @@ type HostedListener = (ListenerName, Arc<dyn Host>);
 /// A running organism with a single pump.
 pub struct Organism {
     config: Arc<Config>,
-    works: PumpRuntime,
+    runtime: PumpRuntime,
     control: Option<control::ControlServer>,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
@@ -170,102 +168,6 @@ pub struct Organism {
 }
 
 impl Organism {
-    /// Starts everything in the config, in this order: proves the journal, rebuilds the state,
-    /// starts the hosts and the pump, and last opens the control socket.
-    pub async fn start(config: Config) -> Result<Self, Error> {
-        Self::start_with(config, HashMap::new()).await
-    }
-
-    /// Like [`Organism::start`], for a process that keeps running. It announces itself, waits while
-    /// a command has started its own organism here, and takes over when that one ends. Calls
-    /// `on_wait` once with the journal's current holder if it has to wait.
-    pub async fn start_announced(
-        config: Config,
-        on_wait: impl FnOnce(&str),
-    ) -> Result<Self, Error> {
-        access::refuse_hosted_start(&config)?;
-        project::begin(&config.directories(), false)?;
-        let _announcement = Announcement::make(&config.data)?;
-        let mut on_wait = Some(on_wait);
-
-        loop {
-            let is_used = || announcement::is_used_by_command(&config.data);
-            // Also looked at before: the command may end once the journal was found in use.
-            let was_used = is_used();
-            match Self::start(config.clone()).await {
-                Err(Error::Journal(journal::Error::Held { holder, .. }))
-                    if was_used || is_used() =>
-                {
-                    if let Some(on_wait) = on_wait.take() {
-                        on_wait(&holder);
-                    }
-                    tokio::time::sleep(limits::DOOR_RETRY).await;
-                }
-                started => return started,
-            }
-        }
-    }
-
-    /// Like [`Organism::start`], for a command whose organism ends with it.
-    pub async fn start_for_command(config: Config) -> Result<Self, Error> {
-        Self::start_as(config, HashMap::new(), true).await
-    }
-
-    /// Like [`Organism::start`], with the embedding program's handlers in place of processes.
-    pub async fn start_with(
-        config: Config,
-        natives: HashMap<ListenerName, NativeHostBuilder>,
-    ) -> Result<Self, Error> {
-        Self::start_as(config, natives, false).await
-    }
-
-    async fn start_as(
-        config: Config,
-        natives: HashMap<ListenerName, NativeHostBuilder>,
-        for_command: bool,
-    ) -> Result<Self, Error> {
-        if config.partitions() > 1 {
-            return Err(Error::Divided { partitions: config.partitions() });
-        }
-
-        access::refuse_hosted_start(&config)?;
-        refuse_without_keys(&config)?;
-        let config = Arc::new(with_core_words(config)?);
-        project::begin(&config.directories(), false)?;
-        let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };
-
-        let mut core = core(&config);
-        let journal = open_journal(&config, &mut core)?;
-        let _responder = responder(&config);
-        let exporter = exporter(&config);
-        let tracer = tracer(exporter.as_ref());
-        let works = PumpRuntime::start(&config, core, journal, natives, &tracer).await?;
-        let watcher = HealthMonitor::of_one(&config.name, works.watched(), &tracer);
-        let mut organism = Self {
-            config,
-            works,
-            control: None,
-            watcher,
-            exporter,
-            _responder,
-            _presence: presence,
-        };
-
-        match organism.open_control_socket() {
-            Ok(()) => Ok(organism),
-            // Half an organism would hold the journal and answer nobody.
-            Err(error) => {
-                organism.stop("the control socket cannot be opened").await.and(Err(error))
-            }
-        }
-    }
-
-    fn open_control_socket(&mut self) -> Result<(), Error> {
-        let context = control::ControlContext::of(self.works.service(), &self.config);
-        self.control = Some(open_control_socket(&self.config, context)?);
-        Ok(())
-    }
-
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -276,12 +178,12 @@ impl Organism {
     }
 
     pub fn handle(&self) -> Handle {
-        self.works.handle().clone()
+        self.runtime.handle().clone()
     }
 
     /// Whether the pump has ended. It ends by itself only after a fatal error.
     pub fn has_ended(&self) -> bool {
-        self.works.has_ended()
+        self.runtime.has_ended()
     }
 
     /// Stops in this order: entry points close, deliveries in flight end, hosts end, the journal
@@ -291,8 +193,8 @@ impl Organism {
         if let Some(control) = self.control.take() {
             control.close();
         }
-        let ended = self.works.drain(reason).await;
-        farewell(self.exporter).await;
+        let ended = self.runtime.drain(reason).await;
+        flush_spans(self.exporter).await;
         ended
     }
 
@@ -301,47 +203,16 @@ impl Organism {
         if let Some(control) = self.control.take() {
             control.close().all().await;
         }
-        let ended = self.works.drain(reason).await;
-        farewell(self.exporter).await;
+        let ended = self.runtime.drain(reason).await;
+        flush_spans(self.exporter).await;
         ended
     }
 
     /// Joins the pump thread and returns its result.
     pub async fn join(self) -> Result<(), Error> {
-        let ended = self.works.join().await;
-        farewell(self.exporter).await;
+        let ended = self.runtime.join().await;
+        flush_spans(self.exporter).await;
         ended
-    }
-}
-
-/// Starts the responder for projection positions as soon as NATS is reachable. Without it, a pump
-/// that starts elsewhere knows less about how far the stream had reached.
-fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
-    let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
-    let servers = servers.clone();
-    let config = Arc::clone(config);
-    let here = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
-    Some(AbortOnDrop(tokio::spawn(async move {
-        let answered = async {
-            let rpc = PumpRpc::connect(&servers, &config.name).await?;
-            rpc.answer_for_projections(&config, Arc::new(move || here.clone())).await
-        };
-        match answered.await {
-            Ok(Some(mut responder)) => responder.ended().await,
-            Ok(None) => {}
-            Err(error) => {
-                tracing::debug!("other hosts cannot ask how far the projection here goes: {error}");
-            }
-        }
-    })))
-}
-
-/// A task that is aborted when its owner is dropped.
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -356,13 +227,13 @@ fn tracer(exporter: Option<&SpanExporter>) -> SpanTracer {
 }
 
 /// Exports the last spans, after everything that produces spans has ended.
-async fn farewell(exporter: Option<SpanExporter>) {
+async fn flush_spans(exporter: Option<SpanExporter>) {
     if let Some(exporter) = exporter {
         exporter.stop().await;
     }
 }
 
-fn refuse_without_keys(config: &Config) -> Result<(), Error> {
+fn check_model_keys(config: &Config) -> Result<(), Error> {
     let missing = config.keys_missing_here();
     if missing.is_empty() {
         return Ok(());

@@ -18,7 +18,7 @@ use super::health::HealthMonitor;
 use super::project;
 use super::pump_rpc::{KnownMembers, ProjectionResponder, PumpRpc};
 use super::{
-    Error, exporter, farewell, open_control_socket, refuse_without_keys, tracer, with_core_words,
+    Error, check_model_keys, exporter, flush_spans, open_control_socket, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
 use crate::journal;
@@ -68,7 +68,7 @@ impl PartitionedOrganism {
     /// socket.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
-        refuse_without_keys(&config)?;
+        check_model_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
         let lock = lock(&config)?;
@@ -160,7 +160,7 @@ impl PartitionedOrganism {
             first = first.and(ended);
         }
 
-        farewell(self.exporter).await;
+        flush_spans(self.exporter).await;
         first
     }
 }

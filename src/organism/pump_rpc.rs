@@ -1,7 +1,7 @@
 //! RPC between the processes of an organism over NATS: requests to the pump of a partition, which
 //! [`NatsTransport`] sends, announcements of the processes, and positions of projections.
 
-mod projections;
+mod projection_positions;
 mod server;
 
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::Error;
 use crate::nats::{self, Subscriber};
 use crate::service::{self, NatsTransport};
 
-pub(super) use projections::{KnownMembers, ProjectionResponder};
+pub(super) use projection_positions::{KnownMembers, ProjectionResponder};
 
 /// Last token of the subject of process announcements.
 const MEMBERS: &str = "roll";

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::health::PumpHealth;
 use super::model_metrics::ModelCounts;
 use super::{Error, HostedListener, NativeHostBuilder};
-use super::{local_agents, remotes};
+use super::{local_agents, nats_listeners};
 use crate::bus::process::{Options, ProcessHost, PumpMark, end_leftovers};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
@@ -61,7 +61,7 @@ impl PumpRuntime {
         let watched = PumpHealth::new(config, pump.counts());
         let mut hosts =
             hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;
-        hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
+        hosts.extend(nats_listeners::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }

@@ -6,7 +6,7 @@
 //!
 //! Must not know the state of threads: rules that depend on it are the pump's.
 
-mod asked;
+mod primitive;
 mod submission;
 
 use std::collections::HashMap;
@@ -108,7 +108,7 @@ impl Gate {
         let meaning = self.meaning(sender, &element, &submission)?;
         self.valid(sender, &element, &submission)?;
         let (primitive, inner) = match meaning {
-            Meaning::Primitive => self.asked(sender, &element, &submission)?,
+            Meaning::Primitive => self.read_primitive(sender, &element, &submission)?,
             _ => (None, None),
         };
 
@@ -195,7 +195,7 @@ impl Gate {
     }
 
     /// Parses a primitive, and checks the payload inside it as the sender's own.
-    fn asked(
+    fn read_primitive(
         &self,
         sender: &ListenerName,
         element: &ScannedPayload<'_>,
@@ -206,8 +206,8 @@ impl Gate {
             ..submission.refuse(Rule::SchemaInvalid, message)
         };
 
-        let primitive = asked::read(&element.name.local, element.text).map_err(invalid)?;
-        let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
+        let primitive = primitive::read(&element.name.local, element.text).map_err(invalid)?;
+        let inner = primitive::inner(&primitive, element.text).map_err(invalid)?;
         let inner = match inner {
             Some(nested) => {
                 let nested = self.named(sender, nested);
@@ -291,11 +291,11 @@ fn rule_of(breach: BrokenRule) -> Rule {
 /// Refuses envelopes, and the core's payload names other than primitives and notes.
 fn not_reserved(element: &ScannedPayload<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
     let PayloadName { namespace, local } = &element.name;
-    let asked = Primitive::WORDS.iter().chain(&system::NOTES);
+    let allowed = Primitive::WORDS.iter().chain(&system::NOTES);
     let message = match &**namespace {
         envelope::NAMESPACE => "an envelope is no payload; send the payload alone",
         system::NAMESPACE
-            if !asked.clone().any(|word| *word == &**local)
+            if !allowed.clone().any(|word| *word == &**local)
                 && !mutant("skip-the-reserved-names") =>
         {
             "only the core writes payloads of this name"

@@ -10,7 +10,7 @@ use crate::bus::ModelState;
 use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
-use crate::pump::driver::{Notice, Wait};
+use crate::pump::driver::{Notice, NoticeReason};
 use crate::thread::Hold;
 
 /// Something that a tree waits for.
@@ -91,7 +91,7 @@ impl TreeWatch {
     fn take(&mut self, notice: Notice) -> Option<TreeWait> {
         let Notice { thread, call, listener, wait } = notice;
         match wait {
-            Wait::Held(hold) => {
+            NoticeReason::Held(hold) => {
                 let message = call.0;
                 let wait = match hold {
                     Hold::Approval => WaitKind::Approval { message },
@@ -100,15 +100,15 @@ impl TreeWatch {
                 let is_shown = hold == Hold::Approval && self.known.contains(&call);
                 (!is_shown).then_some(TreeWait { thread, listener, wait })
             }
-            Wait::Model(ModelState::Ended) => {
+            NoticeReason::Model(ModelState::Ended) => {
                 self.models.remove(&call);
                 None
             }
-            Wait::Model(ModelState::Delayed(route, until)) => {
+            NoticeReason::Model(ModelState::Delayed(route, until)) => {
                 self.models.remove(&call);
                 Some(TreeWait { thread, listener, wait: WaitKind::Pause { route, until } })
             }
-            Wait::Model(state) => {
+            NoticeReason::Model(state) => {
                 let (since, due) = (Instant::now(), limits::NOTICE_AFTER);
                 self.models.insert(call, ModelWait { thread, listener, state, since, due });
                 None

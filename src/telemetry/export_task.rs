@@ -25,7 +25,7 @@ pub(super) struct ExportTask {
     /// Whether an outage of the collector was logged whose end was not.
     warned: bool,
     /// Whether a rejection of spans was logged.
-    told_rejected: bool,
+    is_rejection_logged: bool,
 }
 
 impl ExportTask {
@@ -44,7 +44,7 @@ impl ExportTask {
             at_once: limits::SPANS_SENT_MAX,
             backoff: limits::COLLECTOR_BACKOFF_FIRST,
             warned: false,
-            told_rejected: false,
+            is_rejection_logged: false,
         }
     }
 
@@ -166,7 +166,7 @@ impl ExportTask {
 
     fn rejected(&mut self, spans: u64, why: &str) {
         self.counts.rejected.add(spans);
-        if !std::mem::replace(&mut self.told_rejected, true) {
+        if !std::mem::replace(&mut self.is_rejection_logged, true) {
             let address = self.collector.address();
             tracing::warn!(
                 "the collector at {address} would not have {spans} spans: {why}; from here on \

@@ -30,24 +30,24 @@ struct HealthReason {
 
 /// `/healthz`: whether the process is alive. A process that waits for a full disk is alive, because
 /// a restart would not help.
-pub(super) async fn alive(State(asked): State<HealthSource>) -> Response {
-    let ended = asked.get().is_some_and(|watcher| watcher.has_ended());
+pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
+    let ended = health.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log says why".to_owned();
     let dead = ended.then(|| ReadinessProblem { what: "pump", why: why(), partition: None });
     told(dead.into_iter().collect())
 }
 
 /// `/readyz`: whether the organism accepts payloads and processes them.
-pub(super) async fn ready(State(asked): State<HealthSource>) -> Response {
+pub(super) async fn ready(State(health): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
-    told(match asked.get() {
+    told(match health.get() {
         Some(watcher) => watcher.lacks(),
         None => vec![ReadinessProblem { what: "journal", why: why(), partition: None }],
     })
 }
 
-pub(super) async fn metrics(State(asked): State<HealthSource>) -> Response {
-    let page = asked.get().map(|watcher| watcher.metrics()).unwrap_or_default();
+pub(super) async fn metrics(State(health): State<HealthSource>) -> Response {
+    let page = health.get().map(|watcher| watcher.metrics()).unwrap_or_default();
     ([(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)], page).into_response()
 }
 

@@ -29,7 +29,7 @@ type HealthSource = Arc<OnceLock<HealthMonitor>>;
 /// An HTTP server that runs until it is dropped.
 pub struct WebServer {
     address: SocketAddr,
-    asked: HealthSource,
+    health: HealthSource,
     serving: JoinHandle<()>,
 }
 
@@ -53,9 +53,9 @@ impl WebServer {
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);
-        let asked = HealthSource::default();
-        let serving = tokio::spawn(connections::serve(listener, router(Arc::clone(&asked))));
-        Ok(Self { address, asked, serving })
+        let health = HealthSource::default();
+        let serving = tokio::spawn(connections::serve(listener, router(Arc::clone(&health))));
+        Ok(Self { address, health, serving })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -65,7 +65,7 @@ impl WebServer {
     /// Sets the organism whose health is served.
     pub fn asks(&self, watcher: HealthMonitor) {
         // The first one is the one that runs.
-        self.asked.set(watcher).ok();
+        self.health.set(watcher).ok();
     }
 }
 
@@ -75,14 +75,14 @@ impl Drop for WebServer {
     }
 }
 
-fn router(asked: HealthSource) -> Router {
+fn router(health: HealthSource) -> Router {
     Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .fallback(async || (StatusCode::NOT_FOUND, "nothing here; /healthz, /readyz, /metrics\n"))
         .layer(from_fn(only_here))
-        .with_state(asked)
+        .with_state(health)
 }
 
 /// Refuses requests for other hosts. A web page can make its own host name resolve to this machine

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::ListenerName;

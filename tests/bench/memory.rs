@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::Failure;
 use organism::organism::{NativeHostBuilder, Organism};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use organism::bus::native::{InlineHost, NativeHost, from_fn};
+use organism::bus::native_host::{InlineHost, NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Failure;

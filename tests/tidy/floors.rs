@@ -79,7 +79,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 
 /// What the verbs of the command line share; no verb knows another.
 const SHARED_BY_VERBS: &[&str] =
-    &["exit", "startup", "output", "passphrase", "journal_target", "problems", "render"];
+    &["exit", "startup", "output", "passphrase", "journal_target", "config_error_carets", "render"];
 
 fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|(_, modules, _)| modules.contains(&module))
@@ -190,7 +190,7 @@ fn uses_are_found_however_they_are_written() {
     let names = |file: &File| used(file).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     let grouped = file("src/bus/mod.rs", "use crate::{pump::Gate, journal::{Error, x}, ids};");
     assert_eq!(names(&grouped), ["pump", "journal", "ids"]);
-    let climbing = file("src/bus/native.rs", "use super::super::pump::Gate; use super::Sink;");
+    let climbing = file("src/bus/native_host.rs", "use super::super::pump::Gate; use super::Sink;");
     assert_eq!(names(&climbing), ["pump"]);
     let inline = file("src/bus/mod.rs", "fn f() -> crate::pump::Gate { crate::model::x() }");
     assert_eq!(names(&inline), ["pump", "model"]);

@@ -4,8 +4,8 @@
 //! that a turn was rendered from, then that turn. So each prompt continues the previous one,
 //! although messages may be recorded while a model is still answering.
 
-mod native;
-mod places;
+mod action_order;
+mod native_results;
 pub mod transfer;
 
 use std::collections::{HashMap, HashSet};
@@ -20,8 +20,8 @@ use crate::thread::{Fact, Record};
 use super::turn_note::{self, PastTurn};
 use super::{MemoryScope, RendererVersion};
 use crate::model::{OwnBlock, ToolCall};
-use native::CallOutcomes;
-use places::ActionPlaces;
+use action_order::ActionPlaces;
+use native_results::CallOutcomes;
 
 /// Source of an agent's memory: the journal, read up to a position.
 pub trait ThreadHistory: Send + Sync {

@@ -84,7 +84,11 @@ impl AgentProtocol {
     pub fn tool_calling(&self) -> String {
         match self.taught.transport {
             ActionTransport::Xml => prompt_sections::tool_calling(&self.taught),
-            _ => native::teach::tool_calling(&self.taught, &self.tools, &self.schemas),
+            _ => native::native_prompt_sections::tool_calling(
+                &self.taught,
+                &self.tools,
+                &self.schemas,
+            ),
         }
     }
 
@@ -92,7 +96,7 @@ impl AgentProtocol {
     pub fn response_protocol(&self) -> String {
         match self.taught.transport {
             ActionTransport::Xml => prompt_sections::response_protocol(&self.taught),
-            _ => native::teach::response_protocol(&self.taught, &self.tools),
+            _ => native::native_prompt_sections::response_protocol(&self.taught, &self.tools),
         }
     }
 

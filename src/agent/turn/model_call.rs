@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::agent::protocol::{ParsedTurn, TurnReader, feedback};
 use crate::agent::stream_buffer::{self, AnswerBuffer};
 use crate::bus::ModelState;
-use crate::bus::native::HandlerContext;
+use crate::bus::native_host::HandlerContext;
 use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
 use crate::limits;
 use crate::model::{

@@ -28,7 +28,7 @@ use super::remote_agents::RemoteAgentAttempts;
 use super::responses::{self, ListenerResponse};
 use super::subjects::{ListenerSubjects, SubjectScope};
 use super::tokens::{AttemptToken, TokenPool};
-use super::{Error, Options, header_names, request};
+use super::{Error, Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
@@ -136,7 +136,7 @@ impl NatsShared {
     /// Records a sign of life of the replica with this attempt.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
         self.is_back();
-        self.in_flight().works(token, Instant::now());
+        self.in_flight().record_heartbeat(token, Instant::now());
     }
 
     pub(super) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
@@ -196,9 +196,9 @@ impl NatsShared {
         recalled: Option<RecalledDelivery>,
     ) {
         let remembered = recalled.as_ref().map(|recalled| recalled.count);
-        let request::Written { headers, body } = match &self.remote_agents {
+        let encode::EncodedDelivery { headers, body } = match &self.remote_agents {
             Some(remote_agents) => remote_agents.take(token, delivery),
-            None => request::write(delivery, remembered),
+            None => encode::write(delivery, remembered),
         };
 
         let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
@@ -443,14 +443,14 @@ impl NatsShared {
                 );
             }
             ListenerResponse::Heartbeat => {
-                let holder = self.in_flight().works(token, Instant::now());
+                let holder = self.in_flight().record_heartbeat(token, Instant::now());
                 if let Some((call, attempt)) = holder {
                     self.is_back();
                     self.sink.heartbeat(&self.options.listener, call, attempt);
                 }
             }
             ListenerResponse::ModelState(state) => {
-                let holder = self.in_flight().works(token, Instant::now());
+                let holder = self.in_flight().record_heartbeat(token, Instant::now());
                 if let Some((call, _)) = holder.filter(|_| self.remote_agents.is_some()) {
                     self.sink.model_state(&self.options.listener, call, state);
                 }

@@ -163,7 +163,7 @@ impl InFlight {
     }
 
     /// Records a heartbeat, which is also a sign of life, and returns its attempt.
-    pub fn works(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
+    pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let out = self.out.get_mut(&token)?;
         out.is_acknowledged = true;
         if let Some(lease) = self.lease {
@@ -445,8 +445,8 @@ mod tests {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);
-        assert_eq!(in_flight.works(1, now + LEASE / 2), Some(key(1)));
-        assert_eq!(in_flight.works(2, now), None);
+        assert_eq!(in_flight.record_heartbeat(1, now + LEASE / 2), Some(key(1)));
+        assert_eq!(in_flight.record_heartbeat(2, now), None);
         assert_eq!(overdue(&mut in_flight, 1, now, LEASE + LEASE / 4), []);
         assert_eq!(overdue(&mut in_flight, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
     }
@@ -600,7 +600,7 @@ mod tests {
         take_as_partial(&mut in_flight, 1, begun);
         take_as_partial(&mut in_flight, 2, denied);
         take_as_partial(&mut in_flight, 3, denied);
-        in_flight.works(3, denied);
+        in_flight.record_heartbeat(3, denied);
         take_as_partial(&mut in_flight, 4, denied + LEASE);
         in_flight.take(5, key(5), 1, denied);
         assert_eq!(in_flight.denied_partials(denied - GRACE..=denied), [2]);

@@ -13,12 +13,12 @@
 mod agent_host;
 mod agent_requests;
 mod connection;
+mod encode;
 pub mod header_names;
 mod host;
 mod in_flight;
 mod memory;
 mod remote_agents;
-mod request;
 mod responses;
 pub mod service;
 mod subjects;

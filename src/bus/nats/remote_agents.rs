@@ -19,10 +19,10 @@ use crate::nats::{HeaderMap, HeaderName, Message};
 
 use super::agent_requests::{self, AgentRequest, RequestRefusal};
 use super::connection::{OutboundPublish, SendError};
+use super::encode::{self, EncodedDelivery};
 use super::header_names;
 use super::host::NatsShared;
 use super::in_flight::AttemptStatus;
-use super::request::{self, Written};
 use super::responses::ListenerResponse;
 use super::tokens::AttemptToken;
 
@@ -89,14 +89,14 @@ impl RemoteAgentAttempts {
 
     /// Adds an attempt before it is published, and encodes its delivery. The messages are omitted,
     /// because the agent host reads them in the thread.
-    pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> Written {
+    pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
-        let mut headers = request::headers(delivery);
+        let mut headers = encode::headers(delivery);
         let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
         put(header_names::POSITION, delivery.position.to_string());
         put(header_names::CONFIG, self.far.config.to_string());
-        Written { headers, body: Vec::new() }
+        EncodedDelivery { headers, body: Vec::new() }
     }
 
     /// Removes unknown attempts. For attempts that were given up, drops the encoded thread, and
@@ -335,9 +335,9 @@ impl NatsShared {
 mod tests {
     use super::*;
 
-    struct Nothing;
+    struct NothingToSend;
 
-    impl ThreadSource for Nothing {
+    impl ThreadSource for NothingToSend {
         fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
             Ok(Vec::new())
         }
@@ -346,8 +346,10 @@ mod tests {
     #[test]
     fn of_a_turn_that_was_given_up_only_an_answer_is_kept_that_still_comes() {
         let config = Digest::of(b"config");
-        let remote_agents =
-            RemoteAgentAttempts::new(RemoteAgentOptions { memory: Arc::new(Nothing), config });
+        let remote_agents = RemoteAgentAttempts::new(RemoteAgentOptions {
+            memory: Arc::new(NothingToSend),
+            config,
+        });
         for token in [1, 2, 3] {
             assert!(remote_agents.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
             let mut open = remote_agents.open();

@@ -18,7 +18,7 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::trace::TraceParent;
 
-use super::leftovers::PUMP_VARIABLE;
+use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
 /// Time to wait for the last lines of an ended child, because a process that it started may hold

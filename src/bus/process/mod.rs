@@ -10,7 +10,7 @@ mod dispatch;
 mod frame;
 mod instance;
 mod launch;
-mod leftovers;
+mod leftover_processes;
 mod program;
 mod restarts;
 
@@ -28,7 +28,7 @@ use crate::limits;
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
 pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
-pub use leftovers::{NoMark, PUMP_VARIABLE, PumpMark, end_leftovers};
+pub use leftover_processes::{NoMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{NotFound, find};
 pub use restarts::Policy;
 

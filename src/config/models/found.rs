@@ -9,10 +9,10 @@ use crate::model::remote::Options;
 use crate::model::{KeySource, ProviderKey};
 
 use super::super::agents::{digest_of, near_or_rule};
+use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::environment::ConfigEnvironment;
 use super::super::keys::nearest;
-use super::super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
-use super::super::source::SourceRange;
+use super::super::source_text::SourceRange;
 use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};

@@ -14,11 +14,11 @@ use crate::model::http::HttpTimeouts;
 use crate::model::remote::{AnswerSettings, PRESETS, ProviderPreset, WireFormat};
 use crate::model::router::{RateLimits, RoutingStrategy};
 
+use super::config_problem::{ConfigProblem, ProblemCode};
 use super::keys::nearest;
 use super::members::token;
-use super::problem::{ConfigProblem, ProblemCode};
 use super::read::TableReader;
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";

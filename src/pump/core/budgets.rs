@@ -110,7 +110,7 @@ impl Core {
         &self,
         call: CallId,
         attempt: Attempt,
-        asked: &Reservation,
+        reservation: &Reservation,
     ) -> Result<(), String> {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let running = running.ok_or("the call this would be for is closed")?;
@@ -134,9 +134,9 @@ impl Core {
                 self.budgets.limits.model_calls
             ));
         }
-        within(self.budgets.limits.budget(), of_all, asked, "this tree")?;
-        within(self.budgets.limits.request_budget(), of_request, asked, "this request")?;
-        within(contract.budget, of_own, asked, running.listener.as_str())
+        within(self.budgets.limits.budget(), of_all, reservation, "this tree")?;
+        within(self.budgets.limits.request_budget(), of_request, reservation, "this request")?;
+        within(contract.budget, of_own, reservation, running.listener.as_str())
     }
 
     /// Warns once for each budget of the tree that is nearly spent.
@@ -244,24 +244,32 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
     }
 }
 
-/// Whether the reservation `asked` fits. `spent` includes earlier reservations. An uncounted upper
+/// Whether the reservation fits. `spent` includes earlier reservations. An uncounted upper
 /// bound is several times too high, so it may fill a budget only to half: it must not crowd out
 /// other calls.
-fn within(budget: Budget, spent: Spending, asked: &Reservation, whose: &str) -> Result<(), String> {
-    let (asked, counted) = (asked.spending, asked.counted);
-    let after = spent.plus(asked);
+fn within(
+    budget: Budget,
+    spent: Spending,
+    reservation: &Reservation,
+    whose: &str,
+) -> Result<(), String> {
+    let spending = reservation.spending;
+    let counted = reservation.counted;
+    let after = spent.plus(spending);
     let most = |limit: u64| if counted { limit } else { limit / 2 };
     if let Some(limit) = budget.tokens.filter(|limit| after.tokens > most(*limit)) {
-        let (asked, left) = (asked.tokens, limit.saturating_sub(spent.tokens));
+        let requested = spending.tokens;
+        let left = limit.saturating_sub(spent.tokens);
         return Err(format!(
-            "the next model call may take {asked} tokens, and {left} of the {limit} of {whose} are \
-             left"
+            "the next model call may take {requested} tokens, and {left} of the {limit} of {whose} \
+             are left"
         ));
     }
     if let Some(limit) = budget.money.filter(|limit| after.money.0 > most(limit.0)) {
-        let (asked, left) = (asked.money, Money(limit.0.saturating_sub(spent.money.0)));
+        let requested = spending.money;
+        let left = Money(limit.0.saturating_sub(spent.money.0));
         return Err(format!(
-            "the next model call may cost {asked}, and {left} of the {limit} of {whose} is left"
+            "the next model call may cost {requested}, and {left} of the {limit} of {whose} is left"
         ));
     }
     Ok(())

@@ -118,7 +118,7 @@ pub enum Event {
     Reserve {
         call: CallId,
         attempt: Attempt,
-        asked: Reservation,
+        reservation: Reservation,
     },
     Alarm(Alarm),
     Decide(CallDecision),

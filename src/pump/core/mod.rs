@@ -138,8 +138,8 @@ impl Core {
                 self.stray(&mut step, listener, named, payloads);
             }
             Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
-            Event::Reserve { call, attempt, asked } => {
-                self.reserve(&mut step, call, attempt, asked);
+            Event::Reserve { call, attempt, reservation } => {
+                self.reserve(&mut step, call, attempt, reservation);
             }
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),
             Event::Decide(decision) => self.decide(&mut step, decision),

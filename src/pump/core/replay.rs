@@ -122,8 +122,8 @@ fn reserve(record: &Record) -> Option<Event> {
             let route = route.clone().zip(most);
             let route = route.map(|(route, most)| RouteLimit { route, most });
             let (spending, request) = (*spending, *request);
-            let asked = Reservation { spending, counted, request, route };
-            Some(Event::Reserve { call, attempt, asked })
+            let reservation = Reservation { spending, counted, request, route };
+            Some(Event::Reserve { call, attempt, reservation })
         }
         _ => None,
     })

@@ -18,18 +18,18 @@ impl Core {
         step: &mut Step,
         call: CallId,
         attempt: Attempt,
-        asked: Reservation,
+        reservation: Reservation,
     ) {
-        if asked.request > 0 && self.is_reserved(call, attempt, asked.request) {
+        if reservation.request > 0 && self.is_reserved(call, attempt, reservation.request) {
             // Its answer was lost on the way, and it is requested again.
             return step.effect(Effect::Reserved { call, attempt, answer: Ok(()) });
         }
-        let answer = self.may_request(call, attempt, &asked);
+        let answer = self.may_request(call, attempt, &reservation);
         if answer.is_ok()
             && let Some(running) = self.calls.running(call)
         {
             let (agent, thread) = (running.listener.clone(), running.thread.root());
-            let Reservation { spending, counted, request, route } = asked;
+            let Reservation { spending, counted, request, route } = reservation;
             let most = route.as_ref().map(|limit| limit.most);
             let route = route.map(|limit| limit.route);
 
@@ -50,11 +50,11 @@ impl Core {
         &self,
         call: CallId,
         attempt: Attempt,
-        asked: &Reservation,
+        reservation: &Reservation,
     ) -> Result<(), NotReserved> {
-        self.room_for(call, attempt, asked).map_err(NotReserved::Spent)?;
+        self.room_for(call, attempt, reservation).map_err(NotReserved::Spent)?;
 
-        let Some(RouteLimit { route, most }) = &asked.route else { return Ok(()) };
+        let Some(RouteLimit { route, most }) = &reservation.route else { return Ok(()) };
         let requests = self.state.call(call).map_or(&[][..], |open| &open.requests);
         let made = requests.iter().find(|(known, _)| known == route).map_or(0, |(_, made)| *made);
         if made < *most || mutant("retry-in-every-layer") {

@@ -6,12 +6,12 @@ use std::sync::mpsc::Sender;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use super::Letter;
-use super::busy::BusyCounter;
+use super::PumpCommand;
+use super::busy_counter::BusyCounter;
 use super::completions::{CompletionSender, Completions};
-use super::intake::{InboxBound, InboxPlace, Intake};
 use super::notices::Notice;
 use super::spans;
+use super::submission_limit::{InboxBound, InboxPlace, SubmissionLimiter};
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
@@ -63,7 +63,7 @@ pub(in crate::pump) struct Act {
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
-    pub asked: Reservation,
+    pub reservation: Reservation,
     pub answer: oneshot::Sender<Result<(), NotReserved>>,
 }
 
@@ -96,7 +96,7 @@ impl Submit {
         };
 
         let refusal = Refusal::new(rule, message, text);
-        let retry_after = Some(super::ROOM_RETRY);
+        let retry_after = Some(super::group_commit::ROOM_RETRY);
         // A client that has left needs no answer.
         self.receipt.send(Receipt::Refused { refusal, retry_after }).ok();
         rule
@@ -111,9 +111,9 @@ fn long_key(text: &[u8]) -> Refusal {
 
 #[derive(Clone)]
 pub struct Handle {
-    outbox: Sender<Letter>,
+    outbox: Sender<PumpCommand>,
     gate: Gate,
-    intake: Intake,
+    intake: SubmissionLimiter,
     inbox: InboxBound,
     busy: BusyCounter,
     recorded: watch::Receiver<Position>,
@@ -140,12 +140,12 @@ fn busy(text: &[u8], message: &str) -> Refusal {
 
 impl Handle {
     pub(super) fn new(
-        outbox: Sender<Letter>,
+        outbox: Sender<PumpCommand>,
         gate: Gate,
         busy: BusyCounter,
         recorded: watch::Receiver<Position>,
     ) -> Self {
-        let intake = Intake::default();
+        let intake = SubmissionLimiter::default();
         let inbox = InboxBound::default();
         let tracer = SpanTracer::default();
         Self { outbox, gate, intake, inbox, busy, recorded, tracer }
@@ -176,7 +176,7 @@ impl Handle {
         self.tracer = tracer;
     }
 
-    pub(super) fn outbox(&self) -> Sender<Letter> {
+    pub(super) fn outbox(&self) -> Sender<PumpCommand> {
         self.outbox.clone()
     }
 
@@ -233,7 +233,7 @@ impl Handle {
         let (completions, completed) = Completions::channel();
         let completions = Some(completions);
         let submit = Box::new(Submit { submission, receipt, completions, notices, place });
-        self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
+        self.outbox.send(PumpCommand::Submit(submit)).map_err(|_| PumpStopped)?;
         let receipt = answer.await.map_err(|_| PumpStopped)?;
         drop(turn);
         if let Some(error) = refused(&receipt) {
@@ -270,7 +270,7 @@ impl Handle {
         let completions = None;
         let notices = None;
         let submit = Box::new(Submit { submission, receipt, completions, notices, place });
-        self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
+        self.outbox.send(PumpCommand::Submit(submit)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
@@ -289,7 +289,7 @@ impl Handle {
         let (ruling, ruled) = oneshot::channel();
         let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
         let cancel = Box::new(Cancel { cancellation, ruling, place });
-        self.outbox.send(Letter::Cancel(cancel)).map_err(|_| PumpStopped)?;
+        self.outbox.send(PumpCommand::Cancel(cancel)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }
 
@@ -309,7 +309,7 @@ impl Handle {
         let ticket = Uuid::now_v7();
         let decision = CallDecision { ticket, message, decision, origin };
         let decide = Box::new(Decide { decision, ruling, place });
-        self.outbox.send(Letter::Decide(decide)).map_err(|_| PumpStopped)?;
+        self.outbox.send(PumpCommand::Decide(decide)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }
 
@@ -323,25 +323,25 @@ impl Handle {
     pub async fn record_action(&self, action: OperatorAction) -> Result<(), PumpStopped> {
         let (done, recorded) = oneshot::channel();
         let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });
-        self.outbox.send(Letter::Act(act)).map_err(|_| PumpStopped)?;
+        self.outbox.send(PumpCommand::Act(act)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
     /// Accepts no more submissions, lets deliveries in flight end, and closes the journal.
     pub async fn drain(&self, reason: &str) -> Result<(), PumpStopped> {
         let (done, drained) = oneshot::channel();
-        let letter = Letter::Drain { reason: reason.to_owned(), done };
-        self.outbox.send(letter).map_err(|_| PumpStopped)?;
+        let command = PumpCommand::Drain { reason: reason.to_owned(), done };
+        self.outbox.send(command).map_err(|_| PumpStopped)?;
         drained.await.map_err(|_| PumpStopped)
     }
 
     pub fn stop(&self) {
         // Already stopped is as good.
-        self.outbox.send(Letter::Stop).ok();
+        self.outbox.send(PumpCommand::Stop).ok();
     }
 
     fn event(&self, event: Event) -> Result<(), PumpStopped> {
-        self.outbox.send(Letter::Event(event)).map_err(|_| PumpStopped)
+        self.outbox.send(PumpCommand::Event(event)).map_err(|_| PumpStopped)
     }
 
     /// Reports that no host exists for the listener of this delivery.
@@ -349,7 +349,7 @@ impl Handle {
         let detail = "nothing hosts this listener".to_owned();
         let call = delivery.call;
         let attempt = delivery.attempt;
-        // The pump reads its own letters: while it runs, this arrives.
+        // The pump reads its own commands: while it runs, this arrives.
         let listener = delivery.listener.clone();
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
     }

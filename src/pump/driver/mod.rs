@@ -5,63 +5,62 @@
 //! all. While the disk is full, the order of commits is kept: new submissions are refused, and
 //! decided records are written as soon as there is space.
 
-mod alarms;
+mod alarm_queue;
 mod arrivals;
-mod busy;
-mod clerk;
+mod busy_counter;
 mod completions;
-mod counts;
+mod group_commit;
 mod handle;
-mod intake;
-mod lead;
-mod meter;
+mod leadership;
+mod metrics_recorder;
 mod notices;
-mod pulse;
+mod pump_clock;
+mod pump_metrics;
 mod queries;
 mod sink;
 mod spans;
-mod watch;
+mod standstill_detector;
+mod submission_limit;
+mod waiters;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, channel};
 
 pub use completions::Completions;
-pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{CallCompletion, Handle, PumpStopped};
-pub use notices::{Notice, Wait};
+pub use notices::{Notice, NoticeReason};
+pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
 pub use queries::HeldRequest;
 pub use sink::PumpSink;
 
-use crate::bus::{Delivery, Host};
-use crate::clock::{Time, since_boot};
-use crate::envelope::Rule;
+use crate::bus::Host;
+use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
-use crate::mutant::{self, mutant};
+use crate::mutant;
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::thread::Map;
 use crate::trace::SpanTracer;
-use alarms::Alarms;
+use alarm_queue::AlarmQueue;
 use arrivals::Arrivals;
-use busy::BusyCounter;
-use clerk::Clerk;
-use lead::LeadProof;
-use meter::{Lifetime, Meter};
+use busy_counter::BusyCounter;
+use leadership::LeadershipProof;
+use metrics_recorder::{Lifetime, MetricsRecorder};
+use pump_clock::PumpClock;
 use queries::PumpQuery;
-use sink::Beats;
-use watch::Watch;
+use sink::PendingHeartbeats;
+use waiters::Waiters;
 
 /// Messages to the pump's thread.
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly all letters are events; a box would cost each an allocation"
+    reason = "nearly all commands are events; a box would cost each an allocation"
 )]
-pub(super) enum Letter {
+pub(super) enum PumpCommand {
     Event(Event),
     Submit(Box<handle::Submit>),
     Decide(Box<handle::Decide>),
@@ -71,7 +70,7 @@ pub(super) enum Letter {
     Act(Box<handle::Act>),
     /// Deadlines have passed. Placed in the inbox behind everything that came before.
     Deadlines,
-    Query(Box<PumpQuery>, intake::InboxPlace),
+    Query(Box<PumpQuery>, submission_limit::InboxPlace),
     /// Accept no more submissions; respond when no delivery is in flight any more.
     Drain {
         reason: String,
@@ -88,24 +87,24 @@ pub struct Pump {
     gate: Gate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Hosts with deliveries since their last flush.
-    told: Vec<Arc<dyn Host>>,
-    inbox: Receiver<Letter>,
+    unflushed_hosts: Vec<Arc<dyn Host>>,
+    inbox: Receiver<PumpCommand>,
     handle: Handle,
-    alarms: Alarms,
-    /// Whether [`Letter::Deadlines`] is in the inbox.
+    alarms: AlarmQueue,
+    /// Whether [`PumpCommand::Deadlines`] is in the inbox.
     is_deadline_queued: bool,
-    clerk: Clerk,
+    waiters: Waiters,
     /// Queries of this batch, until its records are durable.
     queries: Vec<PumpQuery>,
-    watch: Watch,
-    beats: Beats,
+    watch: PumpClock,
+    heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
     /// Position of the last durable record. A value and not a queue: a slow follower holds up
     /// nothing, and the next position covers those that it missed.
     recorded: tokio::sync::watch::Sender<Position>,
-    lead: LeadProof,
-    meter: Meter,
+    lead: LeadershipProof,
+    meter: MetricsRecorder,
     /// Inputs of this batch's turns, which are stored before their records.
     inputs: Vec<String>,
     /// Digests of inputs that are stored already.
@@ -121,31 +120,31 @@ impl Pump {
         let last = Position(journal.next().0.saturating_sub(1));
         let (recorded, follow) = tokio::sync::watch::channel(last);
         let handle = Handle::new(outbox, gate.clone(), busy.clone(), follow);
-        let alarms = Alarms::default();
-        let clerk = Clerk::default();
+        let alarms = AlarmQueue::default();
+        let waiters = Waiters::default();
         let hosts = Map::default();
-        let told = Vec::new();
-        let watch = Watch::start(core.state().time);
-        let beats = Beats::default();
-        let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
+        let unflushed_hosts = Vec::new();
+        let watch = PumpClock::start(core.state().time);
+        let heartbeats = PendingHeartbeats::default();
+        let meter = MetricsRecorder::new(Arc::new(PumpMetrics::new(&gate.contracts)));
         Self {
             core,
             journal,
             gate,
             hosts,
-            told,
+            unflushed_hosts,
             inbox,
             handle,
             alarms,
             is_deadline_queued: false,
-            clerk,
+            waiters,
             queries: Vec::new(),
             watch,
-            beats,
+            heartbeats,
             arrivals: Arrivals::default(),
             busy,
             recorded,
-            lead: LeadProof::default(),
+            lead: LeadershipProof::default(),
             meter,
             inputs: Vec::new(),
             kept: HashSet::new(),
@@ -175,13 +174,13 @@ impl Pump {
     /// The sink that hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
         let outbox = self.handle.outbox();
-        let beats = self.beats.clone();
+        let heartbeats = self.heartbeats.clone();
         let arrivals = self.arrivals.clone();
-        Arc::new(PumpSink::new(self.gate.clone(), outbox, beats, arrivals, self.counts()))
+        Arc::new(PumpSink::new(self.gate.clone(), outbox, heartbeats, arrivals, self.counts()))
     }
 
     /// Metrics of the pump, which remain after its end.
-    pub fn counts(&self) -> Arc<Counts> {
+    pub fn counts(&self) -> Arc<PumpMetrics> {
         Arc::clone(self.meter.counts())
     }
 
@@ -205,13 +204,13 @@ impl Pump {
         // What passed before this start is in the boot.
         self.watch.now();
         self.watch.standstill();
-        let mut batch = vec![Letter::Event(boot)];
+        let mut batch = vec![PumpCommand::Event(boot)];
 
         loop {
             let now = self.watch.now();
             // First, so that nothing is judged by time that is not counted.
             if let Some(standstill) = self.watch.standstill() {
-                batch.insert(0, Letter::Event(Event::Standstill(standstill)));
+                batch.insert(0, PumpCommand::Event(Event::Standstill(standstill)));
             }
             self.meter.begins_to_step();
             let steps = self.step_all(now, batch.drain(..));
@@ -220,76 +219,33 @@ impl Pump {
             self.commit(steps)?;
             self.answer_queries();
             self.meter.stands(&self.core, &*self.journal);
-            if self.clerk.is_to_stop(self.core.handed_over()) {
+            if self.waiters.finish_drain(self.core.handed_over()) {
                 let left = self.core.left_open();
                 if !left.is_empty() {
                     tracing::warn!("left open: {left}; it goes on at the next start");
                 }
                 let now = self.watch.now();
                 let counts = self.busy.take_all().into_iter();
-                let steps = self.step_all(now, counts.map(|busy| Letter::Event(Event::Busy(busy))));
+                let steps =
+                    self.step_all(now, counts.map(|busy| PumpCommand::Event(Event::Busy(busy))));
                 self.commit(steps)?;
                 return self.journal.close(now);
             }
-            if !self.gather(&mut batch) {
+            if !self.collect_batch(&mut batch) {
                 self.journal.checkpoint_if_due(now)?;
             }
         }
     }
 
-    /// Waits for a message and takes all that are ready, up to the maximum of one commit.
-    fn gather(&mut self, batch: &mut Vec<Letter>) -> bool {
-        let now = self.watch.now();
-        let deadline = self.core.next_deadline().map(|(at, _)| at);
-        let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
-        let rest = self.journal.rest();
-        let patience = next.map_or(rest, |at| at.since(now)).min(rest);
-        let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
-        let first = match next_up {
-            Ok(letter) => Ok(letter),
-            Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
-            Err(TryRecvError::Empty) => self.inbox.recv_timeout(patience),
-        };
-
-        match first {
-            Ok(letter) => batch.push(letter),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => batch.push(Letter::Stop),
-        }
-
-        while batch.len() < limits::GROUP_COMMIT_MAX {
-            let letter = self.clerk.take_put_off().or_else(|| self.inbox.try_recv().ok());
-            let Some(letter) = letter else { break };
-            batch.push(letter);
-        }
-
-        let now = self.watch.now();
-        let due = self.alarms.due(now);
-        batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
-        let counts = self.busy.take_due(now);
-        batch.extend(counts.into_iter().map(|busy| Letter::Event(Event::Busy(busy))));
-        self.queue_deadlines(now);
-        !batch.is_empty()
-    }
-
-    /// Queues passed deadlines behind all messages in the inbox. An answer that was read in time
-    /// wins over its deadline while the gate still checks it: it is not late because the pump was.
-    fn queue_deadlines(&mut self, now: Time) {
-        let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
-        if has_passed && !self.is_deadline_queued {
-            self.is_deadline_queued = self.handle.outbox().send(Letter::Deadlines).is_ok();
-        }
-    }
-
-    fn step_all(&mut self, now: Time, letters: impl Iterator<Item = Letter>) -> Vec<Step> {
+    fn step_all(&mut self, now: Time, commands: impl Iterator<Item = PumpCommand>) -> Vec<Step> {
         let mut position = self.journal.next();
         let mut steps = Vec::new();
-        for letter in letters {
-            match letter {
-                Letter::ModelState(report) => {
-                    self.clerk.watchers.report(self.core.state(), *report);
+        for command in commands {
+            match command {
+                PumpCommand::ModelState(report) => {
+                    self.waiters.watchers.report(self.core.state(), *report);
                 }
-                Letter::Deadlines => {
+                PumpCommand::Deadlines => {
                     self.is_deadline_queued = false;
                     for ((listener, call, attempt), at) in self.arrivals.all() {
                         self.core.answer_arrived(&listener, call, attempt, at);
@@ -299,12 +255,12 @@ impl Pump {
                         steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
                     }
                 }
-                Letter::Query(query, place) => {
+                PumpCommand::Query(query, place) => {
                     drop(place);
                     self.queries.push(*query);
                 }
-                letter => {
-                    if let Some(event) = self.clerk.open(letter) {
+                command => {
+                    if let Some(event) = self.waiters.open(command) {
                         steps.push(self.step(&mut position, now, event));
                     }
                 }
@@ -317,7 +273,7 @@ impl Pump {
     /// Steps one event. `position` is that of the next record.
     fn step(&mut self, position: &mut Position, now: Time, mut event: Event) -> Step {
         match &event {
-            Event::Heartbeat { call, attempt } => self.beats.heard(*call, *attempt),
+            Event::Heartbeat { call, attempt } => self.heartbeats.remove(*call, *attempt),
             Event::Outcome { listener, call, attempt, .. }
             | Event::Failed { listener, call, attempt, .. } => {
                 self.arrivals.stepped(listener, *call, *attempt);
@@ -337,56 +293,6 @@ impl Pump {
         step
     }
 
-    /// Makes the steps durable, then performs their effects in order. Only deliveries to hosts that
-    /// do not read the journal are sent before the records are readable.
-    fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
-        let mut records = Vec::with_capacity(steps.len());
-        let mut effects = Vec::new();
-        for mut step in steps {
-            effects.append(&mut step.effects);
-            records.extend(step.into_record());
-        }
-
-        if mutant("deliver-before-durable") {
-            self.perform_all(std::mem::take(&mut effects))?;
-        }
-
-        if !records.is_empty() {
-            self.keep_inputs()?;
-            // Before the first attempt: a later one may find what an earlier one wrote, and prove
-            // nothing about the time since.
-            let requested_at = since_boot();
-            self.persist(|journal| journal.write(&mut records).map(drop))?;
-            self.lead.acknowledged(requested_at);
-            self.meter.written(&records, self.core.state());
-            let early = |effect: &mut Effect| self.is_early(effect);
-            let early: Vec<_> = effects.extract_if(.., early).collect();
-            self.perform_all(early)?;
-            self.persist(|journal| journal.show(&records))?;
-            self.recorded.send_replace(Position(self.journal.next().0.saturating_sub(1)));
-            self.meter.committed(&records);
-        }
-
-        self.perform_all(effects)
-    }
-
-    /// Stores the inputs of turns, each text once, before the records that name them.
-    fn keep_inputs(&mut self) -> Result<(), Error> {
-        for inputs in std::mem::take(&mut self.inputs) {
-            let digest = Digest::of(inputs.as_bytes());
-            if self.kept.contains(&digest) {
-                continue;
-            }
-            self.persist(|journal| journal.put_blob(inputs.as_bytes()).map(drop))?;
-            if self.kept.len() >= limits::INPUTS_REMEMBERED_MAX {
-                self.kept.clear();
-            }
-            self.kept.insert(digest);
-        }
-
-        Ok(())
-    }
-
     fn perform_all(&mut self, effects: Vec<Effect>) -> Result<(), Error> {
         for effect in effects {
             if matches!(effect, Effect::Deliver(_)) {
@@ -396,66 +302,8 @@ impl Pump {
             self.perform(effect);
         }
 
-        self.told.drain(..).for_each(|host| host.flush());
+        self.unflushed_hosts.drain(..).for_each(|host| host.flush());
         Ok(())
-    }
-
-    fn is_early(&self, effect: &Effect) -> bool {
-        let (Effect::Deliver(Delivery { listener, .. }) | Effect::Withdraw { listener, .. }) =
-            effect
-        else {
-            return false;
-        };
-        self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
-    }
-
-    /// Writes the records. Waits while the disk is full or the journal's server is unreachable,
-    /// unless the pump is stopped: no effect of these records was performed yet.
-    fn persist(
-        &mut self,
-        mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let since = Instant::now();
-        let mut has_waited = false;
-        loop {
-            match attempt(&mut *self.journal) {
-                Ok(()) => break,
-                Err(error) if error.is_passing() && !self.clerk.is_told_to_stop() => {
-                    has_waited = true;
-                    self.meter.counts().waits(Some(&error));
-                    self.wait_out(&error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-
-        if has_waited {
-            self.meter.counts().waits(None);
-            self.watch.was_kept(since);
-        }
-
-        Ok(())
-    }
-
-    /// Refuses new submissions until the journal may accept records again. Everything else keeps
-    /// its place.
-    fn wait_out(&mut self, error: &Error) {
-        tracing::error!("nothing is accepted for now: {error}");
-        let until = Instant::now() + ROOM_RETRY;
-        while !self.clerk.is_told_to_stop() {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.inbox.recv_timeout(left) {
-                Ok(Letter::Submit(submit)) if !mutant("take-while-full") => {
-                    let client = submit.submission.client.clone();
-                    if submit.turn_away(error) == Rule::Busy {
-                        self.busy.count(&client, self.watch.now());
-                    }
-                }
-                Ok(Letter::Stop) => self.clerk.stop(),
-                Ok(letter) => self.clerk.put_off(letter),
-                Err(_) => return,
-            }
-        }
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -465,7 +313,7 @@ impl Pump {
                 match self.hosts.get(&delivery.listener) {
                     Some(host) => {
                         host.deliver(delivery);
-                        tell(&mut self.told, host);
+                        tell(&mut self.unflushed_hosts, host);
                     }
                     None => self.handle.unhosted(&delivery),
                 }
@@ -474,27 +322,27 @@ impl Pump {
             Effect::Withdraw { listener, call, attempt } => {
                 if let Some(host) = self.hosts.get(&listener) {
                     host.cancel(call, attempt);
-                    tell(&mut self.told, host);
+                    tell(&mut self.unflushed_hosts, host);
                 }
             }
             Effect::Receipt { submission, receipt } => {
                 failpoint("before-receipt");
-                self.clerk.receipt(submission, receipt);
+                self.waiters.receipt(submission, receipt);
                 failpoint("after-receipt");
             }
             Effect::CountBusy { client } => self.busy.count(&client, self.watch.now()),
             Effect::Result { call, how, messages } => {
                 failpoint("before-result");
-                self.clerk.complete(&CallCompletion { call, how, messages });
+                self.waiters.complete(&CallCompletion { call, how, messages });
                 failpoint("after-result");
             }
             Effect::Held { call, thread, listener, hold } => {
-                let wait = Wait::Held(hold);
-                self.clerk.watchers.notify(&Notice { thread, call, listener, wait });
+                let wait = NoticeReason::Held(hold);
+                self.waiters.watchers.notify(&Notice { thread, call, listener, wait });
             }
-            Effect::Ruled { ticket, ruling } => self.clerk.ruled(ticket, ruling),
+            Effect::Ruled { ticket, ruling } => self.waiters.ruled(ticket, ruling),
             Effect::Reserved { call, attempt, answer } => {
-                self.clerk.reserved(call, attempt, answer);
+                self.waiters.reserved(call, attempt, answer);
             }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
@@ -506,6 +354,3 @@ fn tell(told: &mut Vec<Arc<dyn Host>>, host: &Arc<dyn Host>) {
         told.push(Arc::clone(host));
     }
 }
-
-/// Interval of retries on a full disk or an unreachable server.
-const ROOM_RETRY: Duration = Duration::from_millis(500);

@@ -14,11 +14,11 @@ pub struct Notice {
     pub thread: ThreadId,
     pub call: CallId,
     pub listener: ListenerName,
-    pub wait: Wait,
+    pub wait: NoticeReason,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wait {
+pub enum NoticeReason {
     /// It waits for a person.
     Held(Hold),
     /// It waits for a model.
@@ -67,7 +67,7 @@ impl Watchers {
         let ModelReport { listener, call, state: wait } = report;
         let Some(open) = state.call(call) else { return };
         let thread = open.thread.clone();
-        let wait = Wait::Model(wait);
+        let wait = NoticeReason::Model(wait);
         self.notify(&Notice { thread, call, listener, wait });
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::completions::{CompletionSender, Completions};
 use super::handle::{CallCompletion, Handle, PumpStopped};
-use super::{Letter, Pump};
+use super::{Pump, PumpCommand};
 use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
@@ -77,9 +77,9 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         // Queries wait for a place: there are no more of them than connections.
         let place = self.inbox_place().await?;
-        let letter = Letter::Query(Box::new(query(answer)), place);
+        let command = PumpCommand::Query(Box::new(query(answer)), place);
 
-        self.outbox().send(letter).map_err(|_| PumpStopped)?;
+        self.outbox().send(command).map_err(|_| PumpStopped)?;
         answered.await.map_err(|_| PumpStopped)
     }
 }
@@ -102,7 +102,7 @@ impl Pump {
                 // Only calls of clients have a completion that anybody receives.
                 let open = state.tree(&thread).is_some_and(|tree| tree.owes_client(call));
                 if open {
-                    self.clerk.await_completion(call, completion);
+                    self.waiters.await_completion(call, completion);
                 }
                 is_open.send(open).ok();
             }

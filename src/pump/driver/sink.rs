@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::Letter;
+use super::PumpCommand;
 use super::arrivals::Arrivals;
-use super::counts::Counts;
 use super::handle::Reserve;
 use super::notices::ModelReport;
+use super::pump_metrics::PumpMetrics;
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::clock::Time;
 use crate::envelope::{Failure, Reservation};
@@ -24,23 +24,23 @@ use crate::xml::element::Element;
 
 pub struct PumpSink {
     gate: Gate,
-    outbox: Sender<Letter>,
-    beats: Beats,
+    outbox: Sender<PumpCommand>,
+    heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
-    counts: Arc<Counts>,
+    counts: Arc<PumpMetrics>,
 }
 
 /// Attempts with a heartbeat in the inbox. Further heartbeats of the same attempt are dropped
 /// meanwhile.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Beats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
+pub(super) struct PendingHeartbeats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
-impl Beats {
+impl PendingHeartbeats {
     fn all(&self) -> MutexGuard<'_, HashSet<(CallId, Attempt)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn heard(&self, call: CallId, attempt: Attempt) {
+    pub fn remove(&self, call: CallId, attempt: Attempt) {
         self.all().remove(&(call, attempt));
     }
 }
@@ -48,18 +48,18 @@ impl Beats {
 impl PumpSink {
     pub(super) fn new(
         gate: Gate,
-        outbox: Sender<Letter>,
-        beats: Beats,
+        outbox: Sender<PumpCommand>,
+        heartbeats: PendingHeartbeats,
         arrivals: Arrivals,
-        counts: Arc<Counts>,
+        counts: Arc<PumpMetrics>,
     ) -> Self {
-        Self { gate, outbox, beats, arrivals, counts }
+        Self { gate, outbox, heartbeats, arrivals, counts }
     }
 
     fn send(&self, event: Event) {
         // After the pump has stopped nothing is lost: what was handed over is handed over again
         // at the next start.
-        self.outbox.send(Letter::Event(event)).ok();
+        self.outbox.send(PumpCommand::Event(event)).ok();
     }
 
     fn gated(
@@ -191,23 +191,23 @@ impl Sink for PumpSink {
     }
 
     fn heartbeat(&self, _listener: &ListenerName, call: CallId, attempt: Attempt) {
-        if self.beats.all().insert((call, attempt)) {
+        if self.heartbeats.all().insert((call, attempt)) {
             self.send(Event::Heartbeat { call, attempt });
         }
     }
 
-    fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
+    fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let (answer, reserved) = oneshot::channel();
         // As in `send`: without a pump nobody answers, and the asker hears that.
-        let reserve = Box::new(Reserve { call, attempt, asked, answer });
-        self.outbox.send(Letter::Reserve(reserve)).ok();
+        let reserve = Box::new(Reserve { call, attempt, reservation, answer });
+        self.outbox.send(PumpCommand::Reserve(reserve)).ok();
         reserved
     }
 
     fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
         let report = ModelReport { listener: listener.clone(), call, state };
         // As in `send`: without a pump nobody watches.
-        self.outbox.send(Letter::ModelState(Box::new(report))).ok();
+        self.outbox.send(PumpCommand::ModelState(Box::new(report))).ok();
     }
 
     fn joined(&self, listener: &ListenerName, detail: &str) {
@@ -236,11 +236,14 @@ mod tests {
     use crate::ids::MessageId;
     use crate::schema::Schemas;
 
-    fn sink() -> (PumpSink, Receiver<Letter>) {
+    fn sink() -> (PumpSink, Receiver<PumpCommand>) {
         let (outbox, inbox) = channel();
         let gate = Gate::new(Arc::default(), Schemas::default());
-        let counts = Arc::new(Counts::new(&gate.contracts));
-        (PumpSink::new(gate, outbox, Beats::default(), Arrivals::default(), counts), inbox)
+        let counts = Arc::new(PumpMetrics::new(&gate.contracts));
+        (
+            PumpSink::new(gate, outbox, PendingHeartbeats::default(), Arrivals::default(), counts),
+            inbox,
+        )
     }
 
     #[test]
@@ -256,7 +259,7 @@ mod tests {
 
         assert!(catch_unwind(AssertUnwindSafe(check)).is_err());
         let sent = inbox.try_iter().next();
-        assert!(matches!(sent, Some(Letter::Event(Event::Failed { .. }))));
+        assert!(matches!(sent, Some(PumpCommand::Event(Event::Failed { .. }))));
     }
 
     #[test]
@@ -270,7 +273,7 @@ mod tests {
         }
 
         assert_eq!(inbox.try_iter().count(), 2);
-        sink.beats.heard(call, attempt(2));
+        sink.heartbeats.heard(call, attempt(2));
         sink.heartbeat(&listener, call, attempt(2));
         assert_eq!(inbox.try_iter().count(), 1, "the next one after it was heard");
     }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::meter::error_code;
+use super::metrics_recorder::error_code;
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::contract::{Contracts, Role};
@@ -19,7 +19,7 @@ use crate::system::ErrorCode;
 use crate::thread::{Call, Closing, Fact, Input, Map, Opener, Opening, Record, State};
 use crate::trace::{AttributeValue, Span, SpanId, SpanKind, SpanTracer, TraceParent};
 
-pub(super) struct Spans {
+pub(super) struct PumpSpans {
     tracer: SpanTracer,
     contracts: Arc<Contracts>,
     /// Open calls of exported traces.
@@ -29,7 +29,7 @@ pub(super) struct Spans {
     now: Time,
 }
 
-impl Spans {
+impl PumpSpans {
     /// Starts with the calls that were open when the last pump ended.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let calls = Map::default();
@@ -154,7 +154,7 @@ impl Spans {
         span.error = match how {
             Closing::Completed => None,
             Closing::Cancelled => Some("cancelled".into()),
-            Closing::Failed => Some(told(call, record).unwrap_or("failed").into()),
+            Closing::Failed => Some(error_code_of(call, record).unwrap_or("failed").into()),
         };
         self.tracer.hand_in(span);
     }
@@ -193,7 +193,7 @@ impl Spans {
 
 /// Ends the spans of deliveries in flight as interrupted, because the next pump delivers them
 /// again.
-impl Drop for Spans {
+impl Drop for PumpSpans {
     fn drop(&mut self) {
         for (_, mut span) in self.under_way.drain() {
             (span.ended, span.error) = (Time::now(), Some("interrupted".into()));
@@ -232,7 +232,7 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
 }
 
 /// Error code of the system payload that the caller of a call got.
-fn told(call: CallId, record: &Record) -> Option<&'static str> {
+fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),
         _ => None,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome, Sink};
 use organism::config::{self, ConfigEnvironment};
 use organism::ids::{ListenerName, ThreadId};

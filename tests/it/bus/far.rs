@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
-use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
+use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::nats::{RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadSource};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::{Failure, Kind, Turn};

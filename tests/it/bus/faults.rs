@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::bus::native::InlineHost;
+use organism::bus::native_host::InlineHost;
 use organism::bus::process::{Options, ProcessHost, find};
 use organism::bus::{Host, Outcome};
 use organism::envelope::Failure;

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
+use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::envelope::Failure;
 use tokio::runtime::Handle;

@@ -10,7 +10,7 @@ pub mod fixture {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
+    use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
     use organism::bus::process::{Options, ProcessHost};
     use organism::bus::{Delivery, Host, Outcome, Sink};
     use organism::envelope::Failure;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Host, Outcome, Sink};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::Kind;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use organism::bus::native::NativeHost;
+use organism::bus::native_host::NativeHost;
 use organism::limits;
 use organism::organism::control::{ControlContext, ControlServer};
 use organism::service::socket_path;

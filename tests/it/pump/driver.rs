@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use organism::bus::native::{InlineHost, NativeHost};
+use organism::bus::native_host::{InlineHost, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::clock::Time;
 use organism::contract::{Contract, TreeLimits};

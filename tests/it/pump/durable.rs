@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use organism::bus::native::InlineHost;
+use organism::bus::native_host::InlineHost;
 use organism::bus::{Delivery, Host, Outcome};
 use organism::clock::Time;
 use organism::contract::{Contracts, TreeLimits};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use organism::bus::native::{HandlerContext, NativeHandler, NativeHost};
+use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::TreeLimits;
 use organism::envelope::{Failure, Rule};
@@ -14,7 +14,9 @@ use organism::ids::{Digest, Position};
 use organism::journal::Error;
 use organism::journal::sqlite::DATABASE;
 use organism::pump::core::{Core, Receipt, Target};
-use organism::pump::driver::{Completions, Counts, Handle, Pump, PumpStopped, Unready, WaitsFor};
+use organism::pump::driver::{
+    Completions, Handle, Pump, PumpMetrics, PumpNotReady, PumpStopped, WriteObstacle,
+};
 use organism::thread::{Closing, Record};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -58,7 +60,7 @@ struct Disk {
     pump: JoinHandle<Result<(), Error>>,
     let_go: Arc<Semaphore>,
     other: Connection,
-    counts: Arc<Counts>,
+    counts: Arc<PumpMetrics>,
 }
 
 impl Disk {
@@ -112,7 +114,7 @@ impl Disk {
                 Err(_) => waiting.push((key, sending)),
                 Ok(sent) => {
                     assert_turned_away(sent);
-                    assert_eq!(self.counts.unready(), [Unready::Waits(WaitsFor::Disk)]);
+                    assert_eq!(self.counts.unready(), [PumpNotReady::Waits(WriteObstacle::Disk)]);
                     return waiting;
                 }
             }
@@ -201,7 +203,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
     }
     in_time(disk.handle.drain("done")).await.unwrap();
     disk.pump.join().unwrap().unwrap();
-    assert_eq!(disk.counts.unready(), [Unready::Draining, Unready::Ended]);
+    assert_eq!(disk.counts.unready(), [PumpNotReady::Draining, PumpNotReady::Ended]);
     let records: Vec<Record> = disk.place.records().into_iter().map(|s| s.record).collect();
     judge::assert_kept(&records);
     assert_eq!(keys(&records), expected, "what was accepted, in its order, and nothing else");

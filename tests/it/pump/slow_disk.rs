@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::bus::native::{HandlerContext, InlineHost, NativeHandler, NativeHost};
+use organism::bus::native_host::{HandlerContext, InlineHost, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::clock::Time;
 use organism::contract::TreeLimits;

@@ -533,7 +533,7 @@ impl World {
 
     pub fn ask_for(&mut self, delivery: &Delivery, asked: Reservation) -> Result<(), String> {
         let (call, attempt) = (delivery.call, delivery.attempt);
-        self.step(Event::Reserve { call, attempt, asked });
+        self.step(Event::Reserve { call, attempt, reservation: asked });
         let answer = self.reserved.take().unwrap();
         answer.map_err(|refused| refused.detail().to_owned())
     }

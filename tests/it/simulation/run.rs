@@ -598,7 +598,7 @@ impl Simulation {
     fn ask_to_request(&mut self, call: CallId, attempt: Attempt) {
         if !self.dice.strikes(Fault::ReservationLost) {
             let asked = bill::reservation();
-            self.inbox.push(Event::Reserve { call, attempt, asked });
+            self.inbox.push(Event::Reserve { call, attempt, reservation: asked });
         }
     }
 

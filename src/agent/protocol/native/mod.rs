@@ -1,7 +1,7 @@
 //! `transport = "native"`: every payload is a native tool, including the final. XML in the text is
 //! never carried out, and always gets feedback.
 
-pub mod teach;
+pub mod native_prompt_sections;
 pub mod tools;
 
 pub use tools::NativeTools;

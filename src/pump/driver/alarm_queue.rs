@@ -7,9 +7,9 @@ use crate::clock::Time;
 use crate::pump::core::Alarm;
 
 #[derive(Default)]
-pub(super) struct Alarms(BinaryHeap<Reverse<(Time, Alarm)>>);
+pub(super) struct AlarmQueue(BinaryHeap<Reverse<(Time, Alarm)>>);
 
-impl Alarms {
+impl AlarmQueue {
     pub fn set(&mut self, at: Time, alarm: Alarm) {
         self.0.push(Reverse((at, alarm)));
     }

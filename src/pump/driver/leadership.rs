@@ -12,12 +12,12 @@ use crate::mutant::mutant;
 
 /// Latest time at which this pump is known to have led.
 #[derive(Debug, Default)]
-pub(super) struct LeadProof {
+pub(super) struct LeadershipProof {
     /// Time on a clock that also runs while the machine is suspended.
     proved_at: Duration,
 }
 
-impl LeadProof {
+impl LeadershipProof {
     /// Takes an acknowledgement of the journal. `requested_at` is when the acknowledged request was
     /// sent, because the acknowledgement may be read long after the server sent it.
     pub fn acknowledged(&mut self, requested_at: Duration) {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_proof_of_leading_holds_for_a_while_after_the_question() {
-        let mut lead = LeadProof::default();
+        let mut lead = LeadershipProof::default();
         let asked_at = Duration::from_secs(60);
         lead.acknowledged(asked_at);
         assert!(lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY));

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::ids::ListenerName;
 use crate::limits;
 
-type Line = (ListenerName, Destination);
+type QueueKey = (ListenerName, Destination);
 
 /// Target of a submission, by which a client's submissions are bounded.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ enum Destination {
 
 /// Queues of submissions, while they are used.
 #[derive(Clone, Default)]
-pub(super) struct Intake(Arc<Mutex<HashMap<Line, Arc<Semaphore>>>>);
+pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 
 /// The bound on external requests in the inbox of the pump.
 #[derive(Clone)]
@@ -51,45 +51,45 @@ impl InboxBound {
 }
 
 /// Permit of a submission; dropping it lets the next one go.
-pub(super) struct Turn {
-    intake: Intake,
-    line: Line,
+pub(super) struct SubmissionPermit {
+    intake: SubmissionLimiter,
+    line: QueueKey,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Intake {
-    pub async fn turn(&self, client: &ListenerName, thread: &str) -> Turn {
+impl SubmissionLimiter {
+    pub async fn turn(&self, client: &ListenerName, thread: &str) -> SubmissionPermit {
         let line = (client.clone(), Destination::Thread(thread.to_owned()));
         let semaphore = self.semaphore(&line, limits::SUBMISSIONS_AT_ONCE);
         // Made first: who gives up waiting leaves the line, too.
-        let mut turn = Turn { intake: self.clone(), line, permit: None };
+        let mut turn = SubmissionPermit { intake: self.clone(), line, permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
     }
 
     /// Returns `None` if too many submissions of this client into new threads are with the pump.
-    pub fn try_new_thread(&self, client: &ListenerName) -> Option<Turn> {
+    pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
         let line = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&line, limits::NEW_THREADS_AT_ONCE);
         // Made first: its end removes a line in which nobody stands.
-        let mut turn = Turn { intake: self.clone(), line, permit: None };
+        let mut turn = SubmissionPermit { intake: self.clone(), line, permit: None };
         turn.permit = Some(semaphore.try_acquire_owned().ok()?);
         Some(turn)
     }
 
-    fn semaphore(&self, line: &Line, places: usize) -> Arc<Semaphore> {
+    fn semaphore(&self, line: &QueueKey, places: usize) -> Arc<Semaphore> {
         let mut lines = self.lines();
         let semaphore =
             lines.entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
         Arc::clone(semaphore)
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Line, Arc<Semaphore>>> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<QueueKey, Arc<Semaphore>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn {
+impl Drop for SubmissionPermit {
     fn drop(&mut self) {
         self.permit = None;
         let mut lines = self.intake.lines();
@@ -105,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_is_as_long_as_it_may_be_and_forgotten_when_nobody_stands_in_it() {
-        let intake = Intake::default();
+        let intake = SubmissionLimiter::default();
         let desk = ListenerName::parse("desk").unwrap();
         let mut turns = Vec::new();
         for _ in 0..limits::SUBMISSIONS_AT_ONCE {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn new_threads_of_one_client_are_bounded_and_those_of_another_are_not_affected() {
-        let intake = Intake::default();
+        let intake = SubmissionLimiter::default();
         let [desk, other] = ["desk", "other"].map(|name| ListenerName::parse(name).unwrap());
         let turns: Vec<_> =
             std::iter::from_fn(|| intake.try_new_thread(&desk)).take(2_000).collect();

@@ -138,8 +138,8 @@ impl HandlerContext {
     /// Reserves the maximum cost of a model call's next request. Returns when the reservation is
     /// durable. The actual cost replaces it when the turn is recorded, and so does the next
     /// reservation of the same attempt. Returns `None` if the pump has stopped.
-    pub async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
-        self.sink.reserve(self.call, self.attempt, asked).await.ok()
+    pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
+        self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
 
     /// Reports the state of the attempt's model call.

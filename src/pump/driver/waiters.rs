@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::Letter;
+use super::PumpCommand;
 use super::completions::CompletionSender;
 use super::handle::{Act, CallCompletion, Reserve, Submit};
 use super::notices::{Notice, Watchers};
@@ -15,14 +15,14 @@ use crate::pump::core::{Event, Receipt};
 use crate::thread::Map;
 
 #[derive(Default)]
-pub(super) struct Clerk {
+pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that get notices about their tree.
     pub watchers: Watchers,
-    put_off: VecDeque<Letter>,
+    deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
 }
@@ -33,49 +33,49 @@ struct Waiter {
     notices: Option<mpsc::Sender<Notice>>,
 }
 
-impl Clerk {
+impl Waiters {
     /// Takes the event out of a command, and keeps its waiter. A command without an event is
     /// handled here. The place of an external request in the inbox becomes free.
-    pub fn open(&mut self, letter: Letter) -> Option<Event> {
-        match letter {
-            Letter::Event(event) => Some(event),
-            Letter::Submit(submit) => {
+    pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
+        match command {
+            PumpCommand::Event(event) => Some(event),
+            PumpCommand::Submit(submit) => {
                 let Submit { submission, receipt, completions, notices, place } = *submit;
                 drop(place);
                 let waiter = Waiter { receipt, completions, notices };
                 self.receipts.insert(submission.id, waiter);
                 Some(Event::Submit(submission))
             }
-            Letter::Decide(decide) => {
+            PumpCommand::Decide(decide) => {
                 drop(decide.place);
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
                 Some(Event::Decide(decide.decision))
             }
-            Letter::Cancel(cancel) => {
+            PumpCommand::Cancel(cancel) => {
                 drop(cancel.place);
                 self.rulings.insert(cancel.cancellation.ticket, cancel.ruling);
                 Some(Event::Cancel(cancel.cancellation))
             }
-            Letter::Reserve(reserve) => {
-                let Reserve { call, attempt, asked, answer } = *reserve;
+            PumpCommand::Reserve(reserve) => {
+                let Reserve { call, attempt, reservation, answer } = *reserve;
                 self.reservations.insert((call, attempt), answer);
-                Some(Event::Reserve { call, attempt, asked })
+                Some(Event::Reserve { call, attempt, reservation })
             }
-            Letter::Act(act) => {
+            PumpCommand::Act(act) => {
                 let Act { ticket, action, done } = *act;
                 self.rulings.insert(ticket, done);
                 Some(Event::Operator { ticket, action })
             }
-            Letter::Drain { reason, done } => {
+            PumpCommand::Drain { reason, done } => {
                 self.drained = Some(done);
                 Some(Event::Shutdown { reason })
             }
-            Letter::Stop => {
+            PumpCommand::Stop => {
                 self.stop();
                 None
             }
             // Taken before this is called.
-            Letter::ModelState(_) | Letter::Query(..) | Letter::Deadlines => None,
+            PumpCommand::ModelState(_) | PumpCommand::Query(..) | PumpCommand::Deadlines => None,
         }
     }
 
@@ -83,20 +83,20 @@ impl Clerk {
         self.stop = true;
     }
 
-    pub fn is_told_to_stop(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.stop
     }
 
-    pub fn put_off(&mut self, letter: Letter) {
-        self.put_off.push_back(letter);
+    pub fn defer(&mut self, command: PumpCommand) {
+        self.deferred.push_back(command);
     }
 
-    pub fn take_put_off(&mut self) -> Option<Letter> {
-        self.put_off.pop_front()
+    pub fn take_deferred(&mut self) -> Option<PumpCommand> {
+        self.deferred.pop_front()
     }
 
     /// Whether the pump must end: a stop was requested, or the drain is finished.
-    pub fn is_to_stop(&mut self, handed_over: usize) -> bool {
+    pub fn finish_drain(&mut self, handed_over: usize) -> bool {
         if handed_over == 0
             && let Some(drained) = self.drained.take()
         {

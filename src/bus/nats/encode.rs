@@ -6,7 +6,7 @@ use crate::nats::{HeaderMap, HeaderName};
 
 use super::header_names;
 
-pub(super) struct Written {
+pub(super) struct EncodedDelivery {
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
@@ -30,7 +30,7 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
 }
 
 /// Encodes a delivery. Omits the first `remembered` messages, which the receiver has.
-pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
+pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDelivery {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {
         headers.insert(HeaderName::from_static(name), value);
@@ -56,5 +56,5 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
         }
     };
 
-    Written { headers, body }
+    EncodedDelivery { headers, body }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::counts::{Counts, Ending, FAILURES};
-use super::spans::Spans;
+use super::pump_metrics::{DeliveryEnd, FAILURES, PumpMetrics};
+use super::spans::PumpSpans;
 use crate::bus::Delivery;
 use crate::contract::Contracts;
 use crate::envelope::{Failure, Kind, Message, Rule};
@@ -15,19 +15,19 @@ use crate::system::ErrorCode;
 use crate::thread::{Fact, Input, Map, Record, State};
 use crate::trace::SpanTracer;
 
-pub(super) struct Meter {
-    counts: Arc<Counts>,
+pub(super) struct MetricsRecorder {
+    counts: Arc<PumpMetrics>,
     /// Deliveries in flight, with the index of their listener and their start.
     under_way: Map<(CallId, Attempt), (usize, Instant)>,
     /// Whether any call waited at the last update.
     waited: bool,
     now: Instant,
     /// Spans, if traces are kept.
-    spans: Option<Box<Spans>>,
+    spans: Option<Box<PumpSpans>>,
 }
 
-impl Meter {
-    pub fn new(counts: Arc<Counts>) -> Self {
+impl MetricsRecorder {
+    pub fn new(counts: Arc<PumpMetrics>) -> Self {
         let under_way = Map::default();
         let now = Instant::now();
         Self { counts, under_way, waited: false, now, spans: None }
@@ -37,10 +37,10 @@ impl Meter {
     pub fn trace(&mut self, tracer: &SpanTracer, contracts: &Arc<Contracts>, state: &State) {
         self.spans = tracer
             .is_on()
-            .then(|| Box::new(Spans::new(tracer.clone(), Arc::clone(contracts), state)));
+            .then(|| Box::new(PumpSpans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
-    pub fn counts(&self) -> &Arc<Counts> {
+    pub fn counts(&self) -> &Arc<PumpMetrics> {
         &self.counts
     }
 
@@ -85,7 +85,7 @@ impl Meter {
 
     fn input(&mut self, input: &Input) {
         match input {
-            Input::Deadline { call, attempt } => self.ended(*call, *attempt, Ending::TimedOut),
+            Input::Deadline { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::TimedOut),
             Input::Lost { listener, .. } => {
                 if let Some(own) = self.counts.of(listener) {
                     let lost = Failure::Lost { detail: String::new() };
@@ -116,15 +116,15 @@ impl Meter {
             Fact::Disposed { how, .. } => counts.dispositions.one(*how as usize),
             Fact::Refused { refusal, .. } => counts.refusals.one(refusal.rule as usize),
             Fact::CallClosed { how, .. } => counts.closed.one(*how as usize),
-            Fact::Heard { call, attempt } => self.ended(*call, *attempt, Ending::Answered),
-            Fact::NotTaken { call, attempt } => self.ended(*call, *attempt, Ending::NotTaken),
+            Fact::Heard { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::Answered),
+            Fact::NotTaken { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::NotTaken),
             Fact::AttemptFailed { call, attempt, failure } => {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
                     && let Some(own) = counts.at(*listener)
                 {
                     own.failures.one(kind(failure).unwrap_or_default());
                 }
-                self.ended(*call, *attempt, Ending::Failed);
+                self.ended(*call, *attempt, DeliveryEnd::Failed);
             }
             _ => {}
         }
@@ -138,7 +138,7 @@ impl Meter {
         match effect {
             Effect::Deliver(delivery) => self.handed_over(delivery),
             Effect::Withdraw { call, attempt, .. } => {
-                self.ended(*call, *attempt, Ending::Withdrawn);
+                self.ended(*call, *attempt, DeliveryEnd::Withdrawn);
             }
             _ => {}
         }
@@ -153,7 +153,7 @@ impl Meter {
     }
 
     /// Records the end of a delivery. Only the first end counts.
-    fn ended(&mut self, call: CallId, attempt: Attempt, how: Ending) {
+    fn ended(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
         own.ended.one(how as usize);
@@ -185,7 +185,7 @@ impl Meter {
 }
 
 /// Marks the metrics when the pump's run ends, for any reason.
-pub(super) struct Lifetime(pub Arc<Counts>);
+pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
     fn drop(&mut self) {

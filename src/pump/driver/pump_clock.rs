@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::pulse::Pulse;
+use super::standstill_detector::StandstillDetector;
 use crate::clock::{Time, since_boot};
 use crate::limits;
 use crate::mutant::mutant;
@@ -12,44 +12,44 @@ use crate::pump::core::Standstill;
 /// After the system clock was set back, this one advances at the pace of real time, so that timers
 /// and deadlines keep their distances. A clock that was set forward is followed, and the difference
 /// is noted.
-pub(super) struct Watch {
-    set: (Time, Reading),
-    pulse: Pulse,
+pub(super) struct PumpClock {
+    set: (Time, ClockReading),
+    pulse: StandstillDetector,
     standstill: Standstill,
 }
 
 /// Readings of all clocks at one moment.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ClockReading {
     /// Clock that stands still while the machine is suspended.
     awake: Instant,
     since_boot: Duration,
 }
 
-impl Reading {
+impl ClockReading {
     fn now() -> Self {
         Self { awake: Instant::now(), since_boot: since_boot() }
     }
 }
 
-impl Watch {
+impl PumpClock {
     /// Starts the clock. `last` is the time of the latest record; no later record may have an
     /// earlier one.
     pub fn start(last: Time) -> Self {
         let now = Time::now();
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
-        let reading = Reading::now();
+        let reading = ClockReading::now();
         let standstill = Standstill::default();
-        Self { set: (start, reading), pulse: Pulse::start(reading.awake), standstill }
+        Self { set: (start, reading), pulse: StandstillDetector::start(reading.awake), standstill }
     }
 
     pub fn now(&mut self) -> Time {
-        let reading = Reading::now();
+        let reading = ClockReading::now();
         self.standstill.stood += self.pulse.take(reading.awake);
         self.at(Time::now(), reading)
     }
 
-    fn at(&mut self, system: Time, now: Reading) -> Time {
+    fn at(&mut self, system: Time, now: ClockReading) -> Time {
         let (time, then) = self.set;
         let passed = now.since_boot.saturating_sub(then.since_boot);
         let awake = now.awake.saturating_duration_since(then.awake);
@@ -87,14 +87,14 @@ mod tests {
 
     /// A clock at noon, and a function that reads it for given values of the system clock, the
     /// uptime and the time awake.
-    fn watch() -> (Watch, impl Fn(&mut Watch, Time, Duration, Duration) -> Time) {
-        let start = Reading { awake: Instant::now(), since_boot: HOUR };
-        let pulse = Pulse::start(start.awake);
+    fn watch() -> (PumpClock, impl Fn(&mut PumpClock, Time, Duration, Duration) -> Time) {
+        let start = ClockReading { awake: Instant::now(), since_boot: HOUR };
+        let pulse = StandstillDetector::start(start.awake);
         let standstill = Standstill::default();
-        let watch = Watch { set: (noon(), start), pulse, standstill };
-        let at = move |watch: &mut Watch, system: Time, up: Duration, awake: Duration| {
+        let watch = PumpClock { set: (noon(), start), pulse, standstill };
+        let at = move |watch: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
-            watch.at(system, Reading { awake, since_boot: start.since_boot + up })
+            watch.at(system, ClockReading { awake, since_boot: start.since_boot + up })
         };
 
         (watch, at)
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_new_pump_goes_on_from_the_last_recorded_time() {
         let ahead = Time::now().plus(HOUR);
-        assert!(Watch::start(ahead).now() >= ahead);
+        assert!(PumpClock::start(ahead).now() >= ahead);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::source::SourceRange;
+use super::source_text::SourceRange;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident = $code:literal,)*) => {

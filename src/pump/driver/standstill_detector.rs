@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::limits;
 
 /// The ticks; dropping this ends the ticking thread.
-pub(super) struct Pulse(Arc<Mutex<Ticks>>);
+pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
 
 struct Ticks {
     latest: Instant,
@@ -16,7 +16,7 @@ struct Ticks {
     stood: Duration,
 }
 
-impl Pulse {
+impl StandstillDetector {
     pub fn start(now: Instant) -> Self {
         let ticks = Arc::new(Mutex::new(Ticks::new(now)));
         let shared = Arc::downgrade(&ticks);

@@ -16,8 +16,8 @@ use crate::thread::{Closing, Map};
 
 /// Metrics of one pump since its start.
 #[derive(Debug)]
-pub struct Counts {
-    life: Life,
+pub struct PumpMetrics {
+    life: PumpPhase,
     pub(super) records: Counter,
     pub(super) messages: LabelledCounters<{ KINDS.len() }>,
     pub(super) dispositions: LabelledCounters<{ DISPOSITIONS.len() }>,
@@ -36,13 +36,13 @@ pub struct Counts {
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
     pub(super) group: Histogram,
-    listeners: Vec<(ListenerName, OfListener)>,
+    listeners: Vec<(ListenerName, ListenerMetrics)>,
     index: Map<ListenerName, usize>,
 }
 
 /// Metrics of one listener.
 #[derive(Debug)]
-pub(super) struct OfListener {
+pub(super) struct ListenerMetrics {
     pub ended: LabelledCounters<{ ENDINGS.len() }>,
     pub failures: LabelledCounters<{ FAILURES.len() }>,
     pub took: Histogram,
@@ -51,7 +51,7 @@ pub(super) struct OfListener {
     pub restarts: Counter,
 }
 
-impl OfListener {
+impl ListenerMetrics {
     fn new() -> Self {
         Self {
             ended: LabelledCounters::default(),
@@ -66,7 +66,7 @@ impl OfListener {
 
 /// Phase of a pump's life.
 #[derive(Debug, Default)]
-struct Life {
+struct PumpPhase {
     begun: AtomicBool,
     draining: AtomicBool,
     ended: AtomicBool,
@@ -75,16 +75,16 @@ struct Life {
 
 /// Why a pump cannot write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitsFor {
+pub enum WriteObstacle {
     Disk = 1,
     Server = 2,
 }
 
 /// Why a pump accepts no submissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unready {
+pub enum PumpNotReady {
     Starting,
-    Waits(WaitsFor),
+    Waits(WriteObstacle),
     Draining,
     Ended,
 }
@@ -106,7 +106,7 @@ const CLOSINGS: [(Closing, &str); 3] = [
 
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum DeliveryEnd {
     Answered,
     Failed,
     TimedOut,
@@ -119,7 +119,7 @@ pub(super) enum Ending {
 const ENDINGS: [&str; 5] = ["answered", "failed", "timed-out", "withdrawn", "not-taken"];
 pub(super) const FAILURES: [&str; 9] = Failure::WORDS;
 
-impl Counts {
+impl PumpMetrics {
     /// Number of deliveries in flight.
     pub fn under_way(&self) -> u64 {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
@@ -130,7 +130,7 @@ impl Counts {
         let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();
         let index = names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect();
         Self {
-            life: Life::default(),
+            life: PumpPhase::default(),
             records: Counter::default(),
             messages: LabelledCounters::default(),
             dispositions: LabelledCounters::default(),
@@ -148,7 +148,7 @@ impl Counts {
             step: Histogram::of_time(),
             commit: Histogram::of_time(),
             group: Histogram::new(GROUPS),
-            listeners: names.into_iter().map(|name| (name, OfListener::new())).collect(),
+            listeners: names.into_iter().map(|name| (name, ListenerMetrics::new())).collect(),
             index,
         }
     }
@@ -158,15 +158,15 @@ impl Counts {
         self.index.get(listener).copied()
     }
 
-    pub(super) fn at(&self, index: usize) -> Option<&OfListener> {
+    pub(super) fn at(&self, index: usize) -> Option<&ListenerMetrics> {
         self.listeners.get(index).map(|(_, own)| own)
     }
 
-    pub(super) fn of(&self, listener: &ListenerName) -> Option<&OfListener> {
+    pub(super) fn of(&self, listener: &ListenerName) -> Option<&ListenerMetrics> {
         self.at(self.index(listener)?)
     }
 
-    pub(super) fn each(&self) -> impl Iterator<Item = &(ListenerName, OfListener)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = &(ListenerName, ListenerMetrics)> {
         self.listeners.iter()
     }
 
@@ -185,17 +185,17 @@ impl Counts {
     /// Notes that the journal accepts no records, or accepts them again.
     pub(super) fn waits(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
-            Error::Away { .. } | Error::Denied(_) => WaitsFor::Server,
-            _ => WaitsFor::Disk,
+            Error::Away { .. } | Error::Denied(_) => WriteObstacle::Server,
+            _ => WriteObstacle::Disk,
         });
         self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);
     }
 
-    pub fn waits_for(&self) -> Option<WaitsFor> {
+    pub fn waits_for(&self) -> Option<WriteObstacle> {
         match self.life.waits_for.load(Ordering::Relaxed) {
             0 => None,
-            2 => Some(WaitsFor::Server),
-            _ => Some(WaitsFor::Disk),
+            2 => Some(WriteObstacle::Server),
+            _ => Some(WriteObstacle::Disk),
         }
     }
 
@@ -204,14 +204,14 @@ impl Counts {
     }
 
     /// All reasons why the pump accepts no submissions. Empty if it is ready.
-    pub fn unready(&self) -> Vec<Unready> {
+    pub fn unready(&self) -> Vec<PumpNotReady> {
         let starting = !self.life.begun.load(Ordering::Relaxed);
         let draining = self.life.draining.load(Ordering::Relaxed);
         let all = [
-            starting.then_some(Unready::Starting),
-            self.waits_for().map(Unready::Waits),
-            draining.then_some(Unready::Draining),
-            self.has_ended().then_some(Unready::Ended),
+            starting.then_some(PumpNotReady::Starting),
+            self.waits_for().map(PumpNotReady::Waits),
+            draining.then_some(PumpNotReady::Draining),
+            self.has_ended().then_some(PumpNotReady::Ended),
         ];
         all.into_iter().flatten().collect()
     }
@@ -289,8 +289,8 @@ impl Counts {
             .sample(&[], self.copies_waiting.get());
         let waits = |what| u64::from(self.waits_for() == Some(what));
         page.gauges("organism_waiting", "1 while nothing can be recorded, by what is waited for.")
-            .sample(&[("for", "disk")], waits(WaitsFor::Disk))
-            .sample(&[("for", "server")], waits(WaitsFor::Server));
+            .sample(&[("for", "disk")], waits(WriteObstacle::Disk))
+            .sample(&[("for", "server")], waits(WriteObstacle::Server));
         page.gauges("organism_draining", "1 once it takes nothing new.")
             .sample(&[], u64::from(self.life.draining.load(Ordering::Relaxed)));
         page.gauges("organism_pump_running", "0 once the pump has ended.")
@@ -334,7 +334,7 @@ impl Counts {
             family.histogram(&[("listener", name.as_str())], &own.took, MetricUnit::Seconds);
         }
 
-        let mut gauge = |name, help, of: fn(&OfListener) -> u64| {
+        let mut gauge = |name, help, of: fn(&ListenerMetrics) -> u64| {
             let mut family = page.gauges(name, help);
             for (name, own) in &self.listeners {
                 family.sample(&[("listener", name.as_str())], of(own));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
 use super::tree::{ExpandedText, Located};
 

@@ -1,0 +1,149 @@
+//! The start of an organism, in order: its directories, the journal, the state, the hosts, the pump,
+//! and last the control socket.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::health::HealthMonitor;
+use super::pump_rpc::PumpRpc;
+use super::pump_runtime::PumpRuntime;
+use super::{
+    Error, NativeHostBuilder, Organism, access, check_model_keys, control, core, exporter,
+    open_control_socket, open_journal, project, tracer, with_core_words,
+};
+use crate::config::{Config, StorageConfig};
+use crate::ids::ListenerName;
+use crate::journal::{self, jetstream};
+use crate::limits;
+use crate::service::announcement::{self, Announcement, CommandPresence};
+
+impl Organism {
+    /// Starts everything in the config, in this order: proves the journal, rebuilds the state,
+    /// starts the hosts and the pump, and last opens the control socket.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with(config, HashMap::new()).await
+    }
+
+    /// Like [`Organism::start`], for a process that keeps running. It announces itself, waits while
+    /// a command has started its own organism here, and takes over when that one ends. Calls
+    /// `on_wait` once with the journal's current holder if it has to wait.
+    pub async fn start_announced(
+        config: Config,
+        on_wait: impl FnOnce(&str),
+    ) -> Result<Self, Error> {
+        access::refuse_hosted_start(&config)?;
+        project::begin(&config.directories(), false)?;
+        let _announcement = Announcement::make(&config.data)?;
+        let mut on_wait = Some(on_wait);
+
+        loop {
+            let is_used = || announcement::is_used_by_command(&config.data);
+            // Also looked at before: the command may end once the journal was found in use.
+            let was_used = is_used();
+            match Self::start(config.clone()).await {
+                Err(Error::Journal(journal::Error::Held { holder, .. }))
+                    if was_used || is_used() =>
+                {
+                    if let Some(on_wait) = on_wait.take() {
+                        on_wait(&holder);
+                    }
+                    tokio::time::sleep(limits::DOOR_RETRY).await;
+                }
+                started => return started,
+            }
+        }
+    }
+
+    /// Like [`Organism::start`], for a command whose organism ends with it.
+    pub async fn start_for_command(config: Config) -> Result<Self, Error> {
+        Self::start_as(config, HashMap::new(), true).await
+    }
+
+    /// Like [`Organism::start`], with the embedding program's handlers in place of processes.
+    pub async fn start_with(
+        config: Config,
+        natives: HashMap<ListenerName, NativeHostBuilder>,
+    ) -> Result<Self, Error> {
+        Self::start_as(config, natives, false).await
+    }
+
+    async fn start_as(
+        config: Config,
+        natives: HashMap<ListenerName, NativeHostBuilder>,
+        for_command: bool,
+    ) -> Result<Self, Error> {
+        if config.partitions() > 1 {
+            return Err(Error::Divided { partitions: config.partitions() });
+        }
+
+        access::refuse_hosted_start(&config)?;
+        check_model_keys(&config)?;
+        let config = Arc::new(with_core_words(config)?);
+        project::begin(&config.directories(), false)?;
+        let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };
+
+        let mut core = core(&config);
+        let journal = open_journal(&config, &mut core)?;
+        let _responder = responder(&config);
+        let exporter = exporter(&config);
+        let tracer = tracer(exporter.as_ref());
+        let runtime = PumpRuntime::start(&config, core, journal, natives, &tracer).await?;
+        let watcher = HealthMonitor::of_one(&config.name, runtime.watched(), &tracer);
+        let mut organism = Self {
+            config,
+            runtime,
+            control: None,
+            watcher,
+            exporter,
+            _responder,
+            _presence: presence,
+        };
+
+        match organism.open_control_socket() {
+            Ok(()) => Ok(organism),
+            // Half an organism would hold the journal and answer nobody.
+            Err(error) => {
+                organism.stop("the control socket cannot be opened").await.and(Err(error))
+            }
+        }
+    }
+
+    fn open_control_socket(&mut self) -> Result<(), Error> {
+        let context = control::ControlContext::of(self.runtime.service(), &self.config);
+        self.control = Some(open_control_socket(&self.config, context)?);
+        Ok(())
+    }
+}
+
+/// Starts the responder for projection positions as soon as NATS is reachable. Without it, a pump
+/// that starts elsewhere knows less about how far the stream had reached.
+fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
+    let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
+    let servers = servers.clone();
+    let config = Arc::clone(config);
+    let here = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
+    Some(AbortOnDrop(tokio::spawn(async move {
+        let answered = async {
+            let rpc = PumpRpc::connect(&servers, &config.name).await?;
+            rpc.answer_for_projections(&config, Arc::new(move || here.clone())).await
+        };
+        match answered.await {
+            Ok(Some(mut responder)) => responder.ended().await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!("other hosts cannot ask how far the projection here goes: {error}");
+            }
+        }
+    })))
+}
+
+/// A task that is aborted when its owner is dropped.
+pub(super) struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

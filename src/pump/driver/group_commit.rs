@@ -1,0 +1,172 @@
+//! Group commit: collects all events that are ready, and writes the records of their steps with one
+//! commit, before any effect is performed.
+
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use super::{Pump, PumpCommand};
+use crate::bus::Delivery;
+use crate::clock::{Time, since_boot};
+use crate::envelope::Rule;
+use crate::ids::{Digest, Position};
+use crate::journal::{Error, Journal};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::pump::core::{Effect, Event, Step};
+
+/// Interval of retries on a full disk or an unreachable server.
+pub(super) const ROOM_RETRY: Duration = Duration::from_millis(500);
+
+impl Pump {
+    /// Waits for a message and takes all that are ready, up to the maximum of one commit.
+    pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) -> bool {
+        let now = self.watch.now();
+        let deadline = self.core.next_deadline().map(|(at, _)| at);
+        let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
+        let rest = self.journal.rest();
+        let patience = next.map_or(rest, |at| at.since(now)).min(rest);
+        let next_up = self.waiters.take_deferred().map_or_else(|| self.inbox.try_recv(), Ok);
+        let first = match next_up {
+            Ok(command) => Ok(command),
+            Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => self.inbox.recv_timeout(patience),
+        };
+
+        match first {
+            Ok(command) => batch.push(command),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => batch.push(PumpCommand::Stop),
+        }
+
+        while batch.len() < limits::GROUP_COMMIT_MAX {
+            let command = self.waiters.take_deferred().or_else(|| self.inbox.try_recv().ok());
+            let Some(command) = command else { break };
+            batch.push(command);
+        }
+
+        let now = self.watch.now();
+        let due = self.alarms.due(now);
+        batch.extend(due.into_iter().map(|alarm| PumpCommand::Event(Event::Alarm(alarm))));
+        let counts = self.busy.take_due(now);
+        batch.extend(counts.into_iter().map(|busy| PumpCommand::Event(Event::Busy(busy))));
+        self.queue_deadlines(now);
+        !batch.is_empty()
+    }
+
+    /// Queues passed deadlines behind all messages in the inbox. An answer that was read in time
+    /// wins over its deadline while the gate still checks it: it is not late because the pump was.
+    fn queue_deadlines(&mut self, now: Time) {
+        let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
+        if has_passed && !self.is_deadline_queued {
+            self.is_deadline_queued = self.handle.outbox().send(PumpCommand::Deadlines).is_ok();
+        }
+    }
+
+    /// Makes the steps durable, then performs their effects in order. Only deliveries to hosts that
+    /// do not read the journal are sent before the records are readable.
+    pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
+        let mut records = Vec::with_capacity(steps.len());
+        let mut effects = Vec::new();
+        for mut step in steps {
+            effects.append(&mut step.effects);
+            records.extend(step.into_record());
+        }
+
+        if mutant("deliver-before-durable") {
+            self.perform_all(std::mem::take(&mut effects))?;
+        }
+
+        if !records.is_empty() {
+            self.keep_inputs()?;
+            // Before the first attempt: a later one may find what an earlier one wrote, and prove
+            // nothing about the time since.
+            let requested_at = since_boot();
+            self.persist(|journal| journal.write(&mut records).map(drop))?;
+            self.lead.acknowledged(requested_at);
+            self.meter.written(&records, self.core.state());
+            let early = |effect: &mut Effect| self.is_early(effect);
+            let early: Vec<_> = effects.extract_if(.., early).collect();
+            self.perform_all(early)?;
+            self.persist(|journal| journal.show(&records))?;
+            self.recorded.send_replace(Position(self.journal.next().0.saturating_sub(1)));
+            self.meter.committed(&records);
+        }
+
+        self.perform_all(effects)
+    }
+
+    /// Stores the inputs of turns, each text once, before the records that name them.
+    fn keep_inputs(&mut self) -> Result<(), Error> {
+        for inputs in std::mem::take(&mut self.inputs) {
+            let digest = Digest::of(inputs.as_bytes());
+            if self.kept.contains(&digest) {
+                continue;
+            }
+            self.persist(|journal| journal.put_blob(inputs.as_bytes()).map(drop))?;
+            if self.kept.len() >= limits::INPUTS_REMEMBERED_MAX {
+                self.kept.clear();
+            }
+            self.kept.insert(digest);
+        }
+
+        Ok(())
+    }
+
+    fn is_early(&self, effect: &Effect) -> bool {
+        let (Effect::Deliver(Delivery { listener, .. }) | Effect::Withdraw { listener, .. }) =
+            effect
+        else {
+            return false;
+        };
+        self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
+    }
+
+    /// Writes the records. Waits while the disk is full or the journal's server is unreachable,
+    /// unless the pump is stopped: no effect of these records was performed yet.
+    pub(super) fn persist(
+        &mut self,
+        mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let since = Instant::now();
+        let mut has_waited = false;
+        loop {
+            match attempt(&mut *self.journal) {
+                Ok(()) => break,
+                Err(error) if error.is_passing() && !self.waiters.is_stopping() => {
+                    has_waited = true;
+                    self.meter.counts().waits(Some(&error));
+                    self.wait_out(&error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+
+        if has_waited {
+            self.meter.counts().waits(None);
+            self.watch.was_kept(since);
+        }
+
+        Ok(())
+    }
+
+    /// Refuses new submissions until the journal may accept records again. Everything else keeps
+    /// its place.
+    fn wait_out(&mut self, error: &Error) {
+        tracing::error!("nothing is accepted for now: {error}");
+        let until = Instant::now() + ROOM_RETRY;
+        while !self.waiters.is_stopping() {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(PumpCommand::Submit(submit)) if !mutant("take-while-full") => {
+                    let client = submit.submission.client.clone();
+                    if submit.turn_away(error) == Rule::Busy {
+                        self.busy.count(&client, self.watch.now());
+                    }
+                }
+                Ok(PumpCommand::Stop) => self.waiters.stop(),
+                Ok(command) => self.waiters.defer(command),
+                Err(_) => return,
+            }
+        }
+    }
+}
