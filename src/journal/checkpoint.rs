@@ -1,5 +1,5 @@
-//! Signed statements of how far a journal went, kept inside it and in a file outside, so that a
-//! cut tail or a rewritten log shows.
+//! Checkpoints: signed statements of how far a journal went. They are kept inside the journal and
+//! in a file outside, so that a cut tail or a rewritten journal is noticed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -17,8 +17,8 @@ use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 use super::{Error, small_file};
 
-/// A journal had `count` records up to `position`, and `merkle_root` over the heads of all its
-/// trees, in order of first appearance. As a line of JSON, it stands in the file outside.
+/// States that a journal had `count` records up to `position`, and `merkle_root` over the heads of
+/// all its trees in order of first appearance. The file outside holds it as a line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -26,7 +26,7 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Ed25519 public key, and signature, in hexadecimal.
+    /// Ed25519 public key in hexadecimal.
     pub key: String,
     pub signature: String,
 }
@@ -43,7 +43,7 @@ impl Checkpoint {
         claim
     }
 
-    /// Whether the key it names signed exactly this.
+    /// Whether the signature is valid for this content and the named key.
     pub fn is_genuine(&self) -> bool {
         let key = unhex(&self.key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
         let signature = unhex(&self.signature).map(|bytes| Signature::from_bytes(&bytes));
@@ -52,12 +52,12 @@ impl Checkpoint {
     }
 }
 
-/// The key that signs, from a file only its owner may read.
+/// The host's signing key, from a file that only its owner may read.
 #[derive(Debug)]
 pub struct CheckpointKey(SigningKey);
 
 impl CheckpointKey {
-    /// Reads `state/key`, or makes it at first use, with mode 0600.
+    /// Reads `state/key`, or creates it with mode 0600.
     pub fn open(state: &Path) -> Result<Self, Error> {
         let path = state.join("key");
         let context = || format!("the signing key {}", path.display());
@@ -76,7 +76,7 @@ impl CheckpointKey {
         }
     }
 
-    /// Complete under another name first, so that no crash leaves half a key behind.
+    /// Writes the key under another name first, so that a crash leaves no half-written key.
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
         let half = path.with_extension("new");
@@ -88,17 +88,17 @@ impl CheckpointKey {
         Ok(Self(key))
     }
 
-    /// In hexadecimal.
+    /// The public key in hexadecimal.
     pub fn public(&self) -> String {
         hex(self.0.verifying_key().as_bytes())
     }
 
-    /// The key of the MACs that this host makes.
+    /// The MAC key that is derived from this key.
     pub fn mac(&self) -> MacKey {
         MacKey::derive(self.0.as_bytes(), &self.public())
     }
 
-    /// Reads `state/key` where there is one.
+    /// Reads `state/key`, if it exists.
     pub fn read(state: &Path) -> Result<Option<Self>, Error> {
         match state.join("key").exists() {
             true => Self::open(state).map(Some),
@@ -113,18 +113,18 @@ impl CheckpointKey {
     }
 }
 
-/// The public half of a host's key.
+/// Public half of a host's signing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKey {
-    /// In hexadecimal.
+    /// The public key in hexadecimal.
     pub public: String,
-    /// What MACs name it by.
+    /// The id by which MACs name the key.
     pub id: String,
-    /// Where its private half is.
+    /// File of the private half.
     pub file: PathBuf,
 }
 
-/// The key of the host whose state directory that is, made where there is none.
+/// Reads the key of the host with this state directory, or creates one.
 pub fn host_key(state: &Path) -> Result<HostKey, Error> {
     make_directory(state)?;
     let public = CheckpointKey::open(state)?.public();
@@ -132,7 +132,7 @@ pub fn host_key(state: &Path) -> Result<HostKey, Error> {
     Ok(HostKey { public, id, file: state.join("key") })
 }
 
-/// The file outside the journal: a line of JSON per checkpoint.
+/// The file of checkpoints outside the journal: one line of JSON for each.
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
@@ -143,7 +143,7 @@ impl CheckpointFile {
         Self { path: state.join(format!("{journal}.checkpoints")) }
     }
 
-    /// A copy of checkpoints that somebody keeps elsewhere.
+    /// Opens a file of copied checkpoints.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -152,8 +152,8 @@ impl CheckpointFile {
         &self.path
     }
 
-    /// Every line, oldest first; none where there is no file. A last line without its end was
-    /// cut short by a crash and was never relied on.
+    /// Returns all lines, oldest first; none if the file does not exist. An incomplete last line is
+    /// from a crash and was never relied on.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let bytes = small_file::read(&self.path).map_err(Error::io(context()))?;
@@ -165,12 +165,13 @@ impl CheckpointFile {
         lines.collect::<Result<_, _>>().map_err(Error::io(context()))
     }
 
-    /// Puts lines beyond `last` aside: an operator accepted that those records are lost.
+    /// Moves lines beyond `last` into a file of their own: an operator accepted the loss of those
+    /// records.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         self.keep(|line| line.position <= last)
     }
 
-    /// Puts the other lines aside, with a copy of all of them.
+    /// Keeps the lines for which `is_kept` holds; the whole file is copied aside first.
     pub fn keep(&self, is_kept: impl Fn(&Checkpoint) -> bool) -> std::io::Result<()> {
         let lines = self.read().map_err(std::io::Error::other)?;
         let kept: Vec<_> = lines.iter().filter(|line| is_kept(line)).cloned().collect();
@@ -188,7 +189,7 @@ impl CheckpointFile {
         std::fs::rename(&rest.path, &self.path)
     }
 
-    /// Appends lines and makes them durable.
+    /// Appends lines durably.
     pub fn append(&self, checkpoints: &[Checkpoint]) -> std::io::Result<()> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
         drop_cut_line(&mut file)?;
@@ -203,7 +204,7 @@ impl CheckpointFile {
     }
 }
 
-/// What a crash or a full disk left of a line that was never completed.
+/// Removes an incomplete last line, left by a crash or a full disk.
 fn drop_cut_line(file: &mut File) -> std::io::Result<()> {
     let mut last = [b'\n'];
     if file.seek(SeekFrom::End(0))? > 0 {

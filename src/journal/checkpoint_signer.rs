@@ -1,4 +1,4 @@
-//! When a checkpoint is due, its signature, and its copies outside the journal.
+//! Decides when a checkpoint is due, signs it, and writes it outside the journal.
 
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use super::checkpoint::{CheckpointFile, CheckpointKey};
 use super::copying::CopyDirectory;
 use super::{Checkpoint, TreeHeads};
 
-/// Signs how far a journal goes.
+/// Signs checkpoints.
 #[derive(Debug)]
 pub struct CheckpointSigner {
     pub journal: Uuid,
@@ -23,7 +23,7 @@ pub struct CheckpointSigner {
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// None until the first record of this run says what time it is.
+    /// Time of the last checkpoint; `None` until the first record of this run.
     pub checked_at: Option<Time>,
 }
 
@@ -36,7 +36,8 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// A checkpoint over what is durable now, which excludes the group that it is appended with.
+    /// Signs a checkpoint over all durable records. The group that it is appended with is not
+    /// included.
     pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();
@@ -51,7 +52,7 @@ impl CheckpointSigner {
         })
     }
 
-    /// Takes a checkpoint that is durable in the journal, and copies it outside.
+    /// Accepts a checkpoint that is durable in the journal, and writes it outside.
     pub fn keep(&mut self, checkpoint: Checkpoint) {
         failpoint("after-checkpoint");
         self.checked = checkpoint.position;
@@ -62,8 +63,8 @@ impl CheckpointSigner {
         self.copying.copy(self.journal, [checkpoint]);
     }
 
-    /// Writes checkpoints outside. Where that fails, the journal itself is whole: the next
-    /// checkpoint tries again.
+    /// Writes pending checkpoints outside. A failure is logged and retried with the next
+    /// checkpoint; the journal itself is not affected.
     pub fn write_outside(&mut self) {
         if self.unwritten.is_empty() {
             return;

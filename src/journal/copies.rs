@@ -1,9 +1,9 @@
 //! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
-//! `state`: they show a record that was rewritten with the key, which `state` holds.
+//! `state`. They reveal a record that was rewritten with the signing key, which `state` holds.
 //!
-//! The directory may lie on another machine, and be slow, full, read-only or gone for a while.
-//! Whatever is wrong with it stops and delays no pump: lines are written on a thread of their own,
-//! and what is missing there is written later.
+//! The directory may be on another machine, and be slow, full, read-only or unreachable for a
+//! while. None of this stops or delays a pump: a separate thread writes the lines, and writes
+//! missing ones later.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ use super::checkpoint::CheckpointFile;
 /// Copies of the checkpoints of one journal, as a directory holds them.
 #[derive(Debug, Default)]
 pub struct CheckpointCopies {
-    /// The file of that journal in it.
+    /// The file of this journal in the directory.
     pub file: PathBuf,
-    /// In order of position.
+    /// Copied checkpoints in order of position.
     pub lines: Vec<Checkpoint>,
 }
 
@@ -35,14 +35,15 @@ impl CheckpointCopies {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
 
-    /// Reads the copies of `journal` in `directory`; none where there is no file yet. `Err` says
-    /// why they cannot be read, or that this takes longer than [`limits::BOUNDS_PATIENCE`].
+    /// Reads the copies of `journal` in `directory`; none if the file does not exist yet. `Err`
+    /// explains why they cannot be read, or that reading took longer than
+    /// [`limits::BOUNDS_PATIENCE`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();
         let outside = CheckpointFile::at(&file);
         let reader = std::thread::Builder::new().name("checkpoint-copies".to_owned());
-        // On a thread of its own, as the file of a server that is gone may be waited for without end.
+        // On its own thread, because a file on an unreachable server may block forever.
         let reader = reader.spawn(move || sender.send(outside.read()).ok());
         reader.map_err(|error| error.to_string())?;
         let lines = match receiver.recv_timeout(limits::BOUNDS_PATIENCE) {
@@ -63,7 +64,7 @@ impl CheckpointCopies {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// The lines at one position; several where one journal was rewritten after another.
+    /// Returns the lines at one position; several if a journal was rewritten after another.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -71,7 +72,7 @@ impl CheckpointCopies {
     }
 }
 
-/// Why nothing can be copied into `directory`, and what to do about that.
+/// Explains why nothing can be copied into `directory`, and what to do about it.
 pub fn directory_problem(directory: &Path) -> Option<String> {
     let shown = directory.display();
     match std::fs::metadata(directory) {
@@ -90,12 +91,12 @@ pub fn directory_problem(directory: &Path) -> Option<String> {
     }
 }
 
-/// Progress of copying.
+/// Metrics of copying.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyMetrics {
-    /// Attempts that failed.
+    /// Number of failed attempts.
     pub failures: u64,
-    /// Checkpoints that are not copied yet.
+    /// Number of checkpoints that are not copied yet.
     pub waiting: u64,
 }
 
@@ -109,15 +110,15 @@ struct SharedCounts {
 #[derive(Debug)]
 pub struct CheckpointCopier {
     file: PathBuf,
-    /// None once it is to end.
+    /// `None` once the thread is to end.
     lines: Option<Sender<Checkpoint>>,
-    /// Its sender is dropped when the thread ends.
+    /// Closed when the thread ends.
     ended: Receiver<()>,
     counts: Arc<SharedCounts>,
 }
 
 impl CheckpointCopier {
-    /// Begins to write lines of `journal` into `directory`.
+    /// Starts to write lines of `journal` into `directory`.
     pub fn start(directory: &Path, journal: Uuid) -> std::io::Result<Self> {
         let file = CheckpointCopies::file_in(directory, journal);
         let (lines, receiver) = channel();
@@ -140,11 +141,11 @@ impl CheckpointCopier {
         Ok(Self { file, lines: Some(lines), ended, counts })
     }
 
-    /// Returns at once.
+    /// Queues a line. Returns immediately.
     pub fn copy(&self, line: Checkpoint) {
         self.counts.waiting.fetch_add(1, Ordering::Relaxed);
         if let Some(lines) = &self.lines {
-            // The thread ends after this alone.
+            // The thread ends only after this drop, so the send succeeds.
             lines.send(line).ok();
         }
     }
@@ -156,7 +157,7 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits a moment until everything is copied. What is not is copied by the next start.
+    /// Waits briefly until everything is copied. The next start copies the rest.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_PATIENCE);
@@ -175,7 +176,7 @@ struct CopyWorker {
     outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
-    /// Why the last attempt failed.
+    /// Reason of the last failure.
     failure: Option<String>,
     counts: Arc<SharedCounts>,
 }
@@ -196,7 +197,7 @@ impl CopyWorker {
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => true,
             };
-            // Each line is over everything before it: the latest are worth keeping.
+            // Drops the oldest lines: each line covers everything before it.
             while self.waiting.len() > limits::CHECKPOINT_COPIES_WAITING_MAX {
                 self.waiting.pop_front();
                 self.counts.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -8,14 +8,14 @@ use super::checkpoint::CheckpointFile;
 use super::copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
-/// Checkpoints of a journal behind the last one that is copied, found while its records are read.
+/// Checkpoints behind the last copied one, found while the journal's records are read.
 #[derive(Debug, Default)]
 pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
 }
 
 impl UncopiedCheckpoints {
-    /// Takes the journal's checkpoint over the records up to here, if it is over these records.
+    /// Accepts a checkpoint at the present position, if it matches the records up to here.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -28,11 +28,11 @@ impl UncopiedCheckpoints {
 /// The directory that checkpoints are copied to, and the checkpoints that wait for it.
 #[derive(Debug, Default)]
 pub struct CopyDirectory {
-    /// None where the config names no place for copies.
+    /// `None` if the config names no directory for copies.
     pub directory: Option<PathBuf>,
-    /// Checkpoints of the journal that stood there already when it was opened.
+    /// Checkpoints that the journal already had when it was opened.
     pub due: Vec<Checkpoint>,
-    /// Copies of what an operator accepts as lost.
+    /// Copies over records whose loss an operator accepts.
     pub given_up: Vec<Checkpoint>,
     copier: Option<CheckpointCopier>,
 }
@@ -46,7 +46,7 @@ impl CopyDirectory {
         Self { directory, due, given_up, copier: None }
     }
 
-    /// Copies these lines behind all that are due. Returns at once.
+    /// Queues these lines behind all that are due. Returns immediately.
     pub fn copy(&mut self, journal: Uuid, lines: impl IntoIterator<Item = Checkpoint>) {
         let Some(directory) = &self.directory else { return };
         self.due.extend(lines);
@@ -68,7 +68,8 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Puts copies aside of what an operator accepted as lost, in a file beside the copies.
+    /// Moves copies over lost records, whose loss an operator accepted, into a file beside the
+    /// copies.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {
@@ -91,7 +92,7 @@ impl CopyDirectory {
         Some(self.copier.as_ref().map(CheckpointCopier::counts).unwrap_or_default())
     }
 
-    /// Waits a moment until everything that is due is copied.
+    /// Waits briefly until everything that is due is copied.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

@@ -1,5 +1,5 @@
-//! Where every tree stands: the last record of each, in order of first appearance, and the
-//! check that the next record follows from it.
+//! The heads of all trees: the last record of each, in order of first appearance. Checks that the
+//! next record follows from them.
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
@@ -18,13 +18,13 @@ pub struct TreeHead {
     pub records: u64,
     pub opened: Time,
     pub updated: Time,
-    /// Changed since the Merkle tree was last brought up to date.
+    /// Whether it changed since the Merkle tree was last updated.
     unsummed: bool,
-    /// Changed since it was last handed out by [`TreeHeads::unsaved`].
+    /// Whether it changed since [`TreeHeads::saved`] was last called.
     unsaved: bool,
 }
 
-/// All trees of a journal, up to its last record.
+/// The heads of all trees of a journal.
 #[derive(Debug, Default, Clone)]
 pub struct TreeHeads {
     all: Vec<TreeHead>,
@@ -41,7 +41,7 @@ impl TreeHeads {
         self.by_root.get(root).and_then(|index| self.all.get(*index))
     }
 
-    /// In order of first appearance.
+    /// Iterates in order of first appearance.
     pub fn iter(&self) -> impl Iterator<Item = &TreeHead> {
         self.all.iter()
     }
@@ -54,8 +54,8 @@ impl TreeHeads {
         self.all.is_empty()
     }
 
-    /// The journal's last position; 0 where it is empty. Positions are dense, so this is also
-    /// the number of records.
+    /// The journal's last position, 0 if it is empty. Positions are dense, so this is also the
+    /// number of records.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -64,7 +64,7 @@ impl TreeHeads {
         self.last_hash
     }
 
-    /// Takes in the next record, or says how it does not follow from what stood before.
+    /// Advances to the next record, or returns how the record does not follow.
     pub fn follow(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let record = &sealed.record;
         let expected = self.last.0 + 1;
@@ -91,7 +91,7 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Takes in a record that was stamped from these heads.
+    /// Advances to a record that was stamped from these heads.
     pub(super) fn advance(&mut self, record: &Record, hash: Digest) {
         self.last = record.position;
         self.last_hash = hash;
@@ -131,7 +131,8 @@ impl TreeHeads {
         index
     }
 
-    /// The Merkle root over all heads; costs what changed since the last time.
+    /// The Merkle root over all heads. Its cost depends on the number of heads that changed since
+    /// the last call.
     pub fn merkle_root(&mut self) -> Digest {
         let mut changed = std::mem::take(&mut self.unsummed);
         changed.sort_unstable();
@@ -146,7 +147,7 @@ impl TreeHeads {
         self.merkle.root()
     }
 
-    /// Trees changed since [`TreeHeads::saved`] was last called.
+    /// Trees that changed since [`TreeHeads::saved`] was last called.
     pub(super) fn unsaved(&self) -> impl Iterator<Item = &TreeHead> {
         self.unsaved.iter().filter_map(|index| self.all.get(*index))
     }

@@ -1,5 +1,5 @@
-//! The log of a journal: it appends groups and is read after a position. What a journal makes of
-//! its records is the same on every log and stands in `writer`.
+//! The log of a journal: groups are appended to it and read after a position. Stamping of records
+//! is the same for every log and is in `writer`.
 //!
 //! There are two logs: a file, and a stream with a file beside it as its projection. The file is
 //! read by `sqlite::scan`, the stream by `jetstream::stream_reader`.
@@ -17,7 +17,7 @@ use super::record_codec::{EncodedRow, RecordBatch};
 use super::sqlite::JournalFile;
 use super::{Checkpoint, Error, HeadMac, RecordHeader, TreeHeads};
 
-/// Records with their places and their MAC, encoded.
+/// Encoded records with their headers and their MAC.
 #[derive(Debug)]
 pub struct StampedGroup {
     pub rows: RecordBatch,
@@ -25,8 +25,7 @@ pub struct StampedGroup {
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// A group is appended at once, all or none: records, a checkpoint over the records before them, or
-/// a file.
+/// A group is appended atomically: records, a checkpoint over the records before them, or a file.
 #[derive(Default, Clone, Copy)]
 pub struct LogGroup<'g> {
     pub records: &'g [Record],
@@ -41,7 +40,7 @@ impl<'g> LogGroup<'g> {
         Self { records, stamped: Some(stamped), checkpoint, blob: None }
     }
 
-    /// Its rows, each with its place; the last one carries the MAC.
+    /// The rows with their headers; the last row carries the MAC.
     pub fn steps(&self) -> impl Iterator<Item = (RecordHeader<'g>, EncodedRow<'g>)> {
         let last = self.records.len().saturating_sub(1);
         let mac = self.stamped.map(|stamped| stamped.mac);
@@ -54,8 +53,8 @@ impl<'g> LogGroup<'g> {
     }
 }
 
-/// Place of a group in its log: the number of its last message, and the digest of that message. A
-/// projection keeps the mark of the last group that it has.
+/// Position of a group in its log: the number and the digest of its last message. A projection
+/// stores the mark of the last group that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogMark {
     pub seq: u64,
@@ -84,16 +83,17 @@ impl FromStr for LogMark {
     }
 }
 
-/// Where the groups of a journal become durable.
+/// The log in which the groups of a journal become durable.
 pub trait Log: fmt::Debug + Send {
-    /// Groups are read in a projection, and an append may take effect although it failed.
+    /// Whether readers use a projection of the log. Then an append may take effect although it
+    /// failed.
     const HAS_PROJECTION: bool;
 
-    /// Time between two calls of [`super::Journal::checkpoint_if_due`].
+    /// Interval between calls of [`super::Journal::checkpoint_if_due`].
     const REST: Duration;
 
-    /// The file that readers of the journal open.
-    /// Refuses a log that another pump took over or that lost records, as far as is known.
+    /// Returns an error if, as far as is known, another pump took over the log or the log lost
+    /// records.
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -103,9 +103,9 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Makes a group durable, behind everything that was appended, unless another pump leads. The
-    /// same group is there once, however often it is appended before [`Log::confirm`]. `heads`
-    /// stand before it.
+    /// Appends a group durably behind everything that was appended, unless another pump leads. A
+    /// repeated append of the same group before [`Log::confirm`] stores it once. `heads` are the
+    /// heads before the group.
     fn append(
         &mut self,
         group: &LogGroup<'_>,
@@ -113,6 +113,6 @@ pub trait Log: fmt::Debug + Send {
         heads: &mut TreeHeads,
     ) -> Result<LogMark, Error>;
 
-    /// The group at `mark` counts as appended: the journal goes up to this record.
+    /// Marks the group at `mark` as appended: the journal now ends at this record.
     fn confirm(&mut self, _mark: LogMark, _journal: Uuid, _last: Position, _hash: Digest) {}
 }

@@ -1,10 +1,11 @@
-//! The MAC of the journal's head: it stands in the commit that appends the records, so that no
+//! The MAC over the journal's head. The commit that appends records also carries the MAC, so no
 //! record is ever without one.
 //!
-//! The last record of each commit carries it. A chained MAC covers the hashes of the records since
-//! the MAC before it, and that MAC; a base covers the heads of all trees, and begins a chain where
-//! this host can continue none: in a new journal, after another host, after an operator's decision.
-//! Its key is derived from the signing key, so that whoever can write `data` alone can make none.
+//! The last record of each commit carries it. A chained MAC covers the previous MAC and the hashes
+//! of the records since. A base MAC covers the heads of all trees and begins a chain where this
+//! host cannot continue one: in a new journal, after another host, after an operator's decision.
+//! The key is derived from the signing key, so that write access to `data` alone does not suffice
+//! to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,12 +28,12 @@ const KEY_ID_BYTES: usize = 8;
 const TAG_BYTES: usize = 32;
 const MAC_BYTES: usize = 1 + KEY_ID_BYTES + TAG_BYTES;
 
-/// The first bytes of the SHA-256 of a public key: which key a MAC was made with.
+/// Id of a key: the first bytes of the SHA-256 of its public half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyId([u8; KEY_ID_BYTES]);
 
 impl KeyId {
-    /// Of a public key in hexadecimal.
+    /// The id of a public key in hexadecimal.
     pub fn of(public: &str) -> Self {
         let digest = Digest::of(public.as_bytes());
         let mut id = [0; KEY_ID_BYTES];
@@ -67,7 +68,7 @@ impl HeadMac {
         &self.0
     }
 
-    /// From hexadecimal.
+    /// Parses hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
         let mut bytes = [0; MAC_BYTES];
@@ -109,7 +110,7 @@ impl fmt::Debug for HeadMac {
     }
 }
 
-/// The key of MACs, derived from a host's signing key.
+/// The MAC key, derived from a host's signing key.
 #[derive(Clone)]
 pub struct MacKey {
     id: KeyId,
@@ -123,7 +124,8 @@ impl fmt::Debug for MacKey {
 }
 
 impl MacKey {
-    /// `seed` is the private half of the signing key; `public` its public half in hexadecimal.
+    /// Derives the key. `seed` is the private half of the signing key, `public` its public half in
+    /// hexadecimal.
     pub fn derive(seed: &[u8; 32], public: &str) -> Self {
         let mut derived = [0; 32];
         let expanded = Hkdf::<Sha256>::new(None, seed).expand(b"organism head mac 1", &mut derived);
@@ -169,7 +171,7 @@ impl MacKey {
 pub struct HeadSealer {
     key: MacKey,
     journal: Uuid,
-    /// The MAC that the next one continues; none where a base is due.
+    /// The MAC that the next one continues; `None` if the next one is a base.
     last: Option<HeadMac>,
 }
 
@@ -179,7 +181,7 @@ impl HeadSealer {
         Self { key, journal, last }
     }
 
-    /// Over what `rows` append to `heads`, which do not move.
+    /// Makes the MAC for `records`, encoded in `rows`, which are appended to `heads`.
     pub fn seal(&self, heads: &TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
         let at = Position(heads.last().0 + records.len() as u64);
         let (kind, mac) = match &self.last {
@@ -199,21 +201,21 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, &mac.finalize().into_bytes())
     }
 
-    /// The commit with that MAC is durable.
+    /// Records that the commit with this MAC is durable.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
     }
 }
 
-/// How far MACs cover a journal, while its records go by.
+/// Tracks which records of a journal MACs cover, while they are read.
 #[derive(Debug, Default)]
 pub struct MacCoverage {
     journal: Uuid,
-    /// At hand.
+    /// The key of this host, if known.
     key: Option<MacKey>,
     /// Hashes of the records since the last MAC.
     pending: Vec<u8>,
-    /// The last MAC, where it was checked.
+    /// The last MAC, if it was verified.
     checked: Option<HeadMac>,
     covered: Position,
     first: Option<Position>,
@@ -227,7 +229,7 @@ impl MacCoverage {
         Self { journal, key, ..Self::default() }
     }
 
-    /// Takes in the next record; `heads` stand after it.
+    /// Reads the next record; `heads` are the heads after it.
     pub fn take(&mut self, hash: Digest, mac: Option<HeadMac>, heads: &mut TreeHeads) {
         if self.last.is_some() {
             self.pending.extend_from_slice(&hash.0);
@@ -264,27 +266,27 @@ impl MacCoverage {
         made.verify_slice(mac.tag()).is_ok()
     }
 
-    /// The last record that a MAC of the key at hand covers, with everything before it.
+    /// The last record that a MAC of this host's key covers, together with everything before it.
     pub fn covered(&self) -> Position {
         self.covered
     }
 
-    /// The first record that carries a MAC, whoever made it.
+    /// The first record that carries a MAC of any key.
     pub fn first(&self) -> Option<Position> {
         self.first
     }
 
-    /// The last MAC, and where it stands.
+    /// The last MAC, and the position of its record.
     pub fn last(&self) -> Option<(Position, HeadMac)> {
         self.last
     }
 
-    /// The first MAC of the key at hand that is not what its records give.
+    /// The first record whose MAC of this host's key is wrong.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Keys of MACs that are not at hand.
+    /// Ids of other keys that made MACs.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

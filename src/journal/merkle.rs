@@ -1,8 +1,8 @@
-//! A Merkle tree over a growing row of leaves: changing a few costs a few paths.
+//! A Merkle tree over a growing list of leaves: updating a few leaves recomputes only their paths.
 
 use crate::ids::Digest;
 
-/// Levels of digests, leaves first. A node without a sibling stands for itself one level up.
+/// Levels of digests, leaves first. A node without a sibling is copied to the next level.
 #[derive(Debug, Default, Clone)]
 pub struct MerkleTree {
     levels: Vec<Vec<Digest>>,
@@ -15,7 +15,7 @@ impl MerkleTree {
         put(self.level(0), index, leaf);
     }
 
-    /// Works the changed leaves, in rising order, up to the root.
+    /// Recomputes the paths of the changed leaves, in rising order, up to the root.
     pub fn update(&mut self, mut changed: Vec<usize>) {
         let mut height = 0;
         while self.levels.get(height).is_some_and(|level| level.len() > 1) {
@@ -29,7 +29,7 @@ impl MerkleTree {
         }
     }
 
-    /// Zeros where there are no leaves.
+    /// The root; zeros if there are no leaves.
     pub fn root(&self) -> Digest {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(Digest::ZERO)
     }

@@ -1,4 +1,5 @@
-//! The journal: one append-only sequence of records, durable before anything else happens.
+//! The journal: one append-only sequence of records. A record is durable before anything acts on
+//! it.
 //!
 //! **Invariant:** nothing here decides; a record goes in and comes out as it was.
 
@@ -35,17 +36,18 @@ pub use heads::{TreeHead, TreeHeads};
 pub use mac::{HeadMac, KeyId, MacCoverage};
 pub use partition_dirs::{partition_in, partitions_in};
 
-/// The layout of journals this program writes and reads.
+/// The journal format that this program writes and reads.
 pub const FORMAT: u32 = 2;
 
-/// The writing end: one owner, on its own thread, as every call waits until things are durable.
+/// The writing end of a journal. It has one owner on its own thread, because every call blocks
+/// until its effect is durable.
 pub trait Journal: Send {
     fn id(&self) -> Uuid;
 
-    /// This pump's; every start has a higher one.
+    /// The epoch of this pump. Every start has a higher one.
     fn epoch(&self) -> u32;
 
-    /// Where the next record will stand.
+    /// Position of the next record.
     fn next(&self) -> Position;
 
     /// Makes records durable, all or none, and readable: [`Journal::write`], then
@@ -56,84 +58,86 @@ pub trait Journal: Send {
         Ok(hashes)
     }
 
-    /// Makes records durable, all or none. `position`, `previous` and `previous_hash` are stamped
-    /// here; a position that was already set must be the right one. Returns their hashes once
-    /// they are durable.
+    /// Makes records durable, all or none. Stamps `position`, `previous` and `previous_hash`; a
+    /// position that is already set must be the expected one. Returns the hashes of the records
+    /// once they are durable.
     ///
-    /// After [`Error::Full`], [`Error::Away`] and [`Error::Denied`] whoever calls must try again with the same
-    /// records, or call nothing any more; after [`Error::Misplaced`] nothing was appended. After
-    /// any other error the journal has stopped for good: whether the records are durable is not
-    /// known, and only opening it again can tell.
+    /// After [`Error::Full`], [`Error::Away`] and [`Error::Denied`] the caller must retry with the
+    /// same records or stop using the journal. After [`Error::Misplaced`] nothing was appended.
+    /// After any other error the journal has stopped for good: only reopening it shows whether the
+    /// records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
-    /// Makes readable what was written last, should it not be yet. Comes after each
-    /// [`Journal::write`], with the same records, and fails as that one does.
+    /// Makes the records of the last write readable, if they are not yet. Must follow each
+    /// [`Journal::write`], with the same records; fails in the same ways.
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
         Ok(())
     }
 
-    /// Verifies that no other pump has taken the journal over. Where a lock holds for as long as the
-    /// process lives, frozen or not, there is nothing to verify.
+    /// Verifies that no other pump has taken over the journal. An embedded journal has nothing to
+    /// verify: its lock is held as long as the process lives, even a frozen one.
     fn verify_lead(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Signs and records how far the journal goes, when that is due. A pump with nothing to
-    /// append calls this now and then: here it also hears of a journal that was lost meanwhile.
+    /// Signs and records a checkpoint if one is due. A pump without new records calls this
+    /// regularly, and so learns of a journal that was lost.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// When that was last done, or due to be.
+    /// Time at which a checkpoint was last made or was due.
     fn checked_at(&self) -> Option<Time>;
 
-    /// Progress of copying checkpoints; None where the config names no place for copies.
+    /// Metrics of copying checkpoints; `None` if the config names no directory for copies.
     fn copy_metrics(&self) -> Option<CopyMetrics> {
         None
     }
 
-    /// How often that is.
+    /// Interval between calls of [`Journal::checkpoint_if_due`].
     fn rest(&self) -> Duration {
         limits::CHECKPOINT_INTERVAL
     }
 
-    /// Keeps bytes the organism ran on (config, prompt file, schema) under their digest.
+    /// Stores bytes that the organism ran on (config, prompt file, schema) under their digest.
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error>;
 
-    /// A last checkpoint, and everything let go of.
+    /// Writes a last checkpoint and releases everything.
     fn close(self: Box<Self>, now: Time) -> Result<(), Error>;
 }
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing was changed; the other pump has to end first.
+    /// Another pump uses the journal. Nothing was changed.
     #[error("the journal {path} is in use by {holder}")]
     Held { path: String, holder: String },
-    /// This pump must stop: its records would stand beside another's.
+    /// Another pump took over; this pump must stop.
     #[error("another pump took over this journal (epoch {theirs}, ours was {ours})")]
     Fenced { ours: u32, theirs: u32 },
-    /// Nothing was appended; the same records may be tried again.
+    /// The disk is full. Nothing was appended; the same records may be retried.
     #[error("the disk is full: {detail}")]
     Full { detail: String },
-    /// Whether the records are durable is not known yet; the same ones are to be tried again.
+    /// The server does not answer. It is not known whether the records are durable; retry with the
+    /// same ones.
     #[error("the journal's server is away: {detail}")]
     Away { detail: String },
-    /// As [`Error::Away`], and nobody comes back by themselves: a right is missing.
+    /// A permission is missing; retrying does not help.
     #[error(transparent)]
     Denied(nats::PermissionError),
-    /// What is there belongs to another kind of journal, or to another journal.
+    /// The path or stream holds something else: another kind of journal, or another journal.
     #[error("{path} {detail}")]
     Strange { path: String, detail: String },
-    /// The server or the stream would lose records.
+    /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     Unfit { server: String, detail: String },
-    /// Threads would be looked for where they are not.
+    /// The config has another number of partitions than the journal, so threads would be looked up
+    /// in the wrong one.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
     )]
     Partitions { journal: String, ours: u32, theirs: u32 },
-    /// The stream is not of this organism, as far as this host knows.
+    /// As far as this host knows, the stream belongs to another organism.
     #[error(
         "the stream {stream} holds the journal {theirs} of another project, and {state} knows {}; \
          nothing was changed. Where it is this organism's, begun on another host or before `state` \
@@ -145,36 +149,36 @@ pub enum Error {
     Nats(#[from] nats::Error),
     #[error("the journal {path} has format {found}; this program writes format {ours}")]
     Format { path: String, found: String, ours: u32 },
-    /// Where the journal should be lies a file that is none.
-    #[error("{path} is no journal: {detail}. Restore a backup, or move the file away")]
+    /// The journal's file is not a journal.
+    #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
-    /// What stands in the journal is not what was written there, or is gone.
+    /// A record is missing, or is not what was written.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
-    /// The same, with the name of the journal.
+    /// As [`Error::Broken`], with the name of the journal.
     #[error("{}", damage(journal, *position, detail))]
     Damaged { journal: String, position: u64, detail: String },
-    /// Its servers lost acknowledged records, or somebody put an older copy in their place.
+    /// The servers lost acknowledged records, or an older copy was put in their place.
     #[error(
         "the stream {stream} {end}, but more was acknowledged: {sources}. No pump leads it \
          (docs/errors/stream-shorter.md). Restore the store of its servers, or run `organism \
          repair` where the projection goes farthest: it publishes the rest again"
     )]
     StreamShorter { stream: String, end: String, sources: String },
-    /// Two pumps led different ends of it.
+    /// Two pumps wrote different ends of the stream.
     #[error(
         "the stream {stream} is forked at record {position}: it holds another record there than \
          what was acknowledged, as {sources}. No pump leads it (docs/errors/stream-forked.md). \
          `organism repair` shows both sides and takes the choice"
     )]
     StreamForked { stream: String, position: Position, sources: String },
-    /// It was kept before there were MACs.
+    /// The journal was written before MACs existed.
     #[error(
         "the journal {path} has {records} records and no MAC, as before this version: nobody can \
          tell whether its end was written by an organism. `organism adopt` accepts it as it stands"
     )]
     WithoutMac { path: String, records: Position },
-    /// Another host's key made its MACs.
+    /// The MACs were made with another host's key.
     #[error(
         "the journal {path} ends with a MAC of the key {theirs}, and this host has the key {ours}: \
          put that key back into the state directory, or accept what stands there under this one \
@@ -182,7 +186,7 @@ pub enum Error {
         flags(*lost)
     )]
     OtherKey { path: String, theirs: KeyId, ours: KeyId, lost: bool },
-    /// Records at its end that no pump of this host wrote, or that were changed.
+    /// Records at the end were changed, or were not written by a pump of this host.
     #[error(
         "the records from {first} to {last} of the journal {path} are covered by no MAC: no pump \
          of this host wrote them, or they were changed. {}",
@@ -191,7 +195,7 @@ pub enum Error {
     Uncovered { path: String, first: Position, last: Position, lost: bool },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
-    /// The pump counted wrongly: a bug, and nothing was appended.
+    /// The pump passed a wrong position, which is a bug. Nothing was appended.
     #[error("a record meant for position {given} came at position {expected}")]
     Misplaced { given: Position, expected: Position },
     #[error("there is no journal at {path}")]
@@ -203,12 +207,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same may be tried again: nothing else is wrong with the journal.
+    /// Whether the same call may be retried.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Away { .. } | Self::Denied(_))
     }
 
-    /// The same with the name of the journal: its directory, or its stream.
+    /// Adds the name of the journal: its directory or its stream.
     pub fn in_journal(self, journal: impl std::fmt::Display) -> Self {
         match self {
             Self::Broken { position, detail } => {
@@ -233,7 +237,7 @@ impl Error {
     }
 }
 
-/// Which journal is broken, where, how, and what to do, unless the detail says that.
+/// The text for a broken journal: which one, where, how, and what to do unless the detail says so.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
     let at = match position {
         0 => String::new(),
@@ -251,7 +255,8 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
 }
 
-/// What accepts another key; where records are `lost` as well, both at once.
+/// Flags of `organism repair` that accept another key, and a loss of records as well if records are
+/// `lost`.
 fn flags(lost: bool) -> &'static str {
     match lost {
         true => "--accept-loss --accept-key",
@@ -259,8 +264,8 @@ fn flags(lost: bool) -> &'static str {
     }
 }
 
-/// What an operator can do about records from `first` on that no MAC covers: behind none that is
-/// covered there is nothing to go on from.
+/// Advice for records from `first` on that no MAC covers. If no record is covered there is nothing
+/// to continue from.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

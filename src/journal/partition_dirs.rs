@@ -1,17 +1,16 @@
-//! Where the journals of several partitions lie: each in a directory of its own, in the one that
-//! the config names.
+//! Directories of the journals of several partitions, inside the directory that the config names.
 
 use std::path::{Path, PathBuf};
 
 use super::sqlite::DATABASE;
 use crate::limits;
 
-/// Where the journal of a partition lies.
+/// Directory of a partition's journal.
 pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
     data.join(format!("p{partition}"))
 }
 
-/// The journals in `data`, each with its partition: of one that is not divided, itself.
+/// The journals in `data` with their partitions; a journal without partitions is listed as itself.
 pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     let all = (0..limits::PARTITIONS_MAX).map(|partition| {
         let directory = partition_in(data, partition);

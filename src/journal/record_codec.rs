@@ -1,4 +1,4 @@
-//! A record as a row, wherever rows are kept, and back: every value is checked against the text
+//! Encodes a record as a row and decodes it again. Decoding checks every value against the text
 //! that was hashed.
 
 use crate::ids::{Digest, Position, ThreadId};
@@ -9,17 +9,17 @@ use crate::thread::{Map, Record};
 
 use super::{Error, HashedRecord, HeadMac, RecordHeader, TreeHeads, record_hash};
 
-/// What one commit appends, encoded one after another into buffers that are used again.
+/// The encoded records of one commit, in reused buffers.
 #[derive(Debug, Default)]
 pub struct RecordBatch {
     bodies: Vec<u8>,
     payloads: Vec<u8>,
     ends: Vec<RowEnds>,
-    /// The last record of each tree in here.
+    /// The last record of each tree in this batch.
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Where a row's part of the buffers ends, and its hash.
+/// End of a row's part of the buffers, and its hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -27,7 +27,7 @@ struct RowEnds {
     hash: Digest,
 }
 
-/// One row of them.
+/// One encoded row.
 pub struct EncodedRow<'r> {
     pub hash: Digest,
     pub body: &'r [u8],
@@ -36,7 +36,7 @@ pub struct EncodedRow<'r> {
 }
 
 impl RecordBatch {
-    /// Gives each record its place after `heads`, which do not move, and encodes it.
+    /// Gives each record its position after `heads`, which do not change, and encodes it.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;
@@ -89,13 +89,13 @@ impl RecordBatch {
         self.ends.len()
     }
 
-    /// About what they take in the write-ahead log.
+    /// Approximate size in the write-ahead log.
     pub fn size(&self) -> usize {
         self.bodies.len() + self.payloads.len() + 160 * self.ends.len()
     }
 }
 
-/// A row as it was kept.
+/// A row as stored.
 pub struct StoredRow<'r> {
     pub place: RecordHeader<'r>,
     pub hash: Digest,
@@ -110,7 +110,7 @@ impl<'r> StoredRow<'r> {
         EncodedRow { hash: self.hash, body, payloads, mac: self.mac }
     }
 
-    /// Whether both hold the same record, whatever MAC they carry.
+    /// Whether both rows hold the same record, possibly with different MACs.
     pub fn is_same_record(&self, other: &StoredRow<'_>) -> bool {
         let (ours, theirs) = (&self.place, &other.place);
         (ours.position, ours.tree, ours.time) == (theirs.position, theirs.tree, theirs.time)
@@ -118,7 +118,8 @@ impl<'r> StoredRow<'r> {
             && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)
     }
 
-    /// The record at `expected`, which is what the row is for; anything else is a break there.
+    /// Decodes and verifies the record of the row at position `expected`; any mismatch is reported
+    /// as a break there.
     pub fn unseal(&self, expected: Position, names: &mut Names) -> Result<HashedRecord, Error> {
         let broken = |detail: String| Error::broken(expected.0, detail);
         let place = &self.place;

@@ -1,10 +1,10 @@
-//! Small files beside a journal: read, replaced and removed whole.
+//! Small files beside a journal: read, replaced and removed as a whole.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result, Write as _};
 use std::path::Path;
 
-/// Reads a file; None where there is none.
+/// Reads a file; `None` if it does not exist.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -13,7 +13,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Removes a file, where there is one.
+/// Removes a file, if it exists.
 pub fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -21,8 +21,8 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file durably: complete under the name `unfinished` first, so that no crash leaves half
-/// of it.
+/// Writes a file durably: first under the name `unfinished`, so that a crash leaves no half-written
+/// file.
 pub fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = File::create(unfinished)?;
     file.write_all(bytes)?;
@@ -31,7 +31,7 @@ pub fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
     sync_parent(path)
 }
 
-/// Makes the name of a file durable.
+/// Makes the directory entry of a file durable.
 pub fn sync_parent(path: &Path) -> Result<()> {
     match path.parent() {
         Some(directory) => File::open(directory)?.sync_all(),

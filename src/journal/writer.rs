@@ -1,5 +1,5 @@
-//! The writing end of a journal, over a log: positions, hashes, MACs and checkpoints are the same
-//! on every log.
+//! The writing end of a journal over any log: positions, hashes, MACs and checkpoints are the same
+//! for every log.
 
 use std::time::Duration;
 
@@ -17,47 +17,49 @@ use super::record_codec::RecordBatch;
 use super::sqlite::{CommitWatermark, FoundJournal, JournalFile};
 use super::{Checkpoint, CopyMetrics, Error, Journal, TreeHeads};
 
-/// Writes a journal: one owner, on its own thread, as every call waits until things are durable.
+/// Writes a journal. It has one owner on its own thread, because every call blocks until its effect
+/// is durable.
 #[derive(Debug)]
 pub struct JournalWriter<L> {
     pub(super) id: Uuid,
     pub(super) heads: TreeHeads,
-    /// Buffers of the last group, used again.
+    /// Buffers of the last group, reused.
     pub(super) rows: RecordBatch,
-    /// How far MACs cover what was read.
+    /// Coverage of the records read so far by MACs.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
     pub(super) signer: CheckpointSigner,
     pub(super) recovery: JournalRecovery,
-    /// A checkpoint that may be in the log already: its answer never came.
+    /// A checkpoint whose append was not acknowledged, so it may be in the log.
     pub(super) owed: Option<Checkpoint>,
-    /// A group that is in the log and not in its projection yet.
+    /// A group that is in the log but not in its projection yet.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
-    /// Why nothing can be written any more.
+    /// Reason why nothing can be written any more.
     pub(super) stopped: Option<String>,
     pub(super) log: L,
-    // Last, so that its lock is let go of after everything else, a lease included.
+    // Ordering rule: dropped last, so that its lock is released after everything else, including a
+    // lease.
     pub(super) file: JournalFile,
 }
 
-/// State of the journal when it was opened, as far as it is still to be settled.
+/// Remaining work of a start, and the state of the journal when it was opened.
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
-    /// Where an operator accepts a loss: the last record before what is lost.
+    /// After an accepted loss: the last record that is kept.
     pub kept: Option<Position>,
-    /// What an operator accepts takes effect with the next commit of records.
+    /// Whether the next commit of records carries an operator's acceptance.
     pub awaits_action: bool,
 }
 
 impl<L: Log> JournalWriter<L> {
-    /// The key that its checkpoints are signed with, in hexadecimal.
+    /// Public key of the checkpoints, in hexadecimal.
     pub fn public_key(&self) -> &str {
         &self.signer.public_key
     }
 
-    /// How it was when it was opened.
+    /// State of the journal when it was opened.
     pub fn found(&self) -> &FoundJournal {
         &self.recovery.found
     }
@@ -66,7 +68,7 @@ impl<L: Log> JournalWriter<L> {
         &self.heads
     }
 
-    /// The most pages the file may have; None lifts it. Beyond it, the disk counts as full.
+    /// Limits the pages of the file; `None` removes the limit. Beyond it, the disk counts as full.
     pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
         self.file.set_pages_max(pages)
     }
@@ -78,17 +80,17 @@ impl<L: Log> JournalWriter<L> {
         self.let_go()
     }
 
-    /// Everything in the one file, the lease and the lock let go, without a last checkpoint.
+    /// Moves everything into the one file, and releases lease and lock, without a last checkpoint.
     pub(super) fn let_go(self) -> Result<(), Error> {
         refuse_stopped(self.stopped.as_deref())?;
         let Self { id, mut heads, mut signer, log, file, .. } = self;
-        // First the lease: another pump need not wait for what is still to be done here.
+        // Ordering rule: the lease goes first, so that another pump need not wait for the rest.
         drop(log);
         signer.copying.finish(id);
         file.fold(&mut heads)
     }
 
-    /// The same journal over another log.
+    /// The same writer over another log.
     pub(super) fn over<M>(self, log: M) -> JournalWriter<M> {
         let Self { id, heads, rows, coverage, sealer, watermark, signer, recovery, .. } = self;
         JournalWriter {
@@ -108,7 +110,7 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Gives the records their places and encodes them, with a checkpoint where one is due.
+    /// Stamps and encodes the records, with a checkpoint if one is due.
     fn stamp(&mut self, records: &mut [Record]) -> Result<Option<StampedGroup>, Error> {
         let Some(now) = records.last().map(|record| record.time) else { return Ok(None) };
         failpoint("before-append");
@@ -121,7 +123,7 @@ impl<L: Log> JournalWriter<L> {
         Ok(Some(StampedGroup { rows, mac, checkpoint }))
     }
 
-    /// A group of records is durable and readable.
+    /// Advances to a group of records that is durable and readable.
     fn advance(&mut self, records: &[Record], stamped: StampedGroup) -> Result<(), Error> {
         failpoint("after-commit");
         let StampedGroup { rows, mac, checkpoint } = stamped;
@@ -143,15 +145,15 @@ impl<L: Log> JournalWriter<L> {
             self.signer.keep(checkpoint);
         }
 
-        // What an operator decided is signed at once: nobody who takes the key later can have
-        // decided otherwise.
+        // A decision is signed at once, so that a later thief of the key cannot claim another
+        // decision.
         let decided = records.iter().rev().find(|record| record.input.is_decision());
         if let Some(decided) = decided {
             self.checkpoint(decided.time, true)?;
         }
 
         if let Err(error) = self.file.move_log() {
-            // What was appended is durable; nothing after it would be.
+            // The records are durable, but nothing after them would be.
             self.stop(error);
         }
 
@@ -159,9 +161,9 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint where one is due, or, with `is_last`, where any record is in
-    /// none yet. False where the log is full or away: every record is durable without it, and it
-    /// comes later.
+    /// Signs and appends a checkpoint if one is due, or with `is_last` if any record is not
+    /// covered. Returns false if the log is full or unreachable: the records are durable all the
+    /// same, and the checkpoint comes later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off = |error: &Error| tracing::warn!("a checkpoint is put off: {error}");
         let mut appended = self.append_owed();
@@ -184,7 +186,7 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the checkpoint that is owed: before anything that comes after it.
+    /// Appends the pending checkpoint. Must precede anything after it.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();
@@ -197,7 +199,7 @@ impl<L: Log> JournalWriter<L> {
         match self.append_now(&group) {
             Ok(()) => self.signer.keep(checkpoint),
             Err(error) => {
-                // Where it cannot be in the log, a later one is over more records.
+                // If it cannot be in the log, a later checkpoint replaces it.
                 self.owed = Some(checkpoint).filter(|_| L::HAS_PROJECTION);
                 return Err(error);
             }
@@ -206,7 +208,7 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Into the log, then into its projection. Where that has no room, the same again finds the
+    /// Appends to the log, then to its projection. If the projection has no room, a retry finds the
     /// group in the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
@@ -228,7 +230,7 @@ impl<L: Log> JournalWriter<L> {
         written.map_err(|error| self.stop_unless_passing(error))
     }
 
-    /// The group at `mark` is durable, and with it the record `last`.
+    /// Confirms that the group at `mark` is durable, and with it the record `last`.
     pub(super) fn confirm(&mut self, mark: LogMark, last: Position, hash: Digest) {
         self.log.confirm(mark, self.id, last, hash);
     }

@@ -1,4 +1,4 @@
-//! Verifies that a projection is the stream it follows, record by record.
+//! Verifies that a projection matches its stream, record by record.
 
 use std::path::Path;
 
@@ -11,23 +11,23 @@ use super::open::connect;
 use super::stream_position::journal;
 use super::{Options, refused};
 
-/// What a comparison found, where nothing differs.
+/// Result of a comparison without differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamAgreement {
-    /// Records that stand in both.
+    /// Number of records that both have.
     pub records: u64,
-    /// Records that the stream has and the projection does not have yet.
+    /// Number of records that only the stream has yet.
     pub ahead: u64,
 }
 
-/// Holds the projection in `data` against the stream of `options`. [`Error::Broken`] where a record
-/// differs, or where the stream ends before the projection does.
+/// Compares the projection in `data` with the stream of `options`. Returns [`Error::Broken`] if a
+/// record differs, or if the stream ends before the projection.
 pub fn compare_with_stream(
     servers: &nats::Options,
     options: &Options,
     data: &Path,
 ) -> Result<StreamAgreement, Error> {
-    // Read before the stream's end is, which a pump may move on meanwhile.
+    // Opened before the end of the stream is read, because a pump may append meanwhile.
     let projection = ComparedProjection::open_with_checkpoints(data)?;
     let api = connect(servers, options)?;
     let name = options.stream();

@@ -1,7 +1,7 @@
-//! Finding the place of a projection in a stream that no longer has the message it heard last.
+//! Finds the position of a projection in a stream that no longer has the projection's last message.
 //!
-//! A repaired stream holds the same records in other messages. So records are compared, each by
-//! what was hashed, until the first group that has more than the projection.
+//! A repaired stream holds the same records in other messages. So records are compared by their
+//! hashed content, up to the first group that has more than the projection.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,18 +16,18 @@ use super::Options;
 use super::api::JetStreamApi;
 use super::stream_reader::StreamReader;
 
-/// How the records of a projection stand in a stream.
+/// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream holds all of them, and this is the last message that has nothing newer.
+    /// The stream has all of them; `mark` is the last message without a newer record.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record; the projection has more records, or files.
+    /// The stream ends at this record; the projection has more records, or more files.
     Shorter(Position),
-    /// The stream holds another record at this position.
+    /// The stream has another record at this position.
     Forked(Position),
 }
 
-/// A projection, as it is compared with its stream.
+/// A projection that is compared with its stream.
 pub(super) struct ComparedProjection {
     pub reader: JournalReader,
     pub last: Position,
@@ -41,24 +41,25 @@ pub(super) struct ProjectionComparison {
     pub alignment: ProjectionAlignment,
     /// Digests of the files that the stream has.
     pub blobs: HashSet<Digest>,
-    /// Records that the stream has.
+    /// Last record of the stream.
     pub records: Position,
-    /// Whether a pump ever led it.
+    /// Whether a pump ever led the stream.
     pub has_epoch: bool,
-    /// First record that has another MAC in the stream.
+    /// First record whose MAC in the stream differs.
     pub other_mac: Option<Position>,
-    /// Checkpoints of the projection that the stream does not have; empty where the projection was
-    /// opened without its checkpoints.
+    /// Checkpoints of the projection that the stream lacks; empty if the projection was opened
+    /// without its checkpoints.
     pub missing_checkpoints: HashSet<Checkpoint>,
-    /// Files of the projection that the stream does not have.
+    /// Files of the projection that the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file whose bytes in the stream are not those of its digest, and its message. No host
-    /// can read the stream past it, so another copy behind it does not mend it.
+    /// First file whose bytes in the stream do not match its digest, with its message. No host can
+    /// read the stream past it, so a later copy does not repair it.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 
 impl ComparedProjection {
-    /// Without its checkpoints: a repair and a start compare records and files alone.
+    /// Opens a projection without its checkpoints: repairs and starts compare only records and
+    /// files.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let reader = JournalReader::open(data)?;
         let last = reader.last()?;
@@ -129,7 +130,7 @@ impl ComparedProjection {
         Ok(compared)
     }
 
-    /// The position of `row`, where the projection holds another record.
+    /// The position of `row`, if the projection holds another record there.
     fn follow(
         &self,
         row: &StoredRow<'_>,
@@ -160,7 +161,7 @@ impl ComparedProjection {
     }
 }
 
-/// What of `taken` a projection that has all records up to `known` does not have.
+/// The items of `taken` that a projection with all records up to `known` lacks.
 pub(super) fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let mut is_known = false;
     let is_newer = |one: &StreamItem<'_>| match one {
@@ -168,7 +169,7 @@ pub(super) fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamIt
             is_known = row.place.position <= known;
             !is_known
         }
-        // It belongs to the step before it.
+        // A MAC belongs to the step before it.
         StreamItem::Mac(_) => !is_known,
         StreamItem::Checkpoint(checkpoint) => checkpoint.position > known,
         StreamItem::Blob(..) => true,

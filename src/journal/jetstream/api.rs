@@ -1,6 +1,6 @@
-//! What is asked of JetStream, in its own words: JSON over request and reply.
+//! The API of JetStream: JSON over request and reply.
 //!
-//! Knows no records.
+//! Knows nothing of records.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use serde_json::{Value, json};
 use crate::limits;
 use crate::nats::{BlockingClient, HeaderMap, NatsRequest, NoResponse};
 
-/// Error codes of JetStream's that are told apart.
+/// Error codes of JetStream that callers distinguish.
 pub mod code {
     pub const NO_MESSAGE: u32 = 10_037;
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// A cluster that is about to choose who leads it, and a server that does not lead it any more.
+    /// A cluster that is electing a leader, and a server that is no longer the leader.
     pub const BETWEEN_LEADERS: [u32; 2] = [10_008, 10_009];
-    /// Accounts, servers and streams that hold all they may.
+    /// Accounts, servers and streams at their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
 }
 
-/// JetStream, over a connection.
+/// The JetStream API on a connection.
 #[derive(Debug, Clone)]
 pub struct JetStreamApi {
     pub link: Arc<BlockingClient>,
 }
 
-/// What came of a question other than what was asked for.
+/// Why a request did not succeed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiFailure {
     #[error(transparent)]
@@ -81,7 +81,7 @@ impl From<ApiError> for ApiFailure {
     }
 }
 
-/// A stream as the server describes it.
+/// A stream, as the server describes it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct StreamDescription {
     #[serde(rename = "config")]
@@ -94,7 +94,7 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// Which servers keep it; a server alone does not say.
+/// The servers of a stream; a single server omits this.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]
@@ -112,12 +112,12 @@ struct StreamReplica {
 }
 
 impl StreamDescription {
-    /// The names of the servers that keep it; None where there is one server and no cluster.
+    /// Names of the servers that keep the stream; `None` for a single server without a cluster.
     pub fn keepers(&self) -> Option<Vec<String>> {
         self.those_who_keep(|_| true)
     }
 
-    /// Of those, the ones that are there.
+    /// Names of those servers that are online.
     pub fn keepers_present(&self) -> Option<Vec<String>> {
         self.those_who_keep(|replica| !replica.offline)
     }
@@ -141,7 +141,7 @@ pub struct StreamExtent {
     pub last_seq: u64,
 }
 
-/// What comes of putting a message into a stream: a refusal has a number, too.
+/// Response to a publish; a refusal has a sequence number, too.
 #[derive(Debug, Deserialize)]
 struct PublishReply {
     #[serde(rename = "error")]
@@ -150,7 +150,7 @@ struct PublishReply {
     seq: u64,
 }
 
-/// A message of a stream.
+/// A message stored in a stream.
 #[derive(Debug)]
 pub struct StoredMessage {
     pub seq: u64,
@@ -205,7 +205,7 @@ impl JetStreamApi {
         stored(self.link.request(NatsRequest { patience, ..question }))
     }
 
-    /// The last message of a subject; None where there is none.
+    /// The last message of a subject; `None` if there is none.
     pub fn last(&self, stream: &str, subject: &str) -> Result<Option<StoredMessage>, ApiFailure> {
         match stored(self.link.request(get(stream, &json!({ "last_by_subj": subject })))) {
             Err(failed) if failed.is(code::NO_MESSAGE) => Ok(None),
@@ -213,7 +213,7 @@ impl JetStreamApi {
         }
     }
 
-    /// These messages, in order.
+    /// The messages with these numbers, in order.
     pub fn messages(
         &self,
         stream: &str,
@@ -223,7 +223,7 @@ impl JetStreamApi {
         self.link.request_all(questions).into_iter().map(stored).collect()
     }
 
-    /// Puts a message into whichever stream takes its subject, and returns its number there.
+    /// Publishes a message into the stream that takes its subject, and returns its number there.
     pub fn publish(
         &self,
         subject: &str,
@@ -233,7 +233,7 @@ impl JetStreamApi {
         self.publish_within(limits::STREAM_PATIENCE, subject, headers, body)
     }
 
-    /// As [`JetStreamApi::publish`], for whom a late answer is none.
+    /// As [`JetStreamApi::publish`], with a timeout after which a response is useless.
     pub fn publish_within(
         &self,
         patience: Duration,

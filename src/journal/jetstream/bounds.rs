@@ -1,10 +1,10 @@
-//! Lower bounds of a stream: how far each place that can be reached shows that it went.
+//! Lower bounds of a stream: how far the stream went, as each reachable source shows it.
 //!
-//! Servers may lose the end of a stream, and the bucket of the leases with it. Whoever is about to
-//! lead therefore asks every place that knows a position and the hash of the record there: the
-//! projection and the state directory of this host, the lease as its last holder wrote it, and the
-//! projections of the other processes. A stream that is shorter than one of them has no leader; one
-//! that holds another record at such a position is forked and has none, either.
+//! Servers may lose the end of a stream, and the bucket of the leases with it. So a process that is
+//! about to lead asks every source that knows a position and the hash of its record: the projection
+//! and the state directory of this host, the lease as its last holder wrote it, and the projections
+//! of the other processes. A stream that is shorter than one of them gets no leader. Nor does a
+//! stream with another record at such a position, which is forked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use super::Options;
 use super::api::JetStreamApi;
 use super::lease::{Lease, MemberId};
 
-/// The last record of a journal, and the last message of its stream, that were acknowledged.
+/// The last acknowledged record of a journal, and the last acknowledged message of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcknowledgedMark {
     #[serde(rename = "journal")]
@@ -34,7 +34,7 @@ pub struct AcknowledgedMark {
     pub seq: u64,
     #[serde(rename = "position")]
     pub position: Position,
-    /// Of the record at that position.
+    /// Hash of the record at that position.
     #[serde(rename = "hash")]
     pub hash: Digest,
 }
@@ -50,25 +50,25 @@ pub struct ProjectionHead {
     pub hash: Digest,
 }
 
-/// What a process answers that is asked how far its projection goes.
+/// Response of a process about the extent of its projection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionReport {
     #[serde(rename = "member")]
     pub member: MemberId,
-    /// For people.
+    /// Name of the process, for people.
     #[serde(rename = "holder")]
     pub holder: String,
-    /// None where it has no projection, or an empty one.
+    /// `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
-    /// Every process that it knows to run, itself included; each is waited for. Empty where it has
-    /// not listened for long enough to know.
+    /// Every process that it believes to run, itself included; each is waited for. Empty if it has
+    /// not listened long enough to know.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<MemberId, String>,
 }
 
 impl ProjectionReport {
-    /// Of this process, whose projection lies in `data`.
+    /// The report of this process, whose projection is in `data`.
     pub fn of(data: &Path, members: BTreeMap<MemberId, String>) -> Result<Self, Error> {
         let (member, holder) = (MemberId::here(), jetstream::this_process());
         Ok(Self { member, holder, projection: projection_head(data)?, members })
@@ -94,31 +94,31 @@ pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>,
 }
 
 impl Options {
-    /// Where processes answer how far their projections of this partition go.
+    /// Subject on which processes report how far their projections of this partition go.
     pub fn bound_subject(&self) -> String {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// What those subjects begin with, for all partitions.
+    /// Common prefix of those subjects, for all partitions.
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
 }
 
-/// What one place shows of the stream.
+/// The extent of the stream, as one source shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StreamBound {
-    /// As people know it.
+    /// Name of the source, for people.
     source: String,
     journal: Uuid,
     position: Position,
-    /// None where only the number of records is known.
+    /// `None` if only the number of records is known.
     hash: Option<Digest>,
-    /// The last message, where it is known.
+    /// Number of the last message, if known.
     seq: Option<u64>,
 }
 
-/// What all places show.
+/// Bounds from all sources.
 #[derive(Debug, Default)]
 pub(super) struct StreamBounds {
     stream: String,
@@ -135,7 +135,7 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// What the projection in `data` shows.
+    /// The bound from the projection in `data`.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -145,7 +145,7 @@ impl StreamBounds {
         Ok(bounds)
     }
 
-    /// What every place shows that can be reached within [`limits::BOUNDS_PATIENCE`].
+    /// Collects the bounds of every source that is reachable within [`limits::BOUNDS_PATIENCE`].
     pub fn gather(
         api: &JetStreamApi,
         options: &Options,
@@ -191,13 +191,13 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// The journal that this host followed.
+    /// Id of the journal that this host followed.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
     }
 
-    /// Adds the copies of checkpoints in `directory`; `Err` names them where they cannot be read.
+    /// Adds the copies of checkpoints in `directory`; `Err` names them if they cannot be read.
     fn add_copies(&mut self, host: &PumpDirectories, directory: &Path) -> Result<(), String> {
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let copies = CheckpointCopies::read(directory, journal)
@@ -230,7 +230,7 @@ impl StreamBounds {
         Ok(())
     }
 
-    /// Waits until every process has answered that another one names, but not for long.
+    /// Waits for the report of every process that another one names, up to a timeout.
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_PATIENCE;
         let until = Instant::now() + patience;
@@ -254,7 +254,7 @@ impl StreamBounds {
             }
         }
 
-        // Where nobody listens, the server says so at once.
+        // Without subscribers, the server reports so at once.
         if answered.is_empty() && until.saturating_duration_since(Instant::now()) < patience / 4 {
             expected.insert(MemberId::new(), "a process that listens".to_owned());
         }
@@ -263,19 +263,19 @@ impl StreamBounds {
         self.unreachable = expected.into_values().collect();
     }
 
-    /// The last message that any of them names.
+    /// The highest message number that any source names.
     pub fn last_seq(&self) -> u64 {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }
 
-    /// Refuses a stream that is not there, or has no records yet, where one was.
+    /// Refuses a stream that is missing or empty although a source shows records.
     pub fn check_empty(&self) -> Result<(), Error> {
         let is_new = self.all.iter().all(|bound| bound.position == Position(0));
         if is_new { Ok(()) } else { Err(self.shorter(None)) }
     }
 
-    /// Refuses a stream of `journal` that ends at record `last` and message `seq`, where any place
-    /// shows more or another record. `hash_at` gives the hash of a record of the stream.
+    /// Refuses a stream of `journal` that ends at record `last` and message `seq`, if any source
+    /// shows more, or another record. `hash_at` returns the hash of a record of the stream.
     pub fn check(
         &self,
         journal: Uuid,
@@ -300,7 +300,7 @@ impl StreamBounds {
         }
     }
 
-    /// The stream ends at record `last`, or is gone.
+    /// The error for a stream that ends at record `last`, or is gone.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
             Some(last) => format!("ends at record {last}"),
@@ -321,7 +321,7 @@ impl StreamBounds {
         }
     }
 
-    /// The stream holds another record at `position` than one of the places.
+    /// The error for a stream that holds another record at `position` than a source shows.
     pub fn forked(&self, position: Position) -> Error {
         let sources = named(self.all.iter().filter(|bound| bound.position >= position));
         let stream = self.stream.clone();

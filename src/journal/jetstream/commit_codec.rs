@@ -1,4 +1,4 @@
-//! How steps travel in a stream's messages: written once, here, and read here.
+//! Encoding of commits as messages of a stream.
 //!
 //! A message begins with a line of JSON: `{"organism":1,"epoch":3,"part":1,"parts":1}`. The rest
 //! of its parts, one after another, is a row of things, each a line of JSON that says what it is
@@ -30,7 +30,7 @@ use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::sqlite::StreamItem;
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Of the encoding.
+/// Version of the encoding.
 const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ enum CommitLine<'a> {
     },
     #[serde(rename = "step", borrow)]
     Step(StepLine<'a>),
-    /// Over the step before it and whatever came before that.
+    /// MAC over the preceding step and everything before it.
     #[serde(rename = "mac")]
     Mac {
         #[serde(rename = "head", borrow)]
@@ -76,7 +76,7 @@ enum CommitLine<'a> {
     },
 }
 
-/// Whose journal a stream keeps.
+/// Identity of the journal that a stream keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalIdentity<'a> {
     #[serde(rename = "id")]
@@ -85,15 +85,15 @@ pub struct JournalIdentity<'a> {
     pub name: Cow<'a, str>,
     #[serde(rename = "partition")]
     pub partition: u32,
-    /// Of how many.
+    /// Number of partitions.
     #[serde(rename = "partitions", default = "alone", skip_serializing_if = "is_alone")]
     pub partitions: u32,
-    /// It began elsewhere: nobody goes on with it before all of it is here.
+    /// Whether the journal is being moved here. No pump continues it before all of it has arrived.
     #[serde(rename = "moving", default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
 }
 
-/// The number of partitions that goes without saying.
+/// The number of partitions that is omitted.
 fn alone() -> u32 {
     1
 }
@@ -107,7 +107,7 @@ fn is_alone(partitions: &u32) -> bool {
 struct BegunEpoch<'a> {
     #[serde(rename = "epoch")]
     epoch: u32,
-    /// For people.
+    /// Name of the process, for people.
     #[serde(rename = "holder", borrow)]
     holder: Cow<'a, str>,
 }
@@ -133,7 +133,7 @@ struct StepLine<'a> {
     payloads: usize,
 }
 
-/// A group while it is written.
+/// Encodes one group.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct CommitEncoder(Vec<u8>);
 
@@ -142,7 +142,8 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Journal(about), &[])
     }
 
-    /// All of that journal is here, with so many records; `epoch` was its last pump's.
+    /// States that all of a moved journal is here, with this many records; `epoch` is that of its
+    /// last pump.
     pub fn moved(records: u64, epoch: u32) -> Self {
         Self::epoch(epoch, "the embedded journal").with(&CommitLine::Moved { records }, &[])
     }
@@ -151,7 +152,7 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
-    /// A group of a log: the checkpoint is over the records before it.
+    /// Encodes a group of a log; its checkpoint covers the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
         let mut written = Self::default();
         if let Some(checkpoint) = group.checkpoint {
@@ -172,7 +173,7 @@ impl CommitEncoder {
         }
     }
 
-    /// So far, in bytes.
+    /// Size so far, in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
@@ -212,9 +213,9 @@ impl CommitEncoder {
         self
     }
 
-    /// The messages that carry it, each of at most `most` bytes.
+    /// Splits the group into messages of at most `most` bytes.
     pub fn messages(&self, epoch: u32, most: usize) -> Vec<Vec<u8>> {
-        // Room for the head of any part.
+        // Room for the header of any part.
         let room = most.saturating_sub(128).max(1);
         let parts = self.0.len().div_ceil(room);
         let numbered = self.0.chunks(room).zip(1..);
@@ -249,7 +250,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..at)?, bytes.get(at + 1..)?))
 }
 
-/// Puts parts together.
+/// Reassembles groups from their parts.
 #[derive(Debug, Default)]
 pub struct CommitAssembler {
     epoch: u32,
@@ -258,8 +259,8 @@ pub struct CommitAssembler {
 }
 
 impl CommitAssembler {
-    /// The bytes of a group, once its last part is there. Parts of one that its pump did not live
-    /// to complete are dropped.
+    /// Returns the bytes of a group once its last part has arrived. Drops the parts of a group that
+    /// its pump did not complete before it died.
     pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let (head, rest) = head(message)?;
         if head.part == 1 {
@@ -280,12 +281,12 @@ impl CommitAssembler {
     }
 }
 
-/// What a group brings, in its order.
+/// Decoded content of a group, in order.
 #[derive(Default)]
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
-    /// So many records were moved here.
+    /// Set if this many records were moved here.
     pub moved: Option<u64>,
     pub taken: Vec<StreamItem<'a>>,
 }
@@ -302,7 +303,7 @@ impl<'a> CommitContents<'a> {
         Ok(contents)
     }
 
-    /// Returns what follows.
+    /// Decodes one line, and returns the bytes after it.
     fn add(&mut self, line: CommitLine<'a>, rest: &'a [u8]) -> Result<&'a [u8], String> {
         let short = || "it is shorter than it says".to_owned();
         let length = match &line {
@@ -358,7 +359,7 @@ mod tests {
 
     const FIXTURE: &str = include_str!("../../../tests/data/fixtures/stream.txt");
 
-    /// A message of each kind of line.
+    /// One message with each kind of line.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
         let about = |partitions, moving| JournalIdentity {
@@ -480,7 +481,7 @@ mod tests {
             let mut damaged = message.clone();
             damaged[at] ^= 1 << (at % 8);
             if let Ok(Some(whole)) = CommitAssembler::default().take(&damaged) {
-                // The chain tells these apart.
+                // The hash chain detects these changes.
                 CommitContents::read(&whole).map(drop).unwrap_or_default();
             }
             assert!(

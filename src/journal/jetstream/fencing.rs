@@ -13,7 +13,7 @@ impl StreamPublisher {
         let mut next = self.last() + 1;
         loop {
             match self.api.message(&self.stream, next) {
-                // A checkpoint of ours whose acknowledgement never came may stand there.
+                // This may be our own checkpoint whose acknowledgement was lost.
                 Ok(found) if epoch_of(&found.body) == Some(self.epoch) => next += 1,
                 Ok(found) => return Err(self.fenced(&found)),
                 Err(failed) if failed.is(code::NO_MESSAGE) => return Ok(()),

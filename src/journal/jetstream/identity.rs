@@ -1,6 +1,6 @@
-//! The organism that a stream belongs to, by the id of its journal. The start that begins the
-//! journal notes the id in the state directory, and so does an operator who adopts one: a host
-//! takes no part in any other journal.
+//! The organism that a stream belongs to, identified by the id of its journal. The start that
+//! creates the journal notes the id in the state directory, and so does an operator who adopts a
+//! journal. A host takes part in no other journal.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,12 @@ use crate::nats::{self, BlockingClient};
 use super::api::JetStreamApi;
 use super::{Options, partition_count, stream_position};
 
-/// A host that is about to take part in a journal.
+/// A host that is about to join a journal.
 #[derive(Debug, Clone, Copy)]
 pub struct JoiningHost<'a> {
     pub data: &'a Path,
     pub state: &'a Path,
-    /// Id of the journal that an operator adopts here, or moves there.
+    /// Id of the journal that an operator adopts or moves.
     pub accepts: Option<Uuid>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> JoiningHost<'a> {
         known(self.state, options)
     }
 
-    /// Refuses the journal `theirs` of another organism.
+    /// Refuses `theirs` if it is the journal of another organism.
     pub(super) fn admit(
         &self,
         api: &JetStreamApi,
@@ -55,8 +55,8 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Id of the organism where the servers name none: that of a journal that is moved there, the one
-    /// that this host knows, or a new one. Noted before anything is sent.
+    /// Chooses the organism's id if the servers name none: the id of the journal that is moved
+    /// there, the id that this host knows, or a new one. Noted before anything is sent.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -71,8 +71,8 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
-    /// Id for the first message of an empty stream, where the organism's journal is `organism`: the
-    /// first partition has that id, unless a stream that is gone had it before.
+    /// Id for the first message of an empty stream, where `organism` is the id of the organism's
+    /// journal. The first partition gets that id, unless a lost stream had it before.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         match options.partition == 0 && !self.has_used(organism) {
             true => organism,
@@ -80,7 +80,7 @@ impl<'a> JoiningHost<'a> {
         }
     }
 
-    /// Whether the state has checkpoints or a watermark of this journal.
+    /// Whether the state directory has checkpoints or a watermark of this journal.
     fn has_used(&self, journal: Uuid) -> bool {
         let Ok(entries) = std::fs::read_dir(self.state) else { return false };
         let id = journal.to_string();
@@ -88,8 +88,7 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Id of the journal on the server, where it belongs to another organism as far as this host
-/// knows.
+/// Id of the journal on the server, if as far as this host knows it belongs to another organism.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
@@ -104,8 +103,8 @@ pub fn foreign(
     }
 }
 
-/// Refuses the journal on the server where it belongs to another organism. `data` is the directory
-/// of all partitions.
+/// Refuses the journal on the server if it belongs to another organism. `data` is the directory of
+/// all partitions.
 pub fn check(
     servers: &nats::Options,
     options: &Options,
@@ -132,7 +131,7 @@ fn connect(servers: &nats::Options, options: &Options) -> Result<JetStreamApi, E
     Ok(JetStreamApi { link: Arc::new(link) })
 }
 
-/// Whether the projection in `data` is one of the stream of `options`.
+/// Whether the projection in `data` follows the stream of `options`.
 fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, Error> {
     if !data.join(DATABASE).exists() {
         return Ok(false);
@@ -166,7 +165,7 @@ pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
 
 /// Notes the id durably.
 pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error> {
-    // Several partitions of a process may note it at once.
+    // Lock: several partitions of a process may note the id at once, and write the same file.
     static NOTING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = NOTING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = path(state, options);

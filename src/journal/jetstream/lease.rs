@@ -1,5 +1,6 @@
-//! Who pumps a partition: a key in a bucket, renewed as long as its pump lives. It saves effort
-//! and tells people; what keeps two pumps apart is the expected sequence of every message.
+//! The lease on a partition: a key in a bucket, which its pump renews while it lives. The lease
+//! avoids needless work and informs people; the expected sequence number of every message is what
+//! keeps two pumps apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,19 +21,19 @@ use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::bounds::AcknowledgedMark;
 use super::identity::JoiningHost;
 
-/// A process that may pump, as others know it.
+/// Id of a process that may pump, as others know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
 
 impl MemberId {
-    /// This process.
+    /// The id of this process.
     pub fn here() -> Self {
         static HERE: OnceLock<MemberId> = OnceLock::new();
         *HERE.get_or_init(Self::new)
     }
 
-    /// One that nobody else is.
+    /// A new unique id.
     #[expect(clippy::new_without_default, reason = "no two of them are the same")]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
@@ -45,18 +46,18 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// What stands in the bucket where the lease was let go of.
+/// The entry in the bucket after the lease was released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct HandoverMark {
-    /// Who is to have it next, where that was said.
+    /// The chosen next holder, if any.
     #[serde(rename = "heir", default, skip_serializing_if = "Option::is_none")]
     heir: Option<MemberId>,
-    /// Where the journal is handed over.
+    /// The last acknowledged record at the time of the handover.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
 
-/// Who gets a lease that is let go of, where that was said before.
+/// Names the next holder of a lease before it is released.
 #[derive(Debug, Clone)]
 pub struct LeaseHandover(Arc<Lease>);
 
@@ -65,33 +66,34 @@ impl LeaseHandover {
         Self(Arc::clone(lease))
     }
 
-    /// The first one that is named stays.
+    /// Sets the next holder, unless one is already set.
     pub fn to(&self, heir: MemberId) {
         self.0.heir.set(heir).ok();
     }
 }
 
-/// What stands in the bucket.
+/// The entry in the bucket while the lease is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseEntry {
-    /// Of this run of the pump.
+    /// Unique id of this run of the pump.
     #[serde(rename = "id")]
     id: Uuid,
-    /// For people.
+    /// Name of the holder, for people.
     #[serde(rename = "holder")]
     holder: String,
-    /// The machine and the directory: whoever has that directory's lock knows that it is gone.
+    /// Machine and directory of the holder: a process that holds the lock of this directory knows
+    /// that the holder has ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
     beat: u64,
-    /// How far the journal went when this was written: a lower bound for whoever leads next.
+    /// The last acknowledged record when this was written: a lower bound for the next leader.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
 
 impl LeaseEntry {
-    /// This process, with the lock on `home` in its hands.
+    /// The entry of this process, which holds the lock on `home`.
     pub fn here(home: &std::path::Path) -> Self {
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let (host, machine) = (host(), machine.trim());
@@ -111,13 +113,13 @@ fn host() -> String {
     host.trim().to_owned()
 }
 
-/// For people.
+/// Name of this process, for people.
 pub fn this_process() -> String {
     format!("process {} on {}", std::process::id(), host())
 }
 
-/// What tells a directory from all others: two containers may have the same name, and keep their
-/// journals under the same path.
+/// Id of a directory: two containers may have the same host name and keep their journals under the
+/// same path.
 fn own_name(home: &std::path::Path) -> String {
     let path = home.join("home");
     let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
@@ -125,7 +127,7 @@ fn own_name(home: &std::path::Path) -> String {
         let name = Uuid::now_v7().to_string();
         match std::fs::write(&path, &name) {
             Ok(()) => name,
-            // Nobody will know this place again, and a lease of ours is waited for like any other.
+            // No process will recognise this id, so that our lease has to lapse like any other.
             Err(_) => Uuid::now_v7().to_string(),
         }
     })
@@ -138,47 +140,49 @@ pub struct Lease {
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// The key's revision, as it was last written here.
+    /// Revision of the key when this process last wrote it.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// As it was found in the bucket, until this pump leads; then as this pump wrote. It goes into
-    /// every renewal, so that a candidate that does not lead hands the bound on.
+    /// The acknowledged record found in the bucket until this pump leads, and after that this
+    /// pump's own. Every renewal contains it, so that a candidate that does not lead passes the
+    /// bound on.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
-    /// One renewal after another: what is acknowledged before one begins stands in it.
+    /// Lock: renewals run one at a time, so that each contains what was acknowledged before it
+    /// began.
     renewing: Mutex<()>,
 }
 
-/// What a renewal came to.
+/// Result of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenewalResult {
     Renewed,
-    /// Somebody else wrote the key.
+    /// Another process wrote the key.
     Taken,
-    /// Nobody answered.
+    /// The server did not answer.
     Unheard,
-    /// The servers do not let it be written.
+    /// The servers deny the write.
     Denied(PermissionError),
 }
 
-/// Whether the lease can be had.
+/// Whether the lease is available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAvailability {
-    /// Nobody has it; the revision of that.
+    /// The lease is free, at this revision.
     Free(u64),
-    /// This one has it, as far as is known.
+    /// This process holds it, as far as is known.
     Held(String),
-    /// This one has it and was seen to live.
+    /// This process holds it and is alive.
     Lives(String),
-    /// It was let go of, for somebody else.
+    /// The lease was released for a chosen heir.
     Left,
 }
 
-/// How the lease looked when it was last looked at, and since when.
+/// The revision of the lease at the last look, and since when it has been the same.
 #[derive(Debug, Default)]
 pub struct LastSeen(Option<(u64, Instant)>);
 
 impl Lease {
-    /// Nobody's yet.
+    /// A lease that is not held yet.
     pub fn of(
         api: &JetStreamApi,
         options: &Options,
@@ -195,27 +199,28 @@ impl Lease {
         Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
     }
 
-    /// How far the journal went, as far as this lease shows it.
+    /// The last acknowledged record, as this lease shows it.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An operator accepted that what it showed is lost.
+    /// Drops that record, because an operator accepted its loss.
     pub fn forget(&self) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The next renewal says so.
+    /// States `acknowledged` in the next renewal.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
 
-    /// Id of the journal that begins under this lease, where the stream is empty.
+    /// Id for the journal that begins under this lease, if the stream is empty.
     pub fn first_id(&self) -> Uuid {
         self.first_id
     }
 
-    /// Waits until the lease is free, or names who has it: at once where that one is seen to live.
+    /// Waits until the lease is free, or returns its holder; at once if the holder is known to be
+    /// alive.
     pub fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
         let mut seen = LastSeen::default();
         loop {
@@ -229,7 +234,7 @@ impl Lease {
         }
     }
 
-    /// Takes a lease that was free under that revision.
+    /// Takes a lease that was free at this revision.
     pub fn take(&self, free: u64, options: &Options) -> Result<(), Error> {
         self.revision.store(free, Ordering::Release);
         match self.renew() {
@@ -242,9 +247,10 @@ impl Lease {
         }
     }
 
-    /// Whether it is free now: let go of, or not renewed for as long as it was looked at.
+    /// Whether the lease is free: released, or not renewed for the whole time of looking.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
-        // Where nobody can look, nobody can say that they live, either: that time does not count.
+        // Time without access to the server does not count: nobody can tell then whether the holder
+        // lives.
         let found = self.found().inspect_err(|_| seen.0 = None)?;
         let Some(found) = found else { return Ok(LeaseAvailability::Free(0)) };
         let Ok(theirs) = serde_json::from_slice::<LeaseEntry>(&found.body) else {
@@ -293,7 +299,7 @@ impl Lease {
         super::away(&format!("the lease in {}", self.bucket), failed)
     }
 
-    /// Says that this pump lives.
+    /// Renews the lease.
     pub fn renew(&self) -> RenewalResult {
         let _turn = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let revision = self.revision.load(Ordering::Acquire);
@@ -312,7 +318,7 @@ impl Lease {
         }
     }
 
-    /// A renewal whose answer was lost is still ours.
+    /// Determines the holder after a renewal without a response: the renewal may have succeeded.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unheard };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {
@@ -324,7 +330,7 @@ impl Lease {
         }
     }
 
-    /// The next pump need not wait.
+    /// Releases the lease, so that the next pump need not wait.
     pub fn let_go(&self) {
         let revision = self.revision.load(Ordering::Acquire);
         let headers = [("KV-Operation", "DEL")];
@@ -353,8 +359,8 @@ impl Lease {
     }
 }
 
-/// A lease that was let go of by whoever had it last is free, at once for its heir where it has
-/// one. Should that one not come, it is anybody's.
+/// A released lease is free: at once for its heir if it has one, and for any process if the heir
+/// does not come.
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,
@@ -375,8 +381,8 @@ fn vacancy(
     LeaseAvailability::Left
 }
 
-/// A bucket as the `nats` command knows them, made by hand: what clients send to make one, older
-/// servers refuse.
+/// Creates a bucket as the `nats` command does. Done by hand, because older servers refuse what
+/// clients send.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,
@@ -474,7 +480,7 @@ mod tests {
 
         let first = of(&home);
         assert_eq!(of(&home), first, "whoever has its lock knows that the holder is gone");
-        // As in another container.
+        // Like another container.
         std::fs::remove_dir_all(&home).unwrap();
         let other = of(&home);
         assert_ne!(other, first, "two containers may call it the same");

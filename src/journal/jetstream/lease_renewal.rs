@@ -24,7 +24,7 @@ pub(super) enum FatalCondition {
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
 impl FoundCondition {
-    // A poisoned lock still holds a whole value.
+    // Lock: the data is a single value, so it is valid even if a holder panicked.
     pub fn fatal(&self) -> MutexGuard<'_, Option<FatalCondition>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

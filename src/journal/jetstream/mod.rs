@@ -1,11 +1,11 @@
-//! The journal on JetStream: one stream a partition, written by its pump alone, with a projection
-//! beside the pump that everybody reads.
+//! The journal on JetStream: one stream for each partition, written only by its pump, with a
+//! projection beside the pump for readers.
 //!
-//! A group of steps is one message: durable when the server acknowledges it, and appended only
-//! where the pump that wrote the message before it is still the last one to have written.
-//! `group` says what stands in a message.
+//! A group of steps is one message. It is durable when the server acknowledges it, and appended
+//! only if this pump also wrote the message before it. `commit_codec` describes the content of
+//! messages.
 //!
-//! Must not know how a connection is made: that is `nats`.
+//! Must not know how a connection is made; that is `nats`.
 
 mod against;
 mod align;
@@ -58,36 +58,36 @@ pub use repair::{RepairSource, StreamRepair, recorded, repair};
 pub use standby::{LeaseCheck, Standby};
 pub use takeover::StreamTakeover;
 
-/// Which journal, and how it is kept.
+/// Names and settings of a journal on JetStream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Whose journal it is.
+    /// Name of the organism.
     pub organism: String,
-    /// What the names of its streams begin with.
+    /// Prefix of the names of its streams.
     pub stream: String,
     pub partition: u32,
-    /// Of how many; fixed for the life of a journal.
+    /// Number of partitions; fixed for the life of a journal.
     pub partitions: u32,
-    /// Copies of the stream, on as many servers.
+    /// Number of copies of the stream, each on another server.
     pub replicas: u32,
     pub durability: StreamDurability,
-    /// Who may ask the servers how they sync.
+    /// Credentials of the system account, which may query how the servers sync.
     pub system: Option<Box<nats::NatsCredentials>>,
     /// Public keys of the other hosts of this organism.
     pub known_keys: Vec<String>,
-    /// Directory of this host where checkpoints are copied to.
+    /// Directory of this host that checkpoints are copied to.
     pub checkpoints: Option<PathBuf>,
 }
 
-/// What the servers do before they acknowledge, as the config has it: they say it to their system
-/// account alone.
+/// Guarantee of the servers before they acknowledge, according to the config. Only their system
+/// account can verify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
-    /// They sync later.
+    /// The servers sync later.
     #[default]
     #[serde(rename = "lazy")]
     Lazy,
-    /// `sync_interval: always`.
+    /// The servers sync first (`sync_interval: always`).
     #[serde(rename = "synced")]
     Synced,
 }
@@ -101,17 +101,17 @@ impl Options {
         format!("organism.journal.{}.{}", self.stream, self.partition)
     }
 
-    /// Of the leases on all partitions.
+    /// Name of the bucket with the leases of all partitions.
     pub fn bucket(&self) -> String {
         format!("{}-pumps", self.stream)
     }
 
-    /// Where the lease on this partition stands.
+    /// Key of the lease on this partition.
     pub fn lease(&self) -> String {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Where it stands how many partitions there are.
+    /// Key of the number of partitions.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }
@@ -134,7 +134,7 @@ impl StreamJournal {
         &self.log.takeover
     }
 
-    /// Says who is to have the lease next, also when the journal is in other hands.
+    /// Names the next holder of the lease, also after the journal was passed on.
     pub fn bequest(&self) -> LeaseHandover {
         self.log.watch.bequest()
     }
@@ -169,7 +169,7 @@ impl Log for StreamLog {
     }
 }
 
-/// What it means that a stream could not be had.
+/// Maps a failed creation of a stream to an error.
 fn unfit(server: String, what: &str, failed: ApiFailure) -> Error {
     match failed {
         ApiFailure::Away(NoResponse::Nobody(_)) => {
@@ -184,7 +184,7 @@ fn unfit(server: String, what: &str, failed: ApiFailure) -> Error {
     }
 }
 
-/// What it means that something was neither read nor written, whatever the reason: it may be, later.
+/// Maps a failed request to a retryable error.
 fn away(what: &str, failed: &ApiFailure) -> Error {
     match failed {
         ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied.clone()),
@@ -192,7 +192,7 @@ fn away(what: &str, failed: &ApiFailure) -> Error {
     }
 }
 
-/// What it means that something of a stream could not be read.
+/// Maps a failed read of a stream to an error.
 fn refused(what: &str, failed: ApiFailure) -> Error {
     match failed {
         ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied),

@@ -1,5 +1,5 @@
-//! Opening a journal on JetStream: connect, take the lease, look at the stream, and have the
-//! projection hear everything it has not heard.
+//! Opens a journal on JetStream: connects, takes the lease, checks the stream, and lets the
+//! projection catch up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ use super::takeover::StreamTakeover;
 use super::{Options, StreamJournal, StreamLog, settings, unfit};
 
 impl StreamJournal {
-    /// Opens the journal of `options`, or makes one, and hands every record to `visit`, in order.
-    /// `data` holds its projection, `state` the signing key and the checkpoints outside.
+    /// Opens the journal of `options`, or creates it, and passes every record to `visit`, in order.
+    /// `data` holds its projection; `state` holds the signing key and the checkpoints outside.
     ///
-    /// Servers that do not answer, as between two leaders, are waited for a while. A stream that
-    /// ends before what it acknowledged, or is gone, is [`Error::Broken`]; one that would lose
-    /// records is [`Error::Unfit`].
+    /// Waits for servers that do not answer, such as during an election. A stream that lost
+    /// acknowledged messages, or is gone, is [`Error::Broken`]; a stream that could lose records is
+    /// [`Error::Unfit`].
     pub fn open(
         servers: &nats::Options,
         options: &Options,
@@ -46,7 +46,7 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// As [`StreamJournal::open`], by a host that may accept the journal of another one.
+    /// As [`StreamJournal::open`], for a host that may accept another host's journal.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -72,7 +72,7 @@ impl StreamJournal {
         }
     }
 
-    /// Goes on where whoever wrote before ended; the lease is ours.
+    /// Continues the stream under a lease that this process holds.
     pub(super) fn lead(
         host: &StreamHost,
         lease: Arc<Lease>,
@@ -81,10 +81,11 @@ impl StreamJournal {
     ) -> Result<Self, Error> {
         let StreamHost { servers, api, options, directories } = host;
         let (shown, first_id) = (lease.holder().to_owned(), lease.first_id());
-        // Held by this from here on: whatever goes wrong lets go of it.
+        // Ordering rule: from here on the renewal owns the lease, so that any error releases it.
         let renewal = LeaseRenewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;
-        // Asked for before the stream is made: one that is gone is never made anew.
+        // Ordering rule: the bounds are collected before a stream is created, so that a lost stream
+        // is never created again.
         let bounds = StreamBounds::gather(api, options, directories, &lease)?;
         let followed_to = before.as_ref().map_or(0, |(_, mark)| mark.seq);
         let info = stream(api, options, &bounds, followed_to)?;
@@ -120,8 +121,9 @@ impl StreamJournal {
     }
 }
 
-/// Of what a pump begins with, no other can be its own: somebody began at the same moment, or this
-/// process did before and was told too late. Either way it stands by again.
+/// Maps an error of the first append. A foreign message there means that another pump began at the
+/// same moment, or that this process did earlier without learning of it; in both cases it stands by
+/// again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -143,7 +145,7 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Whose journal the directory holds a projection of, and how far that one goes.
+/// The journal of the projection in the directory, and the extent of that projection.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);
@@ -176,8 +178,8 @@ fn half_moved(options: &Options) -> Error {
     Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
 }
 
-/// The stream as it stands, made where there never was one. Messages up to `followed_to` were read
-/// from it before.
+/// Returns the state of the stream, and creates the stream if it never existed. Messages up to
+/// `followed_to` were read from it before.
 pub(super) fn stream(
     api: &JetStreamApi,
     options: &Options,
@@ -201,7 +203,7 @@ pub(super) fn stream(
         return Err(Error::Unfit { server: api.link.server(), detail });
     }
 
-    // Between two leaders of a cluster a stream may look shorter than it is.
+    // During an election in a cluster, a stream may look shorter than it is.
     let known = followed_to.max(bounds.last_seq());
     while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
         std::thread::sleep(limits::LEASE_LOOK);

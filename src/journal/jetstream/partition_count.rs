@@ -1,5 +1,5 @@
-//! How many partitions a journal has, and which organism it belongs to: written once, in the bucket
-//! of its leases, and for as long as its streams live in the first message of each.
+//! The number of partitions of a journal, and the organism it belongs to. Both are written once: in
+//! the bucket of the leases, and permanently in the first message of each stream.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 use super::{Options, away, refused, stream_position};
 
-/// What stands in the bucket.
+/// The entry in the bucket.
 #[derive(Debug, Serialize, Deserialize)]
 struct PartitionCount {
     #[serde(rename = "partitions")]
@@ -23,14 +23,15 @@ struct PartitionCount {
     journal: Option<Uuid>,
 }
 
-/// How often an entry is read again that another pump wrote at the same moment.
+/// Maximum attempts to read an entry that another pump wrote at the same moment.
 const TRIES: usize = 3;
 
-/// The partitions of a process begin a journal one after another: they note one id.
+/// Lock: the partitions of a process begin a journal one after another, so that they note the same
+/// id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
-/// Refuses another number of partitions than the journal has, and the journal of another organism;
-/// of a new one, writes both for good. Returns the id of the organism's journal.
+/// Refuses another number of partitions than the journal has, and the journal of another organism.
+/// For a new journal, writes both permanently. Returns the id of the organism's journal.
 pub fn agree(
     api: &JetStreamApi,
     options: &Options,
@@ -68,8 +69,8 @@ pub fn agree(
     Err(Error::Away { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// The entry's sequence in the bucket, and the id of a journal that has begun and that this host
-/// takes part in.
+/// The sequence number of the entry in the bucket, and the id of a journal that has begun and that
+/// this host takes part in.
 fn look(
     api: &JetStreamApi,
     options: &Options,
@@ -83,7 +84,7 @@ fn look(
     }
 
     let mut journal = journal_of(api, options, found.as_ref())?;
-    // The servers lost the entry and the first stream: the others have ids of their own.
+    // The servers lost the entry and the first stream. The other streams have ids of their own.
     if found.is_none() && is_empty(api, &Options { partition: 0, ..options.clone() })? {
         journal = member.known(options)?.or(journal);
     }
@@ -95,7 +96,7 @@ fn look(
     Ok((found.map(|(seq, _)| seq), journal))
 }
 
-/// Id of the organism's journal on the server; None where none has begun.
+/// Id of the organism's journal on the server; `None` if no journal has begun.
 pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Error> {
     let bucket = format!("KV_{}", options.bucket());
     let found = match api.last(&bucket, &options.count()) {
@@ -105,7 +106,7 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
-/// By the entry, or by the streams, which outlive it.
+/// The id from the entry, or from the streams, which outlive the entry.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,
@@ -136,7 +137,7 @@ pub fn is_empty(api: &JetStreamApi, options: &Options) -> Result<bool, Error> {
     }
 }
 
-/// Refuses a journal of another number of partitions than the config has.
+/// Refuses a journal with another number of partitions than the config has.
 pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     let ours = options.partitions;
     match ours == theirs || mutant("trust-the-count") {
@@ -145,7 +146,7 @@ pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     }
 }
 
-/// With its sequence in the bucket.
+/// Parses the entry, and returns its sequence number in the bucket with it.
 fn parsed(found: Option<StoredMessage>) -> Option<(u64, PartitionCount)> {
     let found = found?;
     Some((found.seq, serde_json::from_slice(&found.body).ok()?))

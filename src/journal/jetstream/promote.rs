@@ -1,10 +1,10 @@
-//! Moving a journal that was embedded into a stream: every record as it stands, so that its chain
-//! goes on unbroken.
+//! Moves an embedded journal into a stream: every record as it is, so that the hash chain continues
+//! unbroken.
 //!
-//! What stands in the stream is held against the journal first and says what is still to be sent,
-//! so a move that was cut short anywhere goes on. The journal stays what it is until everything
-//! was read back from the stream and is the same, byte for byte; then one commit makes it the
-//! projection. Until the stream says that all of it is there, no pump goes on with it.
+//! A move first compares the stream with the journal to find what is still missing, so that an
+//! interrupted move can resume. The journal stays unchanged until everything was read back from the
+//! stream and is identical byte for byte; then one commit makes it the projection. No pump
+//! continues the stream before it states that it is complete.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ mod compare;
 
 use compare::CopiedPrefix;
 
-/// What a move is doing; each goes through all records.
+/// The phase of a move; each phase goes through all records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromotionPhase {
     Proving,
@@ -42,10 +42,10 @@ pub enum PromotionPhase {
     Comparing,
 }
 
-/// Hears of so many records done, out of how many.
+/// Callback for progress: phase, records done, records in total.
 pub type PromotionProgress<'p> = &'p mut dyn FnMut(PromotionPhase, u64, u64);
 
-/// A journal that was moved, or had been.
+/// A journal that was moved, now or before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PromotedJournal {
     #[serde(rename = "journal")]
@@ -60,21 +60,21 @@ pub struct PromotedJournal {
     pub checkpoints: usize,
     #[serde(rename = "blobs")]
     pub blobs: usize,
-    /// Of the last record.
+    /// Hash of the last record.
     #[serde(rename = "last_hash")]
     pub last_hash: Digest,
-    /// Over the heads of all trees.
+    /// Merkle root over the heads of all trees.
     #[serde(rename = "merkle_root")]
     pub merkle_root: Digest,
-    /// Records that this run put into the stream; the others were there.
+    /// Number of records that this run published; the others were already in the stream.
     #[serde(rename = "published")]
     pub published: u64,
-    /// Messages of the stream that hold it.
+    /// Number of messages of the stream that hold the journal.
     #[serde(rename = "messages")]
     pub messages: u64,
 }
 
-/// The embedded journal, as it is sent and compared.
+/// The embedded journal while it is published and compared.
 struct PromotionSource {
     reader: JournalReader,
     journal: Uuid,
@@ -84,11 +84,11 @@ struct PromotionSource {
     checkpoints: Vec<Checkpoint>,
 }
 
-/// Moves the embedded journal in `data` into the stream of `options`. None where `data` follows a
-/// stream already.
+/// Moves the embedded journal in `data` into the stream of `options`. Returns `None` if `data`
+/// already follows a stream.
 ///
-/// [`Error::Held`] while a pump runs, [`Error::Strange`] where the stream keeps anything else; run
-/// again after any other error, it goes on.
+/// Returns [`Error::Held`] while a pump runs, and [`Error::Strange`] if the stream holds anything
+/// else. After any other error, run it again to resume.
 pub fn promote(
     servers: &nats::Options,
     options: &Options,
@@ -105,7 +105,7 @@ pub fn promote(
         return Ok(None);
     }
 
-    // A file is one partition, and stays one: what follows what is in its hashes.
+    // A file is one partition and stays one, because its hashes fix the order of its records.
     partition_count::compare(options, 1)?;
     let api = connect(servers, options)?;
     let mut journal = prove(opening, progress)?;
@@ -160,7 +160,7 @@ fn prove(
     })
 }
 
-/// What stands in the stream now, which must be everything and nothing else.
+/// Compares the final stream with the journal: it must hold everything and nothing else.
 fn compare(
     api: &JetStreamApi,
     options: &Options,
@@ -191,7 +191,8 @@ impl PromotionSource {
     }
 }
 
-/// Publishes what of the journal is not in the stream, and at last that all of it is there.
+/// Publishes the part of the journal that the stream lacks, and finally the statement that it is
+/// complete.
 fn publish_rest(
     copier: &StreamCopier<'_>,
     source: &PromotionSource,

@@ -1,16 +1,15 @@
-//! Putting a group into the stream: durable when this returns, put there once, and only where
-//! nobody else wrote meanwhile.
+//! Appends a group to the stream: durably, exactly once, and only if no other pump wrote meanwhile.
 //!
-//! Every message says after which one it stands, and has an id made from what it holds and, of a
-//! second try, from which try it is: a leader that fell may have taken the first id to its successor
-//! without the message, which then refuses that id for the two minutes in which it looks for
-//! doubles. None of the tries is there twice, as only one can stand in that place. Where the
-//! server says that another one stands there already, or says nothing, what does stand there is
-//! read: ours, and it is as good as acknowledged; somebody else's, and this pump is fenced.
+//! Every message names the sequence number that it expects before it, and has an id made from its
+//! content and, for a retry, the number of the retry. The retry needs another id: a failed leader
+//! may have passed the first id to its successor without the message, and the successor then
+//! refuses that id for two minutes as a duplicate. No retry is stored twice, since only one message
+//! can have that sequence number. If the server reports that another message is there already, or
+//! does not answer, the message there is read: if it is ours, it counts as acknowledged; if not,
+//! this pump is fenced.
 //!
-//! While a cluster chooses a stream's leader, nobody answers, and what is published is lost. So
-//! after a silence small questions are asked until somebody answers them, and only then is a group
-//! published again.
+//! During an election in a cluster, servers do not answer and publishes are lost. So after a
+//! silence small requests are sent until one is answered, and only then is a group published again.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,22 +34,22 @@ pub struct StreamPublisher {
     pub(super) api: JetStreamApi,
     pub(super) stream: String,
     subject: String,
-    /// The last message of the stream that is known to be there.
+    /// The last message of the stream that is known to exist.
     last: Arc<AtomicU64>,
     pub epoch: u32,
-    /// Nobody answered when it was last tried.
+    /// Whether the last request had no response.
     silence: Cell<bool>,
-    /// After which message something was tried last, and how often before.
+    /// The message after which the last attempt was made, and the number of earlier attempts.
     tries: Cell<(u64, u32)>,
 }
 
-/// What stands where a message was to go.
+/// The message found at the sequence number that ours was meant for.
 enum ExistingMessage {
-    /// That very message.
+    /// The same message.
     Ours,
-    /// Nothing yet.
+    /// No message yet.
     Nothing,
-    /// Nobody says.
+    /// Unknown, because no server answers.
     Unknown,
 }
 
@@ -95,7 +94,8 @@ impl StreamPublisher {
     }
 
     fn message(&self, after: u64, digest: Digest, message: Vec<u8>) -> Result<(), Error> {
-        // The same bytes may follow other messages, as the end of another group.
+        // The id contains the position, because the same bytes may follow other messages as the end
+        // of another group.
         let id = format!("{after}-{digest}");
         if self.silence.get() {
             match self.look(after, &id)? {
@@ -124,9 +124,9 @@ impl StreamPublisher {
             }
             match self.look(after, &id)? {
                 ExistingMessage::Ours => return Ok(()),
-                // It may still come, and is there once all the same.
+                // It may still arrive, and is stored only once all the same.
                 ExistingMessage::Nothing if again => again = false,
-                // Should the stream have lost what it acknowledged, the watch finds it.
+                // If the stream lost an acknowledged message, the stream monitor finds it.
                 ExistingMessage::Nothing | ExistingMessage::Unknown => return Err(away(failed)),
             }
         }
@@ -151,7 +151,7 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// An older server's answer to an id that it knows: where the first one went.
+    /// The error for a duplicate id on an older server, which returns where the first message went.
     fn misplaced(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(
@@ -160,8 +160,8 @@ impl StreamPublisher {
         Error::broken(0, detail)
     }
 
-    /// What stands there, asked until somebody answers: for a while, and only where there is
-    /// anybody to ask, as whoever waits for the pump need not wait for another silence.
+    /// Reads the message after `after` until a server answers: for a limited time, and only while
+    /// connected, because callers of the pump should not wait for another silence.
     fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
         let until = Instant::now() + limits::STREAM_PATIENCE;
         self.silence.set(true);
@@ -197,7 +197,7 @@ fn away(why: impl ToString) -> Error {
     Error::Away { detail: why.to_string() }
 }
 
-/// A stream that ends before what it acknowledged.
+/// The error for a stream that ends before its last acknowledged message.
 pub fn lost(stream: &str, known: u64, last: u64) -> Error {
     let detail = format!(
         "the stream {stream} ends at message {last}, but messages up to {known} were acknowledged: \

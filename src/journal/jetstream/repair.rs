@@ -1,8 +1,9 @@
-//! Repairing a stream that is shorter than what was acknowledged, or forked: the rest is published
-//! again from a projection of which the stream is a prefix, or an operator goes on with the stream.
+//! Repairs a stream that is forked or shorter than what was acknowledged. Either the rest is
+//! published again from a projection of which the stream is a prefix, or an operator continues with
+//! the stream.
 //!
-//! What is about to be done is noted in the state first, and stands there until it is on record: a
-//! repair that was killed goes on where it ended, and is recorded once.
+//! A repair is noted in the state directory before it begins, and stays noted until it is recorded.
+//! So a killed repair resumes, and is recorded once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,17 +29,17 @@ use super::open::{connect, found};
 use super::stream_copier::StreamCopier;
 use super::{Options, settings, stream_position, unfit};
 
-/// Which side of a stream and a projection that differ is kept.
+/// The side that is kept if a stream and a projection differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepairSource {
-    /// The rest is published again from the projection of this host.
+    /// The rest is published again from this host's projection.
     Projection,
     /// The projection of this host is set aside.
     Stream,
 }
 
-/// What a repair does, noted before it begins.
+/// A repair, noted before it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,
@@ -51,8 +52,8 @@ pub struct StreamRepair {
     pub aside: Option<PathBuf>,
 }
 
-/// Brings stream and projection together. None where nothing is to be done. What is returned has to
-/// be put on record, then [`recorded`].
+/// Reconciles stream and projection. Returns `None` if nothing needs repair. The caller must record
+/// the returned repair, then call [`recorded`].
 pub fn repair(
     servers: &nats::Options,
     options: &Options,
@@ -75,7 +76,7 @@ pub fn repair(
     }
 }
 
-/// What was repaired is on record.
+/// Removes the note of a repair that is recorded.
 pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
     let path = note_path(options, state);
     small_file::remove(&path).map_err(Error::io(path.display().to_string()))
@@ -105,7 +106,7 @@ fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<()
     written.map_err(Error::io(path.display().to_string()))
 }
 
-/// A host whose directories and lease are held.
+/// A host whose directories and lease this process holds.
 struct LockedHost<'h> {
     api: &'h JetStreamApi,
     options: &'h Options,
@@ -127,7 +128,7 @@ impl LockedHost<'_> {
         }
     }
 
-    /// Publishes what the projection has and the stream does not.
+    /// Publishes what only the projection has.
     fn publish_rest(
         self,
         noted: Option<StreamRepair>,
@@ -153,14 +154,16 @@ impl LockedHost<'_> {
             _ => compared.records.min(last),
         };
 
-        // Before anything is published: what is published has to be whole.
+        // Ordering rule: verified before anything is published, because published records must be
+        // intact.
         sqlite::scan(self.data, last, &mut TreeHeads::default(), &mut |_, _| Ok(()))?;
         let from = from.unwrap_or(RepairSource::Projection);
         let fresh = StreamRepair { from, kept, acknowledged: last, aside: None };
         let note = noted.unwrap_or(fresh);
         write_note(self.options, self.state, &note)?;
         if let Some(hash) = hash_at(self.data, last)? {
-            // Whoever comes before this has ended knows how far it has to go.
+            // States the goal in the lease, so that a process that takes over before the end knows
+            // how far the stream has to go.
             let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
             if known <= last {
                 let bound = AcknowledgedMark { journal, seq: 0, position: last, hash };
@@ -182,7 +185,7 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the lease names messages that a stream with all of these records does not have.
+    /// Whether the lease names messages that a stream with all of these records lacks.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -223,7 +226,7 @@ impl LockedHost<'_> {
             .publish_records(kept, last, &checkpoints, &mut |_| failpoint("repair-publishing"))?;
 
         if stream_position::first(api, options)?.moving && !compared.has_epoch {
-            // Until this no pump goes on with a stream that was made anew.
+            // No pump continues a newly created stream before this message.
             copier.publish(&CommitEncoder::moved(last.0, about.epoch))?;
         }
 
@@ -231,7 +234,7 @@ impl LockedHost<'_> {
         Ok(())
     }
 
-    /// Sets the projection aside, with what the state notes of it.
+    /// Sets the projection aside, with the notes about it in the state directory.
     fn keep_stream(self, noted: Option<StreamRepair>) -> Result<Option<StreamRepair>, Error> {
         let Some(info) = self.info()? else {
             let end = "is gone".to_owned();
@@ -269,7 +272,8 @@ impl LockedHost<'_> {
     fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         if let (Some(journal), Some(directory)) = (noted, &self.options.checkpoints) {
-            // First, as it may fail: no pump would lead the stream that they show more of.
+            // First, because it may fail: the copies show more of the stream, so that no pump would
+            // lead it.
             let copies = CheckpointFile::new(directory, journal);
             let put_aside = copies.keep(|_| false);
             put_aside.map_err(Error::io(copies.path().display().to_string()))?;
@@ -296,7 +300,7 @@ impl LockedHost<'_> {
     }
 }
 
-/// A directory in `data` that is not there yet.
+/// A path in `data` that is not in use.
 fn unused(data: &Path) -> PathBuf {
     let mut all = (1..).map(|n: u32| data.join(format!("set-aside-{n}")));
     all.find(|path| !path.exists()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! What a stream must be to keep a journal, and what a server must be; both are read back, as old
-//! servers ignore in silence what they do not know.
+//! Required settings of streams and servers. Settings are read back, because old servers silently
+//! ignore unknown ones.
 
 use serde_json::{Value, json};
 
@@ -8,15 +8,16 @@ use crate::limits;
 
 use super::{Options, StreamDurability};
 
-/// Servers before this one lack what fencing needs.
+/// Oldest server version with everything that fencing needs.
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
-/// Servers before this one do not know `sync_interval`.
+/// Oldest server version that knows `sync_interval`.
 const SYNCING: (u32, u32, u32) = (2, 10, 0);
-/// Servers before this one could lose acknowledged messages in a crash, whatever their settings.
+/// Oldest server version that does not lose acknowledged messages in a crash regardless of
+/// settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
-/// The keys that decide whether a stream loses anything, each with the one value that does not.
-/// A server that leaves a key out means null, false, zero or nothing by it.
+/// The keys that decide whether a stream can lose messages, each with the one safe value. An
+/// omitted key means null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),
@@ -38,7 +39,7 @@ fn required(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Keys that change nothing of what is kept.
+/// Keys without effect on what is stored.
 const HARMLESS: [&str; 11] = [
     "description",
     "metadata",
@@ -53,10 +54,10 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Values of keys not named above under which messages come, go or change by other ways.
+/// Neutral values of all other keys: with another value, messages could appear, vanish or change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
-/// What a journal's stream is made with.
+/// The settings with which a journal's stream is created.
 pub fn of(options: &Options) -> Value {
     let mut config: serde_json::Map<String, Value> =
         required(options).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -64,7 +65,7 @@ pub fn of(options: &Options) -> Value {
     config.into()
 }
 
-/// Everything in which a stream differs from what a journal needs.
+/// Lists the settings of a stream that differ from what a journal needs.
 pub fn differences(options: &Options, config: &Value) -> Vec<String> {
     let required = required(options);
     let found = |key: &str| config.get(key).cloned().unwrap_or(Value::Null);
@@ -83,7 +84,7 @@ pub fn differences(options: &Options, config: &Value) -> Vec<String> {
     wrong.chain(strange).collect()
 }
 
-/// Refuses a server that cannot keep a journal, and says of others what they may lose.
+/// Refuses a server that cannot keep a journal, and warns about what other servers may lose.
 pub fn judge_server(
     server: &str,
     version: &str,
@@ -130,7 +131,7 @@ pub fn judge_server(
     Ok(())
 }
 
-/// What a server with its own defaults may lose.
+/// Describes what a server with its default sync interval may lose.
 fn lazily(replicas: u32) -> String {
     let when = match replicas {
         1 => "if the machine of the server loses its power or its system crashes",
@@ -147,7 +148,7 @@ fn lazily(replicas: u32) -> String {
     )
 }
 
-/// Major, minor, patch; what follows is for people.
+/// Major, minor and patch; the rest of the text is ignored.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let plain = version.split(['-', '+']).next()?;
     let mut parts = plain.trim_start_matches('v').split('.').map(|part| part.parse().ok());

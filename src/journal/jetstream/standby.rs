@@ -1,5 +1,5 @@
-//! A pump that does not pump yet: its projection follows the stream, whoever writes that, so that
-//! it can go on from there as soon as the lease is free.
+//! A standby: its projection follows the stream, so that it can take over as soon as the lease is
+//! free.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct StreamHost {
     pub directories: PumpDirectories,
 }
 
-/// Waits for its turn.
+/// Waits to take over.
 pub struct Standby {
     host: StreamHost,
     lease: Lease,
@@ -38,19 +38,19 @@ pub struct Standby {
     followed: FollowedProjection,
 }
 
-/// What came of looking at the lease.
+/// Result of checking the lease.
 pub enum LeaseCheck {
-    /// Somebody else pumps, who is named.
+    /// Another process pumps; this is its name.
     Held(Standby, String),
-    /// Somebody else is about to have it.
+    /// The lease was released for another process.
     Left(Standby),
-    /// Nobody says who has it.
+    /// The server does not answer.
     Unheard(Standby, Error),
-    /// The lease is ours now.
+    /// The lease is now held by this process.
     Ours(LeaseHolder),
 }
 
-/// Has the lease, and has not begun to pump.
+/// A process that holds the lease but has not begun to pump.
 pub struct LeaseHolder {
     host: StreamHost,
     lease: Arc<Lease>,
@@ -58,7 +58,7 @@ pub struct LeaseHolder {
 }
 
 impl Standby {
-    /// Locks `data` and connects. Nothing is read yet.
+    /// Locks `data` and connects. Reads nothing yet.
     pub fn begin(
         servers: &nats::Options,
         options: &Options,
@@ -85,7 +85,7 @@ impl Standby {
         Ok(Self { host, lease, seen: LastSeen::default(), followed })
     }
 
-    /// Waits for the lease until whoever has it is seen to live.
+    /// Waits for the lease, or until its holder is known to be alive.
     pub(super) fn wait(self) -> Result<LeaseHolder, Error> {
         let free = self.lease.wait_until_free(&self.host.options)?;
         self.elect(free)
@@ -104,7 +104,7 @@ impl Standby {
         }
     }
 
-    /// Whether it has heard what there was to hear when it last followed.
+    /// Whether the last follow caught up with the stream.
     pub fn is_ready(&self) -> bool {
         matches!(self.followed, FollowedProjection::Warm(_))
     }
@@ -115,9 +115,8 @@ impl Standby {
         Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
     }
 
-    /// Hears what was written since the last time, as far as the server is there to tell, and
-    /// hands every new record to `visit`. The first time, the projection is proved and all of it
-    /// handed over.
+    /// Catches up with the stream, as far as the server answers, and passes every new record to
+    /// `visit`. The first call verifies the projection and passes all of it.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -126,9 +125,9 @@ impl Standby {
         let name = host.options.stream();
         let last = match host.api.info(&name) {
             Ok(info) => info.state.last_seq,
-            // It is for whoever pumps to make it, or to miss it.
+            // The process that pumps has to create the stream, or to report it as missing.
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
-            // What was heard so far need not be heard again.
+            // What was read so far need not be read again.
             Err(ApiFailure::Away(_)) => 0,
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
@@ -150,8 +149,7 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump, with a new epoch. Every record that was not handed over yet goes to
-    /// `visit`.
+    /// Begins to pump with a new epoch. Records that were not passed on yet go to `visit`.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -160,9 +158,9 @@ impl LeaseHolder {
     }
 }
 
-/// A projection, and how far it followed its stream.
+/// A projection, and how far it has followed its stream.
 pub(super) enum FollowedProjection {
-    /// It was not looked at yet.
+    /// Not opened yet.
     Cold(Box<LockedJournalDir>),
     Warm(Box<CaughtUp>),
 }
@@ -174,7 +172,7 @@ pub(super) struct CaughtUp {
 }
 
 impl FollowedProjection {
-    /// Whose journal it is of, and how far it goes; None where there is no projection yet.
+    /// The journal of the projection and its extent; `None` if there is no projection yet.
     pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
             Self::Cold(opening) => found(opening),
@@ -182,8 +180,8 @@ impl FollowedProjection {
         }
     }
 
-    /// Proves what is here, and that the stream is the one it came from; `before` is what was
-    /// [found](Self::found), `bounds` what else is known of the stream, for a refusal.
+    /// Verifies the projection, and that it comes from this stream. `before` is the result of
+    /// [found](Self::found); `bounds` are other bounds of the stream, for the error.
     pub fn warm(
         self,
         host: &StreamHost,
@@ -217,8 +215,8 @@ impl FollowedProjection {
     }
 }
 
-/// The last message that a projection need not hear again, and the records that may follow it and
-/// stand in the projection already.
+/// The message from which a projection has to read on, and the last record that may be repeated
+/// after it.
 fn place_of(
     host: &StreamHost,
     mark: LogMark,
@@ -251,7 +249,7 @@ fn place_of(
 }
 
 impl CaughtUp {
-    /// Up to message `last` of the stream.
+    /// Reads up to message `last` of the stream.
     pub fn catch_up(
         &mut self,
         host: &StreamHost,
@@ -262,8 +260,8 @@ impl CaughtUp {
         stream_position::read(api, options, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that is shorter than any place shows, or differs from what it shows. All
-    /// of it was read, up to message `seq`.
+    /// Refuses a stream that is shorter than, or differs from, what any source shows. The whole
+    /// stream was read, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

@@ -1,4 +1,4 @@
-//! Publishes into a stream what a journal's file has and the stream does not.
+//! Publishes the part of a journal's file that its stream lacks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::open::about;
 use super::publish::StreamPublisher;
 use super::stream_monitor::LeadershipWatch;
 
-/// Copies records, checkpoints and files as they stand, so that the chain goes on unbroken.
+/// Copies records, checkpoints and files unchanged, so that the hash chain continues.
 pub struct StreamCopier<'c> {
     pub publisher: StreamPublisher,
     pub watch: LeadershipWatch,
@@ -29,7 +29,7 @@ pub struct StreamCopier<'c> {
 }
 
 impl<'c> StreamCopier<'c> {
-    /// `epoch`: that of the last pump of the journal.
+    /// Starts a copier. `epoch` is that of the journal's last pump.
     pub fn start(
         api: &JetStreamApi,
         options: &'c Options,
@@ -45,7 +45,8 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Begins the stream of `journal`. No pump leads it before [`CommitEncoder::moved`] stands there.
+    /// Begins the stream of `journal`. No pump leads it before [`CommitEncoder::moved`] is
+    /// published.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
             moving: true,
@@ -65,8 +66,8 @@ impl<'c> StreamCopier<'c> {
         Ok(())
     }
 
-    /// Publishes the records behind `after`, up to `last`, and each checkpoint where it belongs.
-    /// `published` gets the last record of each group.
+    /// Publishes the records after `after` up to `last`, and each checkpoint at its position. Calls
+    /// `published` with the last record of each group.
     pub fn publish_records(
         &self,
         after: Position,
@@ -101,7 +102,7 @@ impl<'c> StreamCopier<'c> {
         }
     }
 
-    /// Waits for a server that is away or full, but not for ever.
+    /// Publishes a group; retries for a limited time if the server is unreachable or full.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(), Error> {
         let until = Instant::now() + limits::PROMOTION_PATIENCE;
         loop {

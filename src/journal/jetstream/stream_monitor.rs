@@ -31,18 +31,18 @@ struct StreamMonitor {
     api: JetStreamApi,
     options: Options,
     created: String,
-    /// The last message that is known to be there.
+    /// The last message that is known to exist.
     last: Arc<AtomicU64>,
     doubt: SuspectSince,
 }
 
-/// Since when something has been wrong: between two leaders of a cluster a stream may look shorter
-/// than it is.
+/// Since when a problem was seen. During an election a stream may look shorter than it is, so a
+/// problem counts only if it lasts.
 #[derive(Debug, Default)]
 struct SuspectSince(Option<Instant>);
 
 impl SuspectSince {
-    /// What is wrong, once something was for a while.
+    /// Returns the problem once it has lasted long enough.
     fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
         let Some(detail) = wrong else {
             self.0 = None;
@@ -77,21 +77,21 @@ impl LeadershipWatch {
         Ok(Self { _looking: looking, renewal })
     }
 
-    /// Who gets the lease when it is let go of.
+    /// Names the next holder of the lease.
     pub fn bequest(&self) -> LeaseHandover {
         LeaseHandover::of(&self.renewal.lease)
     }
 
-    /// The next renewal of the lease says so.
+    /// States `acknowledged` in the next renewal of the lease.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.renewal.acknowledge(acknowledged);
     }
 
-    /// What keeps the pump from going on; `ours` is its epoch.
+    /// Returns the fatal condition that was found, if any; `ours` is the epoch of this pump.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
         match self.renewal.found.fatal().clone() {
             None => Ok(()),
-            // Whoever has the lease now writes, or will, with the next epoch.
+            // The new holder of the lease writes with the next epoch, now or soon.
             Some(FatalCondition::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),
             Some(FatalCondition::Lost(detail)) => Err(Error::broken(0, detail)),
         }
@@ -99,10 +99,11 @@ impl LeadershipWatch {
 }
 
 impl StreamMonitor {
-    /// What is wrong with the stream now.
+    /// Describes what is wrong with the stream now, if anything.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
-        // Read before the stream is: what is acknowledged later is no loss.
+        // Ordering rule: read before the stream's state, so that messages acknowledged in between
+        // do not look lost.
         let known = self.last.load(Ordering::Acquire);
         let info = match self.api.info(&stream) {
             Ok(info) => info,
@@ -155,7 +156,7 @@ mod tests {
         assert!(!look(false, 2), "it is there again");
         assert!(!look(true, 3) && !look(true, 4) && !look(true, 5), "and the time runs anew");
         assert!(look(true, 6));
-        // Well within five seconds of it.
+        // Well within five seconds of the loss.
         assert!(
             limits::STREAM_GONE_AFTER + 2 * limits::STREAM_LOOK < std::time::Duration::from_secs(4)
         );

@@ -15,7 +15,7 @@ use super::commit_codec::{CommitAssembler, CommitContents};
 use super::refused;
 use super::stream_reader::{StreamReader, damaged, patiently};
 
-/// What a message says that is a group by itself.
+/// Decodes a message that is a whole group by itself.
 fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
     let taken = CommitAssembler::default().take(&stored.body);
     match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
@@ -29,22 +29,22 @@ fn message(api: &JetStreamApi, options: &Options, seq: u64) -> Result<StoredMess
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
 }
 
-/// What the first message of a stream says.
+/// Content of the first message of a stream.
 pub struct FirstMessage {
     pub journal: Uuid,
     pub partitions: u32,
-    /// It is moved there.
+    /// Whether the journal is being moved into this stream.
     pub moving: bool,
 }
 
-/// Whose journal the stream keeps: its first message says so.
+/// Id of the journal that the stream keeps, from its first message.
 pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
     let first = first(api, options)?;
     super::partition_count::compare(options, first.partitions)?;
     Ok(first.journal)
 }
 
-/// The journal that the stream keeps, and of how many partitions it is one.
+/// Reads the first message: the journal, and its number of partitions.
 pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
@@ -62,7 +62,7 @@ pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Erro
     }
 }
 
-/// Whether the last message that a projection took in still stands in the stream.
+/// Whether the last message that a projection read still exists in the stream.
 pub fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<bool, Error> {
     if mark.seq == 0 {
         return Ok(true);
@@ -78,16 +78,17 @@ pub fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result
     }
 }
 
-/// How far a stream was followed.
+/// How far a stream was read.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamProgress {
     pub mark: LogMark,
-    /// Records up to here may follow in the stream and stand in the projection already.
+    /// Records up to this position may be repeated in the stream, because the projection has them
+    /// already.
     pub known: Position,
 }
 
-/// Has `following` take in everything after `progress`, up to message `last`. Where the server goes
-/// away meanwhile, `progress` shows how far that came.
+/// Lets `following` read everything after `progress`, up to message `last`. If the server becomes
+/// unreachable, `progress` shows how far the read came.
 pub fn read(
     api: &JetStreamApi,
     options: &Options,

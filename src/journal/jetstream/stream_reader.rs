@@ -1,4 +1,4 @@
-//! Reads a stream after a message, group by group.
+//! Reads a stream from a message on, group by group.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::api::{ApiFailure, JetStreamApi, code};
 use super::commit_codec::{CommitAssembler, CommitContents};
 use super::{Options, refused};
 
-/// A group that is whole, and the place of its last message.
+/// A complete group, and the position of its last message.
 pub struct StreamGroup {
     pub mark: LogMark,
     bytes: Vec<u8>,
@@ -30,8 +30,8 @@ impl<'r> StreamReader<'r> {
         Self { api, options, damaged }
     }
 
-    /// Reads the groups behind message `after`, up to message `last`, a batch at a time. Leaves out
-    /// a group whose pump did not live to complete it.
+    /// Reads the groups after message `after`, up to message `last`, in batches. Skips a group that
+    /// its pump did not complete before it died.
     pub fn read_after(
         &self,
         after: u64,
@@ -89,8 +89,8 @@ pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
     Error::broken(0, format!("message {seq} of the stream {}: {detail}", options.stream()))
 }
 
-/// Retries for a while where a message or the stream is not found: between two leaders of a cluster
-/// a stream may look shorter than it is, or not be known.
+/// Retries for a limited time if a message or the stream is not found: during an election in a
+/// cluster, a stream may look shorter than it is, or be unknown.
 pub(super) fn patiently<T>(
     mut request: impl FnMut() -> Result<T, ApiFailure>,
 ) -> Result<T, ApiFailure> {
@@ -106,13 +106,12 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// Messages that may be requested at once: in bytes no more than a connection holds, however large
-/// they may be.
+/// Number of messages to request at once: in bytes no more than a connection buffers.
 fn ahead(api: &JetStreamApi) -> u64 {
     ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
 }
 
-/// As [`ahead`], for messages of at most so many bytes.
+/// As [`ahead`], for messages of at most this many bytes.
 fn ahead_of(largest: u64) -> u64 {
     (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
 }

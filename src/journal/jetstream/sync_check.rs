@@ -1,5 +1,5 @@
-//! Whether the servers that keep a stream sync before they acknowledge, as they say themselves.
-//! They say it to their system account and to nobody else.
+//! Checks whether the servers of a stream sync before they acknowledge. Servers state it only to
+//! their system account.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::nats::{self, BlockingClient, NatsRequest};
 use super::api::{JetStreamApi, StreamDescription};
 use super::{Options, StreamDurability};
 
-/// What every server of a cluster answers, each by itself.
+/// Subject that every server of a cluster answers individually.
 const ASKED: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 #[derive(Debug, Deserialize)]
@@ -45,23 +45,23 @@ struct JetStream {
 
 #[derive(Debug, Default, Deserialize)]
 struct Config {
-    /// Left out where it is false, or the server does not know it.
+    /// Omitted if it is false, or if the server does not know it.
     #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }
 
-/// What is known of the servers that keep the stream.
+/// Statements of the servers of the stream.
 #[derive(Debug, PartialEq, Eq)]
 enum SyncVerdict {
     Proved,
-    /// These said nothing.
+    /// These servers did not answer.
     Open(Vec<String>),
-    /// These sync later.
+    /// These servers sync later.
     Refuted(Vec<String>),
 }
 
-/// Refuses a stream that a server keeps which syncs later than the config says, and says where
-/// nothing proves what it says.
+/// Refuses a stream with a server that syncs later than the config states, and warns if the servers
+/// prove nothing.
 pub fn hold_to_its_word(
     servers: &nats::Options,
     options: &Options,
@@ -83,7 +83,7 @@ pub fn hold_to_its_word(
 
     let keepers = info.keepers().unwrap_or_else(|| vec![api.link.server_name()]);
     let as_system = nats::Options { credentials: (**system).clone(), ..servers.clone() };
-    // Nobody waits for one that is away.
+    // Does not wait for servers that are offline.
     let present = info.keepers_present().unwrap_or_else(|| keepers.clone());
     let said = ask(&as_system, &present)?;
     let verdict = match mutant("trust-the-config") {
@@ -115,7 +115,7 @@ pub fn hold_to_its_word(
     }
 }
 
-/// Asks every server, until all of these have answered, or for as long as a question may take.
+/// Asks every server, until all of these have answered or the request times out.
 fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_PATIENCE;

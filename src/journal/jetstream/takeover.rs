@@ -1,5 +1,5 @@
-//! What a pump that takes a stream over has proved of it, and what it accepts on the server's
-//! statement alone.
+//! Takeover of a stream: what the pump has proved of it, and what it accepts only because the
+//! server states it.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use crate::journal::{Error, KeyId};
 
 use super::Options;
 
-/// Digits of a public key in hexadecimal.
+/// Length of a public key in hexadecimal digits.
 const PUBLIC_KEY_DIGITS: usize = 64;
 
-/// How much of a stream is proved to the pump that takes it over.
+/// How much of a stream was proved at the takeover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamTakeover {
     /// The last record that a MAC of this host or a checkpoint of a known key covers.
     pub proved: Position,
     pub last: Position,
-    /// Keys that signed checkpoints or made MACs and that this host does not know.
+    /// Unknown keys that signed checkpoints or made MACs.
     pub unknown: BTreeSet<String>,
 }
 
 impl StreamTakeover {
-    /// Judges what was heard of the stream of `options`. Refuses MACs of this host's key that are
-    /// wrong, and an end without a MAC behind records that have one.
+    /// Checks the evidence read from the stream of `options`. Refuses wrong MACs of this host's
+    /// key, and records without a MAC behind records that have one.
     pub fn judge(evidence: &StreamEvidence<'_>, options: &Options) -> Result<Self, Error> {
         let (coverage, last) = (evidence.coverage, evidence.last);
         let name = options.stream();
@@ -46,7 +46,7 @@ impl StreamTakeover {
         Ok(Self { proved: signed.max(coverage.covered()), last, unknown })
     }
 
-    /// Says in the log what was accepted unproved, and which keys are unknown.
+    /// Logs what was accepted without proof, and which keys are unknown.
     pub fn report(&self, options: &Options) {
         let (stream, Self { proved, last, unknown }) = (options.stream(), self);
         if proved < last {
@@ -59,7 +59,7 @@ impl StreamTakeover {
         }
 
         if !unknown.is_empty() {
-            // Of a key that made MACs alone, only the id is known.
+            // For a key that only made MACs, only the id is known.
             let id = |key: &String| match key.len() {
                 PUBLIC_KEY_DIGITS => KeyId::of(key).to_string(),
                 _ => key.clone(),

@@ -1,4 +1,4 @@
-//! A consistent copy of a journal, made while a pump writes.
+//! Consistent copies of a journal, made while a pump writes.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use crate::journal::{Error, small_file};
 use super::directory::{DATABASE, make};
 use super::reader::JournalReader;
 
-/// What a copy holds.
+/// The content of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
     pub journal: uuid::Uuid,
     /// The last record in it.
     pub last: Position,
     pub blobs: usize,
-    /// Lines of checkpoints that were kept outside, up to that record.
+    /// Number of checkpoints from the file outside, up to that record.
     pub checkpoints: usize,
 }
 
-/// Copies the journal in `data` with its blobs into `to_data`, as it stands after one commit, and
-/// the checkpoints outside up to there into `to_state`. The signing key is never copied.
+/// Copies the journal in `data` with its blobs into `to_data`, as it was after one commit, and the
+/// checkpoints outside up to there into `to_state`. The signing key is never copied.
 ///
-/// Nothing is overwritten: what is there already is an error.
+/// Nothing is overwritten: an existing file is an error.
 pub fn back_up(
     data: &Path,
     state: &Path,
@@ -51,7 +51,7 @@ pub fn back_up(
     let journal = copy.about()?.journal;
     let last = copy.last()?;
     let mut lines = CheckpointFile::new(state, journal).read()?;
-    // A younger one may be over records of the copy, and is not in it.
+    // A newer checkpoint may cover records of the copy without being in it.
     let inside = copy.checkpoints()?;
     lines.retain(|line| inside.binary_search_by_key(&line.position, |it| it.position).is_ok());
     let outside = CheckpointFile::new(to_state, journal);

@@ -1,4 +1,4 @@
-//! Getting at a journal's file to read it, and saying why one cannot be used.
+//! Opens a journal's file for reading, and explains why one cannot be used.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::journal::Error;
 use crate::limits;
 
-/// A file that is no database, or not ours, is no journal rather than a broken one.
+/// Maps an error: a file that is no database, or not ours, is reported as no journal instead of a
+/// broken one.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if no_room_for_shared_memory(&error) {
@@ -46,13 +47,13 @@ pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-/// The shared-memory file could not be made, or is there and may not be written.
+/// Whether the shared-memory file could not be created or written.
 fn may_not_write(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// A journal at rest in a directory we may not write to: SQLite cannot make its shared-memory
-/// file there, and without a write-ahead log it need not.
+/// Opens a journal at rest in a directory without write permission. SQLite cannot create its
+/// shared-memory file there, and does not need it without a write-ahead log.
 fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

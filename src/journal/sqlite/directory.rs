@@ -1,4 +1,4 @@
-//! The journal's directory: whose it is, and how far it was known to go.
+//! The journal's directory: its lock, and the watermark of acknowledged records.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
@@ -17,15 +17,15 @@ pub const DATABASE: &str = "journal.db";
 const HOLDER: &str = "holder";
 const WATERMARK: &str = "watermark";
 
-/// The right to write, held as a lock on the directory itself: there is no lock file that could
-/// be deleted or go stale, and the system drops it with the process.
+/// The right to write: a lock on the directory itself. No lock file can be deleted or go stale, and
+/// the operating system releases it with the process.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _directory: File,
 }
 
 impl DirectoryLock {
-    /// Answers within [`limits::LOCK_PATIENCE`], naming the holder where there is one.
+    /// Takes the lock within [`limits::LOCK_PATIENCE`], or names its holder.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
@@ -35,8 +35,8 @@ impl DirectoryLock {
             match directory.try_lock() {
                 Ok(()) => break,
                 Err(_) if mutant("no-lock") => break,
-                // A process that is just being started shares every lock for a moment, until it
-                // becomes another program: the pump that let go may still seem to hold it.
+                // A process that is just being spawned shares every lock until it executes its own
+                // program, so a lock that was released may still look held.
                 Err(TryLockError::WouldBlock) if Instant::now() < until => {
                     std::thread::sleep(limits::LOCK_RETRY);
                 }
@@ -53,14 +53,14 @@ impl DirectoryLock {
     }
 }
 
-/// A directory that is its owner's alone.
+/// Creates a directory that only its owner may access.
 pub fn make(directory: &Path) -> Result<(), Error> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.map_err(Error::io(directory.display().to_string()))
 }
 
-/// Whether a pump could write the journal in `data` now; [`Error::Held`] where another one does.
-/// Where there is no journal, nobody holds it.
+/// Whether a pump could write the journal in `data` now; [`Error::Held`] if another one does. A
+/// missing journal is not held.
 pub fn is_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {
@@ -75,16 +75,16 @@ fn held(data: &Path) -> Error {
     Error::Held { path: data.display().to_string(), holder: holder.to_owned() }
 }
 
-/// Who holds the lock on a data directory.
+/// The holder of the lock on a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockHolder {
     Nobody,
     Process(u32),
-    /// It is held, and the system does not show by which process.
+    /// Held, but the operating system does not show by which process.
     Hidden,
 }
 
-/// The holder of the lock in `data` as the system shows it, or else as it wrote itself down.
+/// The holder of the lock in `data`, from the operating system or else from the holder's own note.
 pub fn lock_holder(data: &Path) -> LockHolder {
     if is_free(data).is_ok() {
         return LockHolder::Nobody;
@@ -104,8 +104,8 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
-/// The process of a line of `/proc/locks`, such as
-/// `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`, where that is a lock on this file.
+/// The process in a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0
+/// EOF`, if the lock is on this file.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {
@@ -119,16 +119,16 @@ fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     ((major, minor) == numbers_of(device) && found == inode).then_some(pid)
 }
 
-/// Major and minor number of a device, as Linux packs them.
+/// Major and minor number of a device, as Linux encodes them.
 fn numbers_of(device: u64) -> (u64, u64) {
     let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
     let minor = device & 0xff | (device >> 12) & !0xff & 0xffff_ffff;
     (major, minor)
 }
 
-/// The last record that was acknowledged, noted outside the journal after its commit was durable:
-/// an older journal that is put back in its place shows as lost records. Not synced itself: after a
-/// power cut it may lag behind the journal, but never be ahead of it.
+/// The last acknowledged record, noted outside the journal after its commit was durable. With it,
+/// an older copy of the journal put in its place shows as lost records. It is not synced itself:
+/// after a power cut it may lag behind the journal, but is never ahead of it.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,
@@ -154,17 +154,17 @@ impl CommitWatermark {
         state.join(format!("{journal}.{WATERMARK}"))
     }
 
-    /// None where nothing was acknowledged yet.
+    /// Reads the watermark; `None` if nothing was acknowledged yet.
     pub fn read(state: &Path, journal: Uuid) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(Self::path(state, journal))
     }
 
-    /// The one that earlier versions kept beside the journal.
+    /// Reads the watermark that earlier versions kept beside the journal.
     pub fn read_beside(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(data.join(WATERMARK))
     }
 
-    /// The one beside the journal has its place in the state now.
+    /// Removes the watermark beside the journal, after it was moved to the state directory.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
         match std::fs::remove_file(&path) {
@@ -191,7 +191,7 @@ fn parse(bytes: &[u8]) -> Option<(Position, Digest)> {
     Some((Position(u64::from_be_bytes(*position)), Digest(*hash)))
 }
 
-/// Position, hash, and the head of a digest over both.
+/// Encodes position, hash, and the start of a digest over both.
 fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     let position = position.0.to_be_bytes();
     let check = Digest::of_parts(&[&position, &hash.0]);
@@ -201,14 +201,15 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// In the state: which journal lies in a data directory, so that one that is gone is missed.
+/// File in the state directory that notes which journal is in a data directory, so that a lost one
+/// is noticed.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
     state.join(format!("{}.journal", digest.get(..16).unwrap_or(&digest)))
 }
 
-/// Also of a directory that is gone.
+/// Canonical path, also for a directory that does not exist any more.
 fn canonical(data: &Path) -> Option<PathBuf> {
     let beneath_parent = || Some(data.parent()?.canonicalize().ok()?.join(data.file_name()?));
     data.canonicalize().ok().or_else(beneath_parent)
@@ -219,7 +220,7 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
     std::fs::write(&path, journal.to_string()).map_err(Error::io(path.display().to_string()))
 }
 
-/// The journal that lay in `data` when it was last written.
+/// Id of the journal that was in `data` when it was last written.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
 }
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_holder_of_a_lock_is_read_from_its_line_alone() {
-        // Numbers 8 and 17.
+        // Device numbers 8 and 17.
         let device = 0x811;
         let line = "4: FLOCK  ADVISORY  WRITE 1201 08:11:524301 0 EOF";
         assert_eq!(holder_in(line, device, 524_301), Some(1201));

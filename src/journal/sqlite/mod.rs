@@ -1,7 +1,7 @@
 //! The journal in one SQLite file, for one writing process and any number of readers.
 //!
-//! The only B-tree a record costs is the one it is appended to: what else can be asked is
-//! derived, in batches or by reading.
+//! A record costs an append to one B-tree only. Everything else is derived, in batches or by
+//! reading.
 
 mod backup;
 mod connect;
@@ -53,12 +53,12 @@ pub use scan::scan;
 pub use signers::CheckpointSigners;
 pub use trees::TreeRow;
 
-/// The last record that was acknowledged, as noted outside the journal; zeros where none was.
+/// The last acknowledged record, as noted outside the journal; zeros if there is none.
 pub fn acknowledged(state: &std::path::Path, journal: Uuid) -> Result<(Position, Digest), Error> {
     Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
 }
 
-/// Whether the journal in `data` has records, and was kept before there were MACs.
+/// Whether the journal in `data` has records and was written before MACs existed.
 pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result<bool, Error> {
     let reader = match JournalReader::open(data) {
         Err(Error::Missing { .. }) => return Ok(false),
@@ -69,16 +69,16 @@ pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result
 }
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// Added to what earlier versions made, and to new journals in the same way: the text that SQLite
-/// keeps of the table is the same.
+/// Added to tables of earlier versions and to new journals in the same way, so that SQLite stores
+/// the same text for the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
-/// The key in `meta` that a projection has: how far it followed its stream.
+/// Key in `meta` of a projection: its position in its stream.
 const STREAM: &str = "stream";
 
 /// A journal in one file.
 pub type SqliteJournal = JournalWriter<SqliteLog>;
 
-/// The file is the log.
+/// The log of an embedded journal: the file itself.
 #[derive(Debug)]
 pub struct SqliteLog;
 
@@ -106,15 +106,15 @@ pub struct JournalFile {
     pub(super) epoch: u32,
     mend: TableRepair,
     refreshed: Position,
-    /// About what the write-ahead log holds.
+    /// Approximate size of the write-ahead log.
     wal_bytes: usize,
     mover: WalCheckpointer,
-    // Last, so that it is let go of after everything else is closed.
+    // Ordering rule: dropped last, so that the lock is released after everything else is closed.
     _lock: DirectoryLock,
 }
 
 impl JournalFile {
-    /// Writes a group in one commit. `mark`: where it stands in the stream that this follows.
+    /// Writes a group in one commit. `mark` is its position in the stream that this file follows.
     pub(super) fn write(
         &mut self,
         group: &LogGroup<'_>,
@@ -131,7 +131,7 @@ impl JournalFile {
             write::group(db, group.steps(), checkpoints, blobs, mark)
         });
         if committed.is_err() || !has_records {
-            // It may be tried again, as where the disk is full.
+            // Kept for a retry, such as after a full disk.
             self.mend = mend;
         }
 
@@ -154,7 +154,7 @@ impl JournalFile {
             .map_err(failed)
     }
 
-    /// Everything in the one file.
+    /// Moves everything into the one file.
     pub(super) fn fold(mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;
@@ -170,8 +170,8 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// One transaction: the fence, what `fill` writes, and the table of trees when it is its turn.
-    /// On any error nothing of it remains.
+    /// Runs one transaction: the fence, the writes of `fill`, and if due the table of trees. On any
+    /// error nothing of it remains.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,
@@ -197,7 +197,7 @@ impl JournalFile {
         let anew = self.refreshed == Position(0);
         match write::transaction(&self.db, self.epoch, |db| write::trees(db, heads, anew)) {
             Ok(()) => self.trees_refreshed(heads),
-            // The table is derived: it can wait for room.
+            // The table is derived, so it can wait for disk space.
             Err(Error::Full { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -210,8 +210,8 @@ impl JournalFile {
         heads.saved();
     }
 
-    /// Has the write-ahead log moved into the file when it is long: most of it beside the writer,
-    /// the rest, which is short, by the writer, so that the log begins anew.
+    /// Moves a long write-ahead log into the file: most of it on a thread beside the writer, and
+    /// the short rest by the writer, so that the log restarts.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {
@@ -219,7 +219,7 @@ impl JournalFile {
             Some(other) => self.moved(other),
             None if self.wal_bytes >= limits::WAL_BYTES && !self.mover.is_moving() => {
                 self.mover.begin();
-                // Where no thread was to be had, this one moves it.
+                // Without a thread, the writer moves the log itself.
                 if self.mover.is_moving() { Ok(()) } else { self.move_rest() }
             }
             None => Ok(()),

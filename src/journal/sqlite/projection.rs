@@ -1,6 +1,7 @@
-//! A journal here that follows one elsewhere: what reads this one knows no difference.
+//! A projection: a journal file that follows a stream. Readers see no difference from an embedded
+//! journal.
 //!
-//! Must not know what the stream is or how it is read; only what its messages bring.
+//! Must not know the stream or how it is read, only the content of its messages.
 
 use std::collections::BTreeSet;
 
@@ -18,17 +19,17 @@ use super::{JournalMetadata, SqliteJournal, write};
 
 pub use super::open::LockedJournalDir;
 
-/// One thing that a message of the stream brings.
+/// One item in a message of the stream.
 pub enum StreamItem<'r> {
     Step(StoredRow<'r>),
-    /// Over the step before it.
+    /// MAC over the preceding step.
     Mac(HeadMac),
     Blob(Digest, &'r [u8]),
-    /// Over the records that came before it.
+    /// Checkpoint over the records before it.
     Checkpoint(Checkpoint),
 }
 
-/// A journal that has not heard everything yet.
+/// A projection that has not caught up yet.
 pub struct CatchingUp {
     journal: SqliteJournal,
     known: ExternalMarks,
@@ -37,15 +38,15 @@ pub struct CatchingUp {
 }
 
 impl LockedJournalDir {
-    /// Proves what is here and gets ready for what is not.
+    /// Verifies the file and prepares to catch up.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<CatchingUp, Error> {
         let (journal, known, about) =
             self.prove(OpenPurpose::Follow, OperatorAcceptance::default(), visit)?;
-        // The journal of record is elsewhere: whatever a power cut takes from the end of this one
-        // is read there again.
+        // The journal of record is the stream: anything that a power cut removes here is read from
+        // there again.
         let relaxed = journal.file.db.execute_batch("PRAGMA synchronous = NORMAL");
         relaxed.map_err(Error::sqlite("opening the journal"))?;
         Ok(CatchingUp { journal, known, about, names: Names::default() })
@@ -54,7 +55,7 @@ impl LockedJournalDir {
 
 /// A journal of its own that is to follow what was moved elsewhere.
 impl LockedJournalDir {
-    /// Proves it, and signs how far it goes. It is still the journal, of the pump that had it last.
+    /// Verifies the journal and signs a checkpoint. It stays an embedded journal of its last pump.
     pub fn prove_to_move(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -68,18 +69,18 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// From here on it follows the stream, which has everything that is here up to `mark`.
+    /// Makes the journal a projection of the stream, which has everything up to `mark`.
     pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
         self.file.write(&LogGroup::default(), Some(mark), &mut self.heads)
     }
 
-    /// Over the heads of all trees.
+    /// Merkle root over the heads of all trees.
     pub(in crate::journal) fn root(&mut self) -> Digest {
         self.heads.merkle_root()
     }
 }
 
-/// What a stream showed of who wrote it, up to its last record.
+/// Evidence in a stream of who wrote it, up to its last record.
 pub struct StreamEvidence<'f> {
     pub coverage: &'f MacCoverage,
     pub last: Position,
@@ -95,7 +96,7 @@ impl StreamEvidence<'_> {
         self.signers.signed_by(&self.known(configured))
     }
 
-    /// Public keys of checkpoints, and ids of keys of MACs, that are none of these.
+    /// Public keys of checkpoints, and ids of MAC keys, that are not among these.
     pub fn unknown_to(&self, configured: &[String]) -> BTreeSet<String> {
         let known = self.known(configured);
         let signers: BTreeSet<&str> = self.signers.iter().map(|(key, _)| key).collect();
@@ -125,13 +126,13 @@ impl CatchingUp {
         self.journal.heads.last()
     }
 
-    /// Of whoever wrote last, as far as it was heard here.
+    /// Epoch of the last writer, as far as the stream was read.
     pub fn epoch(&self) -> u32 {
         self.about.epoch
     }
 
-    /// Takes in what follows next, in one commit; `epoch` is of whoever wrote it. Should this die
-    /// before it has caught up, the next one hears of that epoch here alone.
+    /// Appends the next items in one commit; `epoch` is that of their writer. If this process dies
+    /// before it has caught up, its successor learns of that epoch only here.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],
@@ -219,7 +220,7 @@ impl CatchingUp {
         Ok(())
     }
 
-    /// Everything is here that there is: from now on this pump alone writes.
+    /// Ends catch-up: from now on only this pump writes.
     pub fn caught_up(mut self, epoch: u32) -> Result<SqliteJournal, Error> {
         self.known.check_end(self.last())?;
         self.journal.raise_epoch(&self.about, epoch)?;
@@ -229,7 +230,7 @@ impl CatchingUp {
     }
 }
 
-/// The MAC behind the step at `at`, where there is one.
+/// The MAC after the step at `at`, if any.
 pub fn mac_of(taken: &[StreamItem<'_>], at: usize) -> Option<HeadMac> {
     match taken.get(at + 1) {
         Some(StreamItem::Mac(mac)) => Some(*mac),

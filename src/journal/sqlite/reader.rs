@@ -1,5 +1,5 @@
-//! Reading a journal: from any process, while a pump writes. Every record is checked against
-//! its own hash and its payloads' digests on the way out.
+//! Reads a journal from any process, while a pump may write. Every record is checked against its
+//! own hash and the digests of its payloads.
 
 use std::path::{Path, PathBuf};
 
@@ -17,18 +17,18 @@ use super::connect::{connect, unusable};
 use super::directory::DATABASE;
 use super::{row, write};
 
-/// What a journal says about itself.
+/// Metadata of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalMetadata {
     pub journal: Uuid,
-    /// Raised by every pump that starts.
+    /// Number of pump starts so far; every start raises it.
     pub epoch: u32,
     /// Public half of the key that signs its checkpoints, in hexadecimal.
     pub key: String,
 }
 
 impl JournalMetadata {
-    /// Shows damage, not forgery.
+    /// Checksum of the metadata: detects damage, but not forgery.
     pub(super) fn check(&self) -> String {
         Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
             .to_string()
@@ -40,15 +40,15 @@ impl JournalMetadata {
 pub struct JournalReader {
     pub(super) db: Connection,
     data: PathBuf,
-    /// Its table of steps has a column for MACs.
+    /// Whether its table of steps has a column for MACs.
     has_mac: bool,
 }
 
-/// Reads of records by this process.
+/// Number of records read by this process.
 static READS: Counter = Counter::new();
 
 impl JournalReader {
-    /// Reads of records by this process, by whichever reader.
+    /// Number of records read by this process, with any reader.
     pub fn reads() -> &'static Counter {
         &READS
     }
@@ -116,7 +116,7 @@ impl JournalReader {
         found.map_err(|error| self.failed("its MACs", error))
     }
 
-    /// Writes the journal as it stands now into a file of its own, which is not there yet.
+    /// Copies the journal in its present state into a new file.
     pub(super) fn copy_to(&self, file: &Path) -> Result<(), Error> {
         let name = file.to_str().ok_or_else(|| {
             let invalid = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
@@ -126,12 +126,12 @@ impl JournalReader {
         copied.map(drop).map_err(|error| self.failed("the journal", error))
     }
 
-    /// Whether it follows a stream, which is the journal.
+    /// Whether this is a projection of a stream.
     pub fn is_projection(&self) -> Result<bool, Error> {
         Ok(self.meta(super::STREAM)?.is_some())
     }
 
-    /// The last position; 0 where there are no records.
+    /// The last position; 0 if there are no records.
     pub fn last(&self) -> Result<Position, Error> {
         let sql = "SELECT coalesce(max(position), 0) FROM step";
         let last = self.db.query_row(sql, [], |row| row.get(0));
@@ -158,7 +158,7 @@ impl JournalReader {
         row.map(|row| row::decode(position, row, names)).transpose()
     }
 
-    /// The records from `from` to `to`, both included, which all have to be there.
+    /// The records from `from` to `to`, both included. All must exist.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
         let sql = format!(
@@ -179,7 +179,7 @@ impl JournalReader {
         Ok(sealed)
     }
 
-    /// The rows from `from` to `to` as they were kept, both included, which all have to be there.
+    /// The stored rows from `from` to `to`, both included. All must exist.
     pub(in crate::journal) fn rows(
         &self,
         from: Position,
@@ -203,7 +203,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Whether `is_meant` holds for the row at `position`, which has to be there.
+    /// Whether `is_meant` holds for the row at `position`, which must exist.
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,
@@ -217,7 +217,7 @@ impl JournalReader {
         Ok(is_it)
     }
 
-    /// A tree's records in order, up to and including `up_to`, or all of them.
+    /// The records of a tree in order, up to and including `up_to`, or all of them.
     pub fn tree(
         &self,
         root: &ThreadId,
@@ -231,8 +231,8 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// The record at `head` and everything before it in its tree, oldest first, each proved to
-    /// be what the next one says it follows.
+    /// The record at `head` and everything before it in its tree, oldest first. Each is verified by
+    /// the hash that its successor names.
     pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
         let (mut records, mut names) = (Vec::<HashedRecord>::new(), Names::default());
@@ -242,8 +242,8 @@ impl JournalReader {
 
         while at != Position(0) {
             if read.is_multiple_of(limits::SCAN_RECORDS) {
-                // One view of the file for many records, as each costs locks; but not for all, as
-                // it holds back the write-ahead log.
+                // One view of the file for many records, because each view costs locks; but not for
+                // all of them, because a view holds back the write-ahead log.
                 drop(reading.take());
                 let begun = self.db.unchecked_transaction();
                 reading = Some(begun.map_err(|error| self.failed("a record", error))?);
@@ -289,7 +289,7 @@ impl JournalReader {
         Ok(checkpoints)
     }
 
-    /// Config, prompt file or schema by digest.
+    /// A config, prompt file or schema, by its digest.
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let sql = "SELECT bytes FROM blob WHERE digest = ?1";
         let bytes = self.db.query_row(sql, [digest.to_string()], |row| row.get::<_, Vec<u8>>(0));
@@ -303,7 +303,7 @@ impl JournalReader {
         }
     }
 
-    /// The digests of everything [`JournalReader::blob`] has.
+    /// Digests of everything that [`JournalReader::blob`] can return.
     pub fn blobs(&self) -> Result<Vec<Digest>, Error> {
         let failed = |error| self.failed("its blobs", error);
         let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;
@@ -319,8 +319,7 @@ impl JournalReader {
         Ok(digests)
     }
 
-    /// Whether tables and views are those this program makes, and the file's own structure is
-    /// sound.
+    /// Whether tables and views are those of this program, and the file's structure is sound.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.failed("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;
@@ -330,15 +329,15 @@ impl JournalReader {
         self.check_sound("PRAGMA quick_check(1)")
     }
 
-    /// What one of SQLite's own checks says of the file.
+    /// Runs one of SQLite's own checks on the file.
     pub(super) fn check_sound(&self, check: &str) -> Result<(), Error> {
         let said = self.db.query_row(check, [], |row| row.get(0));
         let said: String = said.map_err(|error| self.failed("its structure", error))?;
         if said == "ok" { Ok(()) } else { Err(Error::broken(0, said.replace('\n', ": "))) }
     }
 
-    /// Whether the tables that a pump writes are as it knows them. What else somebody put beside
-    /// them is no reason not to start.
+    /// Whether the tables that a pump writes are as expected. Other tables, added by a person, do
+    /// not prevent a start.
     pub(super) fn check_tables(&self) -> Result<(), Error> {
         let found = self.catalogues().map_err(|error| self.failed("its structure", error));
         let (ours, found) = found?;
@@ -349,7 +348,7 @@ impl JournalReader {
         }
     }
 
-    /// What this program makes, and what there is.
+    /// Expected and actual SQLite schema.
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;
@@ -369,7 +368,7 @@ impl JournalReader {
     pub(super) fn failed(&self, what: &str, error: rusqlite::Error) -> Error {
         let damage = match error.sqlite_error_code() {
             Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
-            // No error of SQLite's: a value of the wrong type came out.
+            // Not an error of SQLite: a value had the wrong type.
             None => true,
         };
 

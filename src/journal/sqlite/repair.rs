@@ -1,4 +1,4 @@
-//! Taking out records that no MAC covers, for an operator who accepts their loss.
+//! Removes records that no MAC covers, for an operator who accepts their loss.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -15,17 +15,17 @@ use crate::journal::{Checkpoint, Error, TreeHeads, small_file};
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
 
-/// What the commit of an operator's action does to the tables.
+/// Changes to the tables in the commit of an operator's action.
 #[derive(Debug, Default)]
 pub struct TableRepair {
-    /// From where on nothing stays.
+    /// Position from which on everything is removed.
     pub cut: Option<Position>,
-    /// Checkpoints that stand outside, and were missing inside.
+    /// Checkpoints that were missing inside and are restored from outside.
     pub put_back: Vec<Checkpoint>,
 }
 
 impl TableRepair {
-    /// Within a transaction.
+    /// Must run within a transaction.
     pub fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(first) = self.cut {
             db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;
@@ -38,12 +38,13 @@ impl TableRepair {
     }
 }
 
-/// Within a transaction, of a projection: its stream has the checkpoints behind `last`.
+/// Removes the checkpoints of a projection behind `last`, which its stream has. Must run within a
+/// transaction.
 pub fn drop_checkpoints_behind(db: &Connection, last: Position) -> rusqlite::Result<()> {
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
 
-/// Renames a file that is no journal, with its log, to a name that is free. Returns that name.
+/// Renames a file that is not a journal, with its log, to an unused name. Returns that name.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;
@@ -64,18 +65,17 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     Ok(named(number, ""))
 }
 
-/// What is taken out of the end of a journal.
+/// Records that are removed from the end of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOut {
     pub first: Position,
     pub last: Position,
-    /// Where their rows were written first, one JSON value a line.
+    /// File that their rows were saved in first, one JSON value on each line.
     pub file: PathBuf,
 }
 
-/// Writes the records aside that stand behind the last one that a MAC of this host covers. None
-/// where there are none, or where there is no MAC at all. They stay where they are until
-/// [`TableRepair::apply`].
+/// Saves the records behind the last one that a MAC of this host covers. Returns `None` if there
+/// are none, or no MAC at all. [`TableRepair::apply`] removes them.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -94,8 +94,8 @@ pub fn keep_uncovered_aside(
     Ok(Some(TakenOut { first, last, file }))
 }
 
-/// The last record that a MAC of this host covers. Whatever stands behind a break in the chain is
-/// covered by nothing.
+/// The last record that a MAC of this host covers. Nothing behind a break in the hash chain is
+/// covered.
 fn covered(
     data: &Path,
     key: &CheckpointKey,
@@ -113,7 +113,7 @@ fn covered(
     }
 }
 
-/// Writes the rows into a file of their own, which no earlier one is overwritten for.
+/// Writes the rows into a new file; never overwrites an earlier one.
 fn keep_aside(
     reader: &JournalReader,
     first: Position,
@@ -140,7 +140,7 @@ fn keep_aside(
     Ok(path)
 }
 
-/// A file that was not there: `stem.jsonl`, or the first free name of `stem-2.jsonl` and so on.
+/// Creates a new file: `stem.jsonl`, or the first unused name of `stem-2.jsonl` and so on.
 fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
     let name = |number: u32| match number {
         1 => format!("{}.jsonl", stem.display()),

@@ -1,4 +1,4 @@
-//! A row of the table, read column by column.
+//! Reads the columns of a row.
 
 use rusqlite::types::ValueRef;
 
@@ -12,12 +12,13 @@ const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// What is read of a row. Journals from before MACs have no column for them.
+/// The columns to read. Journals from before MACs have no column for them.
 pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }
 
-/// The record at `expected`, which is what the row is for; anything else is a break there.
+/// Decodes and verifies the record of the row at `expected`; any mismatch is reported as a break
+/// there.
 pub fn decode(
     expected: Position,
     row: &rusqlite::Row<'_>,
@@ -27,7 +28,7 @@ pub fn decode(
     row.unseal(expected, names)
 }
 
-/// The row at `expected`, as it was kept.
+/// Reads the row at `expected` as stored.
 pub fn read_at<'r>(expected: Position, row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, Error> {
     read(row).map_err(|error| match error {
         UnreadableRow::Row(error) => {

@@ -1,5 +1,5 @@
-//! Going through every record in order, quickly: chunks are read, parsed and checked by several
-//! threads; whether each record follows from the last is checked in order by the caller's.
+//! Reads all records in order, quickly: several threads read, parse and check chunks, and the
+//! caller's thread checks in order that each record follows from the last.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,8 +17,7 @@ use super::row;
 
 type RowChunk = Result<Vec<HashedRecord>, Error>;
 
-/// Hands every record up to `last` to `visit`, with the heads as they stand after it. `heads`
-/// says where to begin.
+/// Passes every record up to `last` to `visit`, with the heads after it. Starts after `heads`.
 pub fn scan(
     data: &Path,
     last: Position,
@@ -68,7 +67,7 @@ pub fn scan(
     })
 }
 
-/// As [`scan`], for whatever `db` sees after the last of `heads`.
+/// As [`scan`], for everything that `db` sees after the last of `heads`.
 pub(super) fn rest(
     db: &Connection,
     heads: &mut TreeHeads,
@@ -96,7 +95,7 @@ fn send_all(
     spans: impl Iterator<Item = (Position, Position)>,
     chunks: &SyncSender<RowChunk>,
 ) {
-    // Each query is a transaction of its own: the reader may stay open between them.
+    // Each query is a transaction of its own, so the reader may stay open between them.
     let reader = match JournalReader::open(data) {
         Ok(reader) => reader,
         Err(error) => return chunks.send(Err(error)).unwrap_or_default(),
@@ -105,7 +104,7 @@ fn send_all(
     for (from, to) in spans {
         let chunk = reader.records(from, to);
         let failed = chunk.is_err();
-        // Nobody listens any more once an earlier chunk was broken.
+        // The receiver is gone once an earlier chunk was broken.
         if chunks.send(chunk).is_err() || failed {
             return;
         }

@@ -15,7 +15,7 @@ use crate::mutant::mutant;
 use crate::xml::element::Element;
 use crate::xml::shape::{ShapeContent, ShapeId};
 
-/// What follows a close tag of a text-only root.
+/// The kind of text after a close tag of a text-only root.
 enum RootBoundary {
     SameClose(OwnTag),
     Action,

@@ -34,7 +34,7 @@ pub(super) struct TagFault {
     pub message: &'static str,
 }
 
-/// What a `<` starts.
+/// The kind of text that starts at a `<`.
 #[derive(Debug, Clone)]
 pub(super) enum TagOpening {
     Tag(OpenTag),

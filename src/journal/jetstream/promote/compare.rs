@@ -1,4 +1,4 @@
-//! What stands in a stream, held against the journal that is moved there.
+//! Compares the content of a stream with the journal that is moved there.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::super::commit_codec::CommitContents;
 use super::super::stream_reader::StreamReader;
 use super::PromotionSource;
 
-/// The error of a message that is not of the journal.
+/// The error for a message that does not belong to the journal.
 fn strange(options: &Options, seq: u64, detail: &str) -> Error {
     Error::Strange {
         path: format!("the stream {}", options.stream()),
@@ -32,14 +32,15 @@ pub struct CopiedPrefix {
     pub records: u64,
     pub checkpoints: usize,
     pub blobs: HashSet<Digest>,
-    /// So many records, it says last, are all there are.
+    /// The final count of records, if the stream states that it is complete.
     pub moved: Option<u64>,
-    /// The last message of the last whole group.
+    /// The last message of the last complete group.
     pub mark: LogMark,
 }
 
 impl CopiedPrefix {
-    /// Reads up to message `last`. Anything that is not of the journal is [`Error::Strange`].
+    /// Reads up to message `last`. Anything that does not belong to the journal is
+    /// [`Error::Strange`].
     pub fn read(
         api: &JetStreamApi,
         options: &Options,
@@ -59,7 +60,7 @@ impl CopiedPrefix {
         Ok(found)
     }
 
-    /// The inner error says in what it is not the journal's.
+    /// The inner error says how the content differs from the journal.
     fn take(
         &mut self,
         options: &Options,
@@ -160,7 +161,7 @@ impl CopiedPrefix {
             && self.blobs.len() == source.blobs.len()
     }
 
-    /// What is not there; None where everything is, and nothing stands after it.
+    /// Describes what is missing; `None` if the stream is complete and nothing follows.
     pub fn missing(&self, source: &PromotionSource, last: u64) -> Option<String> {
         if !self.is_whole(source) {
             let Self { records, checkpoints, .. } = self;
