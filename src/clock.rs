@@ -1,4 +1,4 @@
-//! Time as the record knows it: microseconds since 1970, UTC.
+//! Time in records: microseconds since 1970, UTC.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Time(pub i64);
 
 impl Time {
-    /// The system's clock. Only drivers and hosts read it; everything else is told the time.
+    /// Reads the system clock. Only drivers and hosts call this; everything else gets the time as
+    /// an argument.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
@@ -25,7 +26,7 @@ impl Time {
         Self(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// How long from `earlier` to here; zero where the clock went back.
+    /// Time from `earlier` to this; zero if the clock went back.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -36,18 +37,18 @@ impl Time {
     }
 }
 
-/// How long the machine has been up, the time in which it slept included. Nobody sets this clock.
+/// Time since the machine booted, including sleep. This clock cannot be set.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
-    // On macOS this one counts sleep.
+    // On macOS this clock counts sleep.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let clock = ClockId::Monotonic;
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// For tests of a clock that is set while a pump runs: debug builds add the microseconds that
-/// stand in the file which `ORGANISM_CLOCK_SKEW` names.
+/// Test hook for a clock that is set while a pump runs: debug builds add the microseconds in the
+/// file that `ORGANISM_CLOCK_SKEW` names.
 #[cfg(debug_assertions)]
 fn skew() -> i64 {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();

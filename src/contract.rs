@@ -1,5 +1,5 @@
-//! Contracts: what each listener accepts, may answer and whom it may address, and from these
-//! the vocabulary of every sender. Pure values.
+//! Contracts: what each listener accepts and may answer, and which peers it may address. The
+//! vocabulary of every sender follows from them. Pure values.
 
 mod approval;
 mod budget;
@@ -17,7 +17,7 @@ use crate::limits;
 pub use approval::Approval;
 pub use budget::{Budget, TreeLimits};
 
-/// What stands behind a name.
+/// The kind of party behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A listener whose handler is a model: may address itself, spawn, wait.
@@ -29,7 +29,7 @@ pub enum Role {
     /// A program outside that speaks first; receives nothing.
     #[serde(rename = "client")]
     Client,
-    /// A person: answers when they can, and nothing runs meanwhile.
+    /// A person, who answers at any time; no process runs meanwhile.
     #[serde(rename = "human")]
     Human,
 }
@@ -46,7 +46,7 @@ pub enum Gather {
     First,
 }
 
-/// A listener's or client's side of the bargain, as the pump holds it to.
+/// The contract of a listener or client, which the pump enforces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
     #[serde(rename = "name")]
@@ -63,37 +63,38 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// A name that fits both a peer and a reply is a call whose result becomes the own result.
+    /// Whether a name that fits both a peer and a reply is a call whose result becomes the
+    /// listener's own result.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
     pub gather: Gather,
-    /// Per attempt, from hand-over.
+    /// Timeout of an attempt, from hand-over.
     #[serde(rename = "timeout")]
     pub timeout: Duration,
     #[serde(rename = "attempts")]
     pub attempts: u32,
-    /// Deliveries handed over at once.
+    /// Maximum deliveries in flight.
     #[serde(rename = "concurrency")]
     pub concurrency: u32,
     #[serde(rename = "serial_per_thread")]
     pub serial_per_thread: bool,
-    /// Deliveries waiting before callers hear `busy`.
+    /// Deliveries that may wait before callers get `busy`.
     #[serde(rename = "backlog")]
     pub backlog: usize,
-    /// Agents: actions of one turn that proceed; the rest are refused visibly.
+    /// For agents: maximum actions of one turn; the rest are refused visibly.
     #[serde(rename = "actions_per_turn")]
     pub actions_per_turn: u32,
-    /// Which calls to it wait for an operator.
+    /// Which calls to it need an operator's approval.
     #[serde(rename = "approval", default, skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
     /// How long a call waits for a person, operator or human listener; without it, for ever.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
-    /// Agents: what one may spend in a tree, within what the tree may.
+    /// For agents: what one may use in a tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// Listeners: the one client that its processes may send as.
+    /// For listeners: the one client that its processes may send as.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// Core words that the config names; without them, the default of its kind.
@@ -102,7 +103,7 @@ pub struct Contract {
 }
 
 impl Contract {
-    /// A contract with every default, to be filled in.
+    /// A contract with default values.
     pub fn new(name: ListenerName, role: Role) -> Self {
         Self {
             name,
@@ -132,12 +133,12 @@ impl Contract {
     }
 }
 
-/// What a payload name means when a given sender writes it, by the sender's vocabulary only.
+/// Meaning of a payload name from a given sender, by the sender's vocabulary only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
     /// A primitive of the core, which the contract allows.
     Primitive,
-    /// `thinking`, `progress` or `todo-until`: recorded, delivered to nobody.
+    /// `thinking`, `progress` or `todo-until`: recorded, but not delivered.
     Note,
     /// The agent's own name: it continues its own call.
     Own,
@@ -183,7 +184,7 @@ pub struct Contracts {
 }
 
 impl Contracts {
-    /// Builds every vocabulary; reports all the conflicts there are.
+    /// Builds every vocabulary, or returns all conflicts.
     pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
         let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
         let mut errors = agents_sharing_a_name(&contracts);
@@ -204,7 +205,7 @@ impl Contracts {
         self.by_name.get(sender).map(|(_, vocabulary)| vocabulary)
     }
 
-    /// In config order.
+    /// Iterates in config order.
     pub fn iter(&self) -> impl Iterator<Item = &Contract> {
         self.order.iter().filter_map(|name| self.get(name))
     }
@@ -225,7 +226,8 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
     errors
 }
 
-/// Own names, then peers' names, then replies; core names and notes are added for agents.
+/// Builds a vocabulary: own names, then peers' names, then replies; for agents also core names and
+/// notes.
 fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],

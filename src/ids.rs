@@ -1,6 +1,6 @@
-//! Identifiers: one newtype for each, parsed where they enter, trusted afterwards.
+//! Identifiers: one newtype for each, parsed on entry and trusted afterwards.
 //!
-//! Knows nothing of ours; everything else knows this.
+//! Depends on nothing else in this crate except limits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::limits;
 
-/// Why a text is not the identifier it was meant to be.
+/// Why a text is not a valid identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}: {expected}")]
 pub struct IdError {
@@ -27,7 +27,7 @@ impl IdError {
     }
 }
 
-/// Reads an identifier out of a text in place.
+/// Deserializes an identifier from a borrowed text.
 struct Parsed<T>(fn(&str) -> Result<T, IdError>);
 
 impl<T> serde::de::Visitor<'_> for Parsed<T> {
@@ -42,7 +42,8 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
-/// A message: UUIDv7 for external input, UUIDv5 of step and index for what the pump emits.
+/// Id of a message: UUIDv7 for external input, UUIDv5 of step and index for messages that the pump
+/// emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -60,7 +61,7 @@ impl std::str::FromStr for MessageId {
     }
 }
 
-/// A call, named after the message that opened it.
+/// Id of a call: the id of the message that opened it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallId(pub MessageId);
@@ -71,7 +72,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// A timer, derived like a message id.
+/// Id of a timer, derived like a message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimerId(pub Uuid);
@@ -88,10 +89,10 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 impl ListenerName {
-    /// Under this name the core itself writes; nobody else can have it.
+    /// The name under which the core writes; no listener can have it.
     pub const CORE: &'static str = "core";
 
-    /// Under this name decisions stand in the record that no signature gives a name.
+    /// The name in the record for decisions without a signature.
     const OPERATOR: &'static str = "operator";
 
     pub fn parse(text: &str) -> Result<Self, IdError> {
@@ -113,7 +114,7 @@ impl ListenerName {
         Self(Self::CORE.into())
     }
 
-    /// Name of an operator whom no signature names.
+    /// The name of an operator without a signature.
     pub fn operator() -> Self {
         Self(Self::OPERATOR.into())
     }
@@ -145,14 +146,15 @@ impl<'de> Deserialize<'de> for ListenerName {
     }
 }
 
-/// A thread: `sess-` and 8 to 59 lowercase alphanumerics for a root, then `.label` a level.
+/// Id of a thread: for a root `sess-` and 8 to 59 lowercase alphanumerics, then `.label` for each
+/// level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ThreadId(Arc<str>);
 
 impl ThreadId {
     pub const ROOT_PREFIX: &'static str = "sess-";
-    /// What belongs to no tree is recorded here.
+    /// The thread for records that belong to no tree.
     pub const ORGANISM: &'static str = "sess-organism";
 
     pub fn organism() -> Self {
@@ -206,7 +208,7 @@ impl ThreadId {
         self.0.rsplit_once('.').map(|(parent, _)| Self(parent.into()))
     }
 
-    /// A root named by a digest: the same one each time.
+    /// Derives a root id from a digest; the same digest gives the same id.
     pub fn root_of(digest: &Digest) -> Self {
         let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
         let mut bits = u128::from_be_bytes(*head);
@@ -221,7 +223,7 @@ impl ThreadId {
         Self(id.into())
     }
 
-    /// Which of so many partitions keeps its tree: for ever the same one.
+    /// The partition of this thread's tree, out of `partitions`. It never changes.
     pub fn partition(&self, partitions: u32) -> u32 {
         let digest = Digest::of(self.root().0.as_bytes());
         let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
@@ -234,7 +236,7 @@ impl ThreadId {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
     }
 
-    /// 0 for a root.
+    /// Number of levels below the root.
     pub fn depth(&self) -> usize {
         self.0.bytes().filter(|b| *b == b'.').count()
     }
@@ -355,7 +357,7 @@ impl<'de> Deserialize<'de> for Attempt {
     }
 }
 
-/// Where a record stands in the journal, from 1, without gaps.
+/// Position of a record in the journal, from 1 without gaps.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -379,7 +381,7 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of several parts, one after another.
+    /// The digest of the concatenated parts.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -388,9 +390,9 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// Its 64 digits, as ASCII.
+    /// The 64 hexadecimal digits as ASCII.
     pub fn hex(&self) -> [u8; 64] {
-        // Arithmetic, as a table would be looked up 64 times.
+        // Arithmetic, because a table would be looked up 64 times.
         let digit = |nibble: u8| nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 };
         let mut text = [0u8; 64];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
@@ -419,7 +421,7 @@ impl Digest {
     }
 }
 
-/// Lower case only: a digest has one spelling.
+/// Accepts lower case only, so that a digest has one spelling.
 fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

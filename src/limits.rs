@@ -7,10 +7,11 @@ use std::time::Duration;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
-/// A word the core writes: the record of a model's turn holds all its text, escaped.
+/// Maximum size of a payload that the core writes: the record of a model's turn contains all its
+/// text, escaped.
 pub const CORE_WORD_BYTES_MAX: usize = 8 << 20;
 pub const XML_DEPTH_MAX: usize = 128;
-/// Levels of elements that are read as a tree; libxml2 reads as many.
+/// Depth of elements that are read as a tree, as in libxml2.
 pub const XML_TREE_DEPTH_MAX: usize = 256;
 pub const XML_ATTRIBUTES_MAX: usize = 256;
 /// Namespace declarations on one element, and in scope at one place.
@@ -18,11 +19,11 @@ pub const XML_NAMESPACES_MAX: usize = 64;
 pub const XML_NAME_BYTES_MAX: usize = 1 << 10;
 pub const XML_ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 pub const XML_ELEMENTS_MAX: usize = 100_000;
-/// Findings reported for one text; the rest are counted.
+/// Findings reported for one text; the rest are only counted.
 pub const FINDINGS_MAX: usize = 16;
-/// Of one finding's message, in bytes.
+/// Maximum bytes of a finding's message.
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
-/// How much of a refused text the record keeps.
+/// Bytes of a refused text that the record keeps.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
 /// An example longer than this is not sent along with a refusal.
 pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
@@ -30,36 +31,37 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 // Model text.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Digests of what turns were sent that a pump remembers to have kept; it looks the others up.
+/// Digests of turn inputs that a pump remembers as stored; others are looked up.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Bytes of a turn read in search of close tags that are not there, before the rest is left.
+/// Bytes of a turn searched for missing close tags before the search gives up.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
-/// Unknown root names remembered of one turn.
+/// Unknown root names remembered for one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
 pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
 pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
-/// Of processor time.
+/// Processor time of one compilation.
 pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
-/// By the clock, where the machine is too busy to give a compilation its processor time.
+/// Wall time of one compilation, for a machine that is too busy to grant the processor time.
 pub const SCHEMA_COMPILE_PATIENCE: Duration = Duration::from_secs(10);
-/// For the compiling child process, in KiB and in seconds of processor time.
+/// Limits of the compiling child process: memory in KiB, and processor time in seconds.
 pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
 pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
-/// Schemas one compiling child works through before another takes its place.
+/// Schemas that one compiling child handles before it is replaced.
 pub const SCHEMAS_PER_CHILD_MAX: usize = 64;
 /// Particles of one content model, groups expanded.
 pub const SCHEMA_PARTICLES_MAX: u64 = 20_000;
-/// Bounded `maxOccurs` inside one another in one content model, multiplied.
+/// Product of nested bounded `maxOccurs` in one content model.
 pub const SCHEMA_OCCURS_MAX: u64 = 1_000_000;
 pub const PATTERN_BYTES_MAX: usize = 16 << 10;
 pub const PATTERN_DEPTH_MAX: usize = 64;
-/// Bounded repetitions inside one another in one pattern, multiplied.
+/// Product of nested bounded repetitions in one pattern.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
-/// Of text that one parser context reads before another takes its place: it keeps every name.
+/// Bytes of text that one parser context reads before it is replaced: it keeps every name it has
+/// seen.
 pub const PARSER_BYTES: usize = 4 << 20;
-/// Grammars a thread keeps compiled.
+/// Compiled schemas that a thread keeps.
 pub const GRAMMARS_MAX: usize = 1_024;
 /// Elements of a generated example, and how deep descriptions and examples follow types.
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
@@ -68,23 +70,23 @@ pub const OUTLINE_DEPTH_MAX: usize = 24;
 // Names and ids.
 pub const NAME_BYTES_MAX: usize = 64;
 pub const LABEL_CHARS_MAX: usize = 64;
-/// Of a root's id after `sess-`: with the deepest child, it is still a thread id.
+/// Characters of a root's id after `sess-`. With the deepest child it is still a thread id.
 pub const ROOT_CHARS_MIN: usize = 8;
 pub const ROOT_CHARS_MAX: usize = 59;
-/// Of an id made from a digest: so many that no two meet.
+/// Characters of a root id that is made from a digest: enough to exclude collisions.
 pub const ROOT_CHARS_DERIVED: usize = 20;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
-/// Of a payload's hash, so that an approval says what was looked at.
+/// Hex digits of a payload's hash in an approval, enough to identify what was looked at.
 pub const HASH_CHARS_MIN: usize = 8;
 pub const HASH_CHARS_MAX: usize = 64;
-/// Of what an operator gives as a reason.
+/// Characters of an operator's reason.
 pub const REASON_CHARS_MAX: usize = 1_000;
-/// Details of one recorded operator action.
+/// Details in one recorded operator action.
 pub const ACTION_DETAILS_MAX: usize = 64;
 pub const ACTION_NAME_CHARS_MAX: usize = 64;
-/// A path fits.
+/// Long enough for a path.
 pub const ACTION_VALUE_CHARS_MAX: usize = 4_096;
 
 // Trees; the config may lower these defaults or raise them to the ceilings.
@@ -95,7 +97,7 @@ pub const THREADS_DEFAULT: u32 = 1_000;
 pub const MESSAGES_DEFAULT: u64 = 10_000;
 pub const MODEL_CALLS_DEFAULT: u64 = 1_000;
 pub const TOKENS_DEFAULT: u64 = 10_000_000;
-/// In units of whatever currency prices are in.
+/// In the currency unit of the configured prices.
 pub const MONEY_CEILING: f64 = 1e9;
 pub const WALL_TIME_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 pub const CHILDREN_CEILING: u32 = 10_000;
@@ -104,7 +106,7 @@ pub const MESSAGES_CEILING: u64 = 100_000_000;
 pub const MODEL_CALLS_CEILING: u64 = 10_000_000;
 pub const TOKENS_CEILING: u64 = 1_000_000_000_000;
 pub const WALL_TIME_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
-/// A warning is recorded when this share of a budget is gone.
+/// A warning is recorded when this share of a budget is used.
 pub const BUDGET_WARNING_PERCENT: u64 = 80;
 
 // Listeners.
@@ -112,10 +114,10 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 pub const ATTEMPTS_DEFAULT: u32 = 3;
 pub const CONCURRENCY_DEFAULT: u32 = 8;
 pub const INSTANCES_DEFAULT: u32 = 1;
-/// Deliveries waiting for one listener before callers hear `busy`.
+/// Deliveries that wait for one listener before callers get `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
 pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long a call may be told to wait for a person.
+/// Longest configurable time that a call waits for a person.
 pub const PATIENCE_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
 pub const ATTEMPTS_CEILING: u32 = 100;
 pub const CONCURRENCY_CEILING: u32 = 1_000;
@@ -129,28 +131,31 @@ pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// Rounds of a call in a row in which every result was a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
-/// After so many failed rounds in a row, a listener that is no agent gets the results with backoff.
+/// After this many failed rounds in a row, a listener that is not an agent gets its results with
+/// backoff.
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Between probes of a listener that took nothing, doubling from the first to the last.
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
-/// A probe that did not come back within this time was taken.
+/// A probe that was not returned within this time counts as taken.
 pub const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a listener whose caller is gone may keep its instance busy.
+/// How long a listener may keep its instance busy after its call was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
-/// Threads that are named when an organism ends with calls still open.
+/// Threads that are listed when an organism ends with open calls.
 pub const LEFT_OPEN_SHOWN: usize = 8;
-/// How long a process may take to end once its input is closed, and again after SIGTERM.
+/// How long a process may take to end after its input was closed, and again after SIGTERM.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Answers of one process that name another attempt than its own; the last one replaces it.
+/// Answers of one process that name another attempt than its own; the last one allowed restarts the
+/// process.
 pub const STRAYS_MAX: u32 = 3;
-/// Looks for processes of earlier pumps at a start; each ends what the one before left over.
+/// Passes at a start that look for processes of earlier pumps; each pass ends what the one before
+/// left.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
-/// Of the last line a process wrote to standard error: kept with its crash.
+/// Characters of a process's last line on standard error that are kept with its crash.
 pub const LAST_WORDS_CHARS_MAX: usize = 200;
 
 // Agents.
@@ -158,87 +163,87 @@ pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
 pub const ITERATIONS_CEILING: u32 = 1_000;
 pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
-/// Of a turn that streams: so much is read for actions at once, as a look costs more than a byte.
+/// Bytes of a streaming turn that are scanned at once, because each scan has a fixed cost.
 pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
-/// Of a native tool, in the letters that every provider takes.
+/// Characters of a native tool's name, from the alphabet that every provider accepts.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
-/// A played turn streams in pieces of this size, so that every run reads a real stream.
+/// Size of the chunks in which a recorded turn streams, so that every run reads a real stream.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Models.
-/// How often a call that waits for others to end looks whether they have.
+/// Interval at which a call that waits for a rate limit checks it again.
 pub const LIMITER_LOOK: Duration = Duration::from_secs(1);
 pub const MODEL_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the request to the first byte of the answer: a long prompt is read before it is answered.
+/// Time from the request to the first byte of the response: the provider reads a long prompt first.
 pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two bytes of an answer.
+/// Time between two bytes of a response.
 pub const MODEL_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const MODEL_TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 pub const MODEL_TIMEOUT_CEILING: Duration = Duration::from_secs(24 * 3600);
-/// How long one address of a host is tried while there are others.
+/// How long one address of a host is tried if there are others.
 pub const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
-/// One line, and one event, of a stream.
+/// Bytes of one line, and of one event, of a stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 1 << 20;
 pub const STREAM_EVENT_BYTES_MAX: usize = 4 << 20;
-/// Everything a model says in one answer: text, reasoning and calls.
+/// Bytes of text, reasoning and calls in one response of a model.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Everything a provider sends for one answer.
+/// Bytes that a provider may send for one response.
 pub const STREAM_BYTES_MAX: usize = 1 << 30;
 pub const NATIVE_CALLS_MAX: usize = 256;
-/// Blocks of a provider's own in one answer.
+/// Provider-specific blocks in one response.
 pub const OWN_BLOCKS_MAX: usize = 256;
-/// What is read of an answer that is no stream, and shown of what a server says is wrong.
+/// Bytes read of a response that is not a stream, and characters shown of a server's error.
 pub const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 400;
-/// The head of an answer, and any other line in it that is not its body.
+/// Bytes of a response's head, or of any other line outside its body.
 pub const HTTP_HEAD_BYTES_MAX: usize = 64 << 10;
 pub const HTTP_HEADERS_MAX: usize = 128;
-/// Room for what is read of an answer in one go.
+/// Size of the read buffer for responses.
 pub const HTTP_READ_BYTES: usize = 16 << 10;
-/// Of a proxy's answer to the request for a tunnel.
+/// Bytes of a proxy's response to a tunnel request.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;
-/// Shorter keys are words, such as `ollama`, that an answer may well hold.
+/// Shorter keys are common words, such as `ollama`, that a response may well contain.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
-/// Asked for where the wire format demands a number and the config has none.
+/// Requested if the wire format requires a number and the config has none.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
-/// What stands around a message, a tool or the prompt itself, in tokens.
+/// Tokens of the framing around a message, a tool or the prompt itself.
 pub const FRAMING_TOKENS: u64 = 8;
-/// By so much an estimate is above what OpenAI's vocabulary of 2024 counts, which is larger than
-/// most.
+/// Percentage by which an estimate exceeds the count of OpenAI's vocabulary of 2024, which is
+/// larger than most.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
-/// What a stub takes in place of what it stands for, in tokens.
+/// Tokens of a stub that replaces an oversized result.
 pub const STUB_TOKENS: u64 = 64;
-/// Less is refused by those who count thinking in tokens.
+/// Providers that count thinking in tokens refuse less.
 pub const THINKING_TOKENS_MIN: u32 = 1_024;
 pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
-/// Of a million tokens.
+/// Price of a million tokens.
 pub const PRICE_CEILING: f64 = 1e6;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
-/// Rounds over the routes of a model before its error is told.
+/// Rounds over the routes of a model before its error is reported.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A provider that wants to be left alone for longer than this has refused.
+/// A provider that requests a longer pause counts as refusing.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
 pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
 pub const TOKENS_PER_MINUTE_CEILING: u64 = 1_000_000_000;
-/// The rate adapts down to this share of what is configured, and no further.
+/// The rate adapts down to this share of the configured rate.
 pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// What a client may hand in at all; what is over a payload's limit is refused on the record.
+/// Bytes that a client may submit at all; anything over a payload's limit is refused on the record.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
-/// Of the shortest socket name that every system takes.
+/// Bytes of a socket path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
-/// Submissions of one client into one thread that are with the pump at once; others wait.
+/// Submissions of one client into one thread that the pump handles at once; others wait.
 pub const SUBMISSIONS_AT_ONCE: usize = 8;
 /// Submissions of one client into new threads that are with the pump at once; further ones get `busy`.
 pub const NEW_THREADS_AT_ONCE: usize = 1_024;
@@ -251,78 +256,79 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 256;
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// When to try again after `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
-/// How long a command waits for an organism that is starting or ending, and how often it looks.
+/// How long a command waits for an organism that is starting or ending, and how often it checks.
 pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);
 /// Connections to a socket before a command reports that another process serves it.
 pub const SOCKET_TRIES: usize = 5;
 /// How long a command waits for the socket of an organism that has announced itself.
 pub const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a command at the control socket may take to ask, and to read a line of the answer.
+/// How long a command at the control socket may take to send its request, and to read a line of the
+/// response.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum age of a connection at its first request; less than [`CONTROL_PATIENCE`].
 pub const FOUND_CONNECTION: Duration = Duration::from_secs(10);
 /// Timeout for the held calls of an organism; the command then reads the journal.
 pub const HELD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a command that only looks waits to learn which config runs.
+/// Timeout for the query which config runs, for a command that only displays data.
 pub const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-/// Answers on their way to one command over the control socket.
+/// Queued responses for one command at the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
-/// How long a journal's lock is asked for before its holder is named.
+/// How long to try for a journal's lock before its holder is reported.
 pub const LOCK_PATIENCE: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
 pub const GROUP_COMMIT_MAX: usize = 256;
-/// From here on, time in which a pump did not run is nobody's: a process that was stopped, a machine
-/// that slept, a clock that was set forward.
+/// Longer times in which a pump did not run count for no timeout: the process was stopped, the
+/// machine slept, or the clock was set forward.
 pub const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Between looks of a pump at whether its process runs.
+/// Interval at which a pump checks whether its process was stopped.
 pub const PULSE: Duration = Duration::from_millis(250);
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// `busy` refusals of one client are recorded as one count for each interval.
+/// Each client's `busy` refusals are recorded as one count for this interval.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before checkpoints are copied again that could not be copied.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
-/// How long a journal that is closed, and a proof of one in use, wait for copies of its checkpoints.
+/// How long closing a journal, or verifying one in use, waits for copies of its checkpoints.
 pub const CHECKPOINT_COPY_PATIENCE: Duration = Duration::from_secs(2);
-/// Checkpoints that wait to be copied; the oldest go first.
+/// Checkpoints that wait to be copied; beyond this, the oldest are dropped.
 pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
-/// Records after which the table of trees is brought up to date; readers scan the rest.
+/// Records after which the table of trees is updated; readers scan the rest.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
-/// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
+/// Size of SQLite's write-ahead log in bytes after which it is moved into the journal file.
 pub const WAL_BYTES: usize = 40 << 20;
-/// Bytes in the log after which the writer waits for them to be moved.
+/// Size of the write-ahead log after which the writer waits for the move.
 pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
-/// Of the buffers that commits are encoded in, between two of them.
+/// Bytes of the encoding buffers that are kept between two commits.
 pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
-/// How long a commit waits for a person's own SQL to let go of the journal.
+/// How long a commit waits for a person's own SQL to release the journal.
 pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Records read in one go, so that no reader holds back the write-ahead log.
+/// Records read in one transaction, so that no reader holds back the write-ahead log.
 pub const SCAN_RECORDS: u64 = 1_000;
-/// Records handed from reading to rebuilding in one go: so few that they stay in the caches.
+/// Records passed from reading to parsing at once: few enough for the processor's caches.
 pub const SCAN_CHUNK_RECORDS: u64 = 128;
-/// Chunks that wait for each worker's turn.
+/// Chunks queued for each worker.
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Notices on their way to one waiting client; more are dropped.
+/// Notices queued for one waiting client; more are dropped.
 pub const NOTICES_MAX: usize = 64;
-/// How long a model is waited for before a waiting client is notified, and how often that is looked
-/// at.
+/// How long a model call may take before a waiting client is notified, and how often that is
+/// checked.
 pub const NOTICE_AFTER: Duration = Duration::from_secs(2);
 pub const NOTICE_LOOK: Duration = Duration::from_millis(500);
-/// How long a provider that asks for a pause is left alone at most, and between two looks at it.
+/// Longest pause that a provider may request, and the interval of checks during it.
 pub const MODEL_REST_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub const MODEL_REST_LOOK: Duration = Duration::from_millis(250);
-/// Between two reports of progress of one model call; an eighth of a shorter time-out.
+/// Interval of progress reports of a model call; an eighth of the timeout if that is shorter.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 // HTTP.
-/// Connections to the server of health and metrics; more wait to be accepted.
+/// Open connections to the HTTP server of health and metrics; more wait to be accepted.
 pub const HTTP_CONNECTIONS_MAX: usize = 64;
-/// How long a request's head may take to come, and an idle connection is kept.
+/// How long the head of a request may take, and how long an idle connection is kept.
 pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 // Telemetry.
@@ -330,192 +336,194 @@ pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
 pub const SPANS_QUEUED_MAX: usize = 8_192;
 /// Spans in one request to the collector.
 pub const SPANS_SENT_MAX: usize = 512;
-/// How long the first of them waits for others.
+/// How long the first span of a request waits for others.
 pub const SPANS_WAIT: Duration = Duration::from_secs(1);
-/// Name, TCP and TLS of the way to the collector, and one request altogether.
+/// Timeout for name resolution, TCP and TLS to the collector, and for a whole request.
 pub const COLLECTOR_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a collector that takes nothing is left alone.
+/// Backoff after a collector refused spans.
 pub const COLLECTOR_BACKOFF_FIRST: Duration = Duration::from_millis(250);
 pub const COLLECTOR_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Of what it answers, and of what is shown of that.
+/// Bytes read of the collector's response, and shown of it.
 pub const COLLECTOR_ANSWER_BYTES_MAX: usize = 16 << 10;
-/// How long the last spans may take to be exported when the organism ends.
+/// How long the export of the last spans may take when the organism ends.
 pub const SPANS_FAREWELL: Duration = Duration::from_secs(3);
-/// Of a model's name, as its provider says it.
+/// Characters of a model's name, as its provider states it.
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Listeners that remember.
-/// Calls whose messages a program of the kits remembers between their deliveries, and their bytes.
+/// Calls whose messages a kit remembers between their deliveries, and the bytes of these messages.
 pub const REMEMBERED_CALLS_MAX: usize = 1_024;
 pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 
 // NATS.
-/// Of one message, as the servers that we configure are told.
+/// Maximum message size that the generated server configs set.
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
 pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A server that answers none of two of these is taken for gone, and another one tried: one that is
-/// frozen keeps its connections open.
+/// A server that does not answer two of these pings counts as gone, and another one is tried: a
+/// frozen server keeps its connections open.
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// For how long a connection is left to those who ask over it, after the last one did.
+/// How long after the last blocking caller its connection's own thread takes over.
 pub const LINK_REST: Duration = Duration::from_millis(5);
-/// For how long a listener of the kit handles what has come before it looks for more.
+/// How long a kit's listener handles received deliveries before it polls for more.
 pub const KIT_BUSY: Duration = Duration::from_millis(1);
-/// How often one whose connection takes no more looks whether it is to leave.
+/// Poll interval for the stop flag while the connection's send buffer is full.
 pub const KIT_LOOK: Duration = Duration::from_millis(250);
-/// Answers up to this are judged on the thread that hears all listeners.
+/// Answers up to this size are checked on the thread that receives for all listeners.
 pub const NATS_JUDGED_AT_ONCE_BYTES: usize = 64 << 10;
-/// How often a host looks for listeners that have fallen silent.
+/// Interval at which a host checks for silent listeners.
 pub const NATS_LOOK: Duration = Duration::from_millis(250);
-/// For how long replicas say that they are alive; they say so thrice as often.
+/// How long a replica counts as alive after its last announcement; it announces itself three times
+/// as often.
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
-/// What servers did not let a connection do, kept for whom it concerns.
+/// Recent permission errors that are kept for each connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// How long the answer to a first question may take that shows what a connection may not do.
+/// Timeout for the round trip that reveals the permission errors of a connection.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
-/// After a denial, for how long nothing is published to what was denied, on the same connection.
+/// After a permission error, how long the connection does not publish to the denied subject again.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
 /// Attempts of one listener that ended without an answer and may still get one.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in processes of their own.
-/// Of a thread, or of an answer, in one message.
+/// Bytes of a thread, or of an answer, in one message.
 pub const NATS_PAGE_BYTES: usize = 512 << 10;
-/// What the host of an agent asks the pump is asked again after this long,
+/// Timeout of a request from an agent's host to the pump.
 pub const NATS_ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// and so often where nobody is there to be asked, or everybody is busy,
+/// Delay before such a request is repeated if no pump answers or all are busy.
 pub const NATS_ASK_RETRY: Duration = Duration::from_millis(250);
-/// until so much time has passed: a pump that was restarted has handed the turn over again then.
+/// Total time for such a request: a restarted pump has delivered the turn again by then.
 pub const NATS_ASK_PATIENCE: Duration = Duration::from_secs(30);
-/// Questions of one agent's hosts that are dealt with at the same time.
+/// Concurrent requests from the hosts of one agent.
 pub const NATS_ASKS_MAX: usize = 64;
-/// Things that were wrong with one turn, and characters of why an attempt failed, as an agent's host
-/// tells them.
+/// Findings of one turn, and characters of an attempt's failure, that an agent's host reports.
 pub const TURN_FINDINGS_MAX: usize = 10_000;
 pub const FAILURE_CHARS_MAX: usize = 16 << 10;
-/// Of an agent's answer: its turn's note, and its payloads, escaped for JSON.
+/// Bytes of an agent's answer: its turn's note and its payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// How long a host with another config than the pump keeps a delivery, before somebody else gets it.
+/// How long a host with another config than the pump keeps a delivery before it goes to another
+/// host.
 pub const NATS_OTHER_CONFIG_REST: Duration = Duration::from_secs(5);
-/// How long a host waits to hear that the server has its subscriptions.
+/// How long a host waits for the server to confirm its subscriptions.
 pub const NATS_ARRIVAL_PATIENCE: Duration = Duration::from_secs(2);
 
 // The journal on JetStream.
-/// How long a question to JetStream may take to be answered.
+/// Timeout of a JetStream request.
 pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
-/// How long JetStream is waited for by who opens a journal.
+/// Timeout of JetStream requests while a journal is opened.
 pub const STREAM_START_PATIENCE: Duration = Duration::from_secs(6);
-/// How long a small question may take while somebody is looked for who answers at all.
+/// Timeout of a small request that probes whether any server answers.
 pub const STREAM_PROBE: Duration = Duration::from_millis(300);
-/// Of a message's size, what its headers may take up.
+/// Bytes of a message reserved for its headers.
 pub const STREAM_HEADER_BYTES: usize = 1 << 10;
-/// Messages of the tail that are asked for at once.
+/// Messages requested at once while the stream is read.
 pub const STREAM_READ_AHEAD: u64 = 32;
-/// And in bytes, however large the messages may be: a connection holds no more.
+/// Bytes of messages requested at once, because a connection buffers no more.
 pub const STREAM_READ_BYTES: u64 = 16 << 20;
-/// How often a pump says that it lives.
+/// Interval of lease renewals.
 pub const LEASE_BEAT: Duration = Duration::from_millis(400);
-/// For the answer to a beat: one that is lost is no reason to lose the lease.
+/// Timeout of a renewal: a lost response must not lose the lease.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(1);
-/// A lease that did not change for so long belongs to nobody any more.
+/// A lease without a change for this long has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
-/// A pump that delivers has proved within this time that no other pump took over. Much shorter than
-/// [`LEASE_LAPSE`], after which another one may.
+/// Age up to which a proof of leadership allows deliveries. Much shorter than [`LEASE_LAPSE`],
+/// after which another pump may take over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 pub const LEASE_LOOK: Duration = Duration::from_millis(50);
-/// How long a lease that was let go of for somebody is left to them.
+/// How long a lease that was released for an heir is reserved for it.
 pub const LEASE_BEQUEST: Duration = Duration::from_secs(2);
-/// How often a pump looks whether its stream is still there, and the one it was.
+/// Interval at which a pump checks that its stream still exists and is the same.
 pub const STREAM_LOOK: Duration = Duration::from_millis(700);
-/// How long a stream must be gone to be called lost: while a cluster starts, its servers may not
-/// know it yet.
+/// How long a stream must be missing before it counts as lost: while a cluster starts, its servers
+/// may not know it yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// How long all places together may take that are asked how far a stream went.
+/// Total timeout for collecting the bounds of a stream from all sources.
 pub const BOUNDS_PATIENCE: Duration = Duration::from_secs(2);
-/// About what a message has when a journal is moved into a stream.
+/// Approximate size of a message while a journal is moved into a stream.
 pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
-/// A move waits so long for a server that is away or full; run again, it goes on.
+/// How long a move waits for a server that is unreachable or full. A later run resumes it.
 pub const PROMOTION_PATIENCE: Duration = Duration::from_secs(30);
-/// The copies of a stream that a cluster can keep.
+/// Maximum replicas of a stream in a cluster.
 pub const STREAM_REPLICAS_CEILING: u32 = 5;
 pub const STREAM_NAME_BYTES_MAX: usize = 100;
 
 // Several pumps.
 pub const PARTITIONS_MAX: u32 = 64;
-/// How often a pump that stands by looks whether the lease it waits for is free.
+/// Interval at which a standby checks whether the lease is free.
 pub const STANDBY_LOOK: Duration = Duration::from_millis(100);
-/// How often it hears what the pump in office wrote meanwhile.
+/// Interval at which a standby reads new records.
 pub const STANDBY_FOLLOW: Duration = Duration::from_millis(500);
-/// How long it leaves a server alone that is away.
+/// Delay before a standby tries an unreachable server again.
 pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
-/// How long it waits for room on its own disk before it looks again.
+/// Delay before a standby with a full disk tries again.
 pub const STANDBY_RETRY_FULL: Duration = Duration::from_secs(10);
-/// How long somebody is waited for who pumps a partition: a little longer than a takeover takes.
+/// Timeout while a partition has no pump: slightly longer than a takeover.
 pub const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
 pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
-/// How often a process says which partitions it has, and how long one is believed to live that
-/// says nothing.
+/// Interval at which a process announces its partitions, and the time after which a silent process
+/// counts as gone.
 pub const ROLL_BEAT: Duration = Duration::from_millis(500);
 pub const ROLL_LAPSE: Duration = Duration::from_secs(2);
-/// For how long after it was heard of a process is waited for by who is about to lead: less than a
-/// lease lapses in, so that nobody waits for the process that is replaced.
+/// How recently a process must have been seen for a new leader to wait for its report. Shorter than
+/// a lease, so that nothing waits for the process that is replaced.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
-/// Processes that are known at the same time.
+/// Maximum number of known processes.
 pub const ROLL_MAX: usize = 256;
-/// How long nobody's partitions must have changed before one is handed over: what everybody knows
-/// of each other is old news otherwise.
+/// Minimum time without a change of ownership before a handover, so that members act on current
+/// state.
 pub const BALANCE_CALM: Duration = Duration::from_millis(1_500);
-/// How long a process that hands over waits until the other one has it.
+/// How long a process that hands over waits until its heir has the partition.
 pub const HANDOVER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long nothing is given to whoever did not take it.
+/// How long no partition is handed to a process that did not take the last one.
 pub const HANDOVER_AGAIN: Duration = Duration::from_secs(60);
-/// How long what is out may take to end before its partition is handed over without it.
+/// How long deliveries in flight may take to end before their partition is handed over without
+/// them.
 pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
-/// How often a pump that answers over NATS says that it is still at it, and how long one that
-/// says nothing is believed to be.
+/// Interval of keep-alives of a pump that answers over NATS, and the time after which a silent pump
+/// counts as gone.
 pub const EXCHANGE_BEAT: Duration = Duration::from_secs(1);
 pub const EXCHANGE_SILENCE: Duration = Duration::from_secs(3);
-/// How long the first word of an answer may take: it is said at once.
+/// Timeout of the first keep-alive of a response, which is sent at once.
 pub const EXCHANGE_GREETING: Duration = Duration::from_secs(1);
-/// How long one question over NATS is answered; who waits longer asks again, so that nobody is
-/// answered for long who is not there any more.
+/// How long one request over NATS is served. A client that waits longer repeats it, so that no pump
+/// serves clients that are gone.
 pub const EXCHANGE_TURN: Duration = Duration::from_secs(30);
-/// Questions over NATS that one partition answers at the same time.
+/// Requests over NATS that one partition serves at once.
 pub const EXCHANGES_MAX: usize = 10_000;
-/// Questions that came in pieces and are not whole yet, and how long their rest is waited for.
+/// Incomplete requests in chunks that are kept, and how long their rest may take.
 pub const EXCHANGE_HALVES_MAX: usize = 64;
 pub const EXCHANGE_HALF_PATIENCE: Duration = Duration::from_secs(10);
-/// Of a question or an answer over NATS, in one message.
+/// Bytes of a chunk of a request or response over NATS.
 pub const EXCHANGE_PIECE_BYTES: usize = 512 << 10;
-/// How long the last answers of a pump that stops may take to be handed over.
+/// How long a stopping pump may take to send its last responses.
 pub const EXCHANGE_FAREWELL: Duration = Duration::from_secs(2);
-/// How long after it was made an operator's signature holds.
+/// How long an operator's signature is valid.
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 /// How far the clock of an operator's host may be ahead of the pump's.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
-/// Of the passphrase that encrypts an operator's key.
+/// Characters of the passphrase that encrypts an operator's key.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;
-/// Bits that a client's secret has at least.
+/// Minimum entropy of a client's secret in bits.
 pub const SECRET_BITS_MIN: u32 = 128;
-/// Different characters that a client's secret has at least.
+/// Minimum number of different characters in a client's secret.
 pub const SECRET_CHARS_MIN: usize = 8;
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_PATIENCE.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
-// A submission crosses the control socket in base64, with room for the words around it.
+// A submission crosses the control socket in base64, with room for the JSON around it.
 const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MAX);
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
 const _: () =
     assert!(LEASE_BEAT.as_millis() * 2 + LEASE_PATIENCE.as_millis() < LEASE_LAPSE.as_millis());
-// One client cannot fill the inbox alone.
+// One client alone cannot fill the inbox.
 const _: () = assert!(NEW_THREADS_AT_ONCE * 2 <= INBOX_REQUESTS_MAX);
 const _: () = assert!(LEAD_PROOF_VALIDITY.as_millis() * 2 < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);

@@ -1,7 +1,7 @@
-//! Which calls wait for an operator before anything of them is handed over.
+//! Which calls need an operator's approval before they are handed over.
 //!
-//! Decided from the payload's own bytes, and closed where they leave a doubt. Must not know who
-//! sent them: what a sender says of itself never loosens what the config demands.
+//! Decided by the payload's own bytes; in doubt, approval is required. Must not know the sender: a
+//! sender's own statement never loosens what the config requires.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
-/// What a listener's contract asks of its calls.
+/// Which calls of a listener need approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Approval {
     #[default]
     #[serde(rename = "never")]
     Never,
-    /// Every call but those whose payload says `is_dangerous="false"`, in these very letters.
+    /// Every call except those whose payload says exactly `is_dangerous="false"`.
     #[serde(rename = "dangerous")]
     Dangerous,
     #[serde(rename = "always")]
@@ -24,14 +24,14 @@ pub enum Approval {
 }
 
 impl Approval {
-    /// The attribute by which a model says what it thinks of its own action.
+    /// The attribute with which a model rates its own action.
     pub const FLAG: &str = "is_dangerous";
 
     pub fn is_never(&self) -> bool {
         *self == Self::Never
     }
 
-    /// Why a call with this payload waits for an operator; `None` where it does not.
+    /// Why a call with this payload needs approval; `None` if it does not.
     pub fn wanted(self, payload: &str) -> Option<&'static str> {
         match self {
             Self::Never => None,
@@ -46,13 +46,13 @@ fn danger(payload: &str) -> Option<&'static str> {
     let flag = attributes.iter().find(|(name, _)| *name == Approval::FLAG);
     match flag {
         None => Some("its is_dangerous is missing"),
-        // What had to be decoded was not written as `false`.
+        // A value that needed decoding was not written as `false`.
         Some((_, Cow::Borrowed("false"))) => inside(payload),
         Some(_) => Some("its is_dangerous is not literally false"),
     }
 }
 
-/// A harmless element may carry others that are not.
+/// A harmless element may contain dangerous ones.
 fn inside(payload: &str) -> Option<&'static str> {
     let Some(root) = Element::read(payload) else { return Some("it cannot be read") };
     let mut next: Vec<&Element> = vec![&root];
@@ -67,7 +67,7 @@ fn inside(payload: &str) -> Option<&'static str> {
     None
 }
 
-/// The flag in any spelling a model may hit on.
+/// Whether this is the flag in any spelling that a model might use.
 fn resembles(name: &str) -> bool {
     let letters = name.chars().filter(|c| c.is_alphabetic());
     let plain: String = letters.flat_map(char::to_lowercase).collect();

@@ -1,4 +1,4 @@
-//! What trees of threads, and agents in them, may use up.
+//! Budgets of trees of threads, and of agents in them.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::Money;
 use crate::limits;
 
-/// What one tree of threads may use up; children spend their parent's.
+/// Limits of one tree of threads. Children use their parent's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
     /// Levels beneath the root.
     #[serde(rename = "depth")]
     pub depth: u32,
-    /// Per thread.
+    /// Maximum open children of each thread.
     #[serde(rename = "children")]
     pub children: u32,
     #[serde(rename = "threads")]
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// In a row, of one call, in which every result was a failure.
+    /// Rounds of one call in a row in which every result was a failure.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]
     pub model_calls: u64,
     #[serde(rename = "tokens")]
     pub tokens: u64,
-    /// Without it, as much as the tokens cost.
+    /// Without it, money is limited only through tokens.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Of one request, within what the tree may use up.
+    /// For one request, within the limit of the tree.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]
@@ -58,18 +58,18 @@ impl Default for TreeLimits {
 }
 
 impl TreeLimits {
-    /// What model calls may take, over all agents.
+    /// Budget of model calls over all agents.
     pub fn budget(&self) -> Budget {
         Budget { tokens: Some(self.tokens), money: self.money }
     }
 
-    /// What model calls may take for one request, over all agents.
+    /// Budget of model calls for one request, over all agents.
     pub fn request_budget(&self) -> Budget {
         Budget { tokens: self.per_request_tokens, money: self.per_request_money }
     }
 }
 
-/// What model calls may take.
+/// Budget of model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether it bounds nothing.
+    /// Whether it has no limit.
     pub const fn is_open(&self) -> bool {
         self.tokens.is_none() && self.money.is_none()
     }

@@ -1,4 +1,4 @@
-//! One message, its payload, its kind, and how it can end.
+//! Messages: payload, kind and disposition.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId}
 pub struct Payload {
     pub digest: Digest,
     pub bytes: Arc<str>,
-    /// As recorded, in bytes: known before the bytes themselves are read.
+    /// Length in bytes as recorded; known before the bytes themselves are read.
     len: usize,
 }
 
@@ -26,7 +26,7 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// From the record: `bytes` have to be what `digest` says, or redacted.
+    /// Restores a payload from the record: `bytes` must match `digest`, or be redacted.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -36,7 +36,7 @@ impl Payload {
         &self.bytes
     }
 
-    /// In bytes; right even where the bytes have not been put in yet.
+    /// Length in bytes; correct even before the bytes are restored.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -45,8 +45,8 @@ impl Payload {
         self.len == 0
     }
 
-    /// Puts the recorded bytes back in. False where they are neither what the digest says nor
-    /// redacted; nothing is changed then.
+    /// Restores the recorded bytes. Returns false and changes nothing if they neither match the
+    /// digest nor are redacted.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));
@@ -56,7 +56,7 @@ impl Payload {
         right
     }
 
-    /// The bytes were taken out of the record: NULs stand in their place, which XML cannot hold.
+    /// Whether the bytes were redacted: replaced by NULs, which XML cannot contain.
     pub fn is_redacted(&self) -> bool {
         is_blank(&self.bytes)
     }
@@ -86,7 +86,7 @@ impl Serialize for Payload {
     }
 }
 
-/// Reads the mark alone; whoever reads a record puts the bytes in.
+/// Reads only digest and length; the reader of the record adds the bytes.
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let mark = PayloadMark::deserialize(d)?;
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// What a message is for.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// Opens a call; the receiver owes exactly one result.
@@ -103,10 +103,10 @@ pub enum Kind {
     /// Part of the result, in the caller's own call.
     #[serde(rename = "reply")]
     Reply,
-    /// An agent continues its own call.
+    /// Continues an agent's own call.
     #[serde(rename = "self")]
     Own,
-    /// Recorded, delivered to nobody.
+    /// Recorded, but not delivered.
     #[serde(rename = "note")]
     Note,
     /// Written by the core.
@@ -126,13 +126,13 @@ impl Kind {
     }
 }
 
-/// How a message ended. Each has exactly one.
+/// How a message ended. Each message has exactly one disposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Disposition {
     /// Delivered, and the outcome of that delivery is on record.
     #[serde(rename = "handled")]
     Handled,
-    /// Nobody had to handle it: notes, and results to a client.
+    /// Needs no handling: notes, and results to a client.
     #[serde(rename = "recorded")]
     Recorded,
     /// Its attempts are exhausted.
@@ -144,7 +144,7 @@ pub enum Disposition {
     /// Its call was closed before it was handled.
     #[serde(rename = "cancelled")]
     Cancelled,
-    /// It came after its call had a result.
+    /// Came after its call had a result.
     #[serde(rename = "late")]
     Late,
 }
@@ -162,7 +162,7 @@ impl Disposition {
     }
 }
 
-/// A payload with everything the pump stamped on it. Only the pump makes these.
+/// A payload with its stamped envelope. Only the pump makes messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     #[serde(rename = "id")]
@@ -175,13 +175,13 @@ pub struct Message {
     pub to: ListenerName,
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Dense in its thread, from 1.
+    /// Dense number in its thread, from 1.
     #[serde(rename = "seq")]
     pub seq: u64,
     /// The message this one answers or was caused by.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// The call in which the receiver gets it; a call names itself.
+    /// The call in which the receiver gets it. A message that opens a call names itself.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

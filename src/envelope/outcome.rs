@@ -1,4 +1,4 @@
-//! What an attempt came to: a model's turn, or a failure.
+//! Outcomes of attempts: a model's turn, or a failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,43 +12,44 @@ pub struct Turn {
     /// The `<model-turn>` payload, complete, ready to be recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// What in the model's text was no payload: each defect, told to the agent in one `huh`.
+    /// Defects of the model's text that belong to no payload; the agent gets them in one `huh`.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
-    /// Payloads of this turn that were recognised but cannot be dispatched (cut short,
-    /// malformed): each is refused on the record and answered with its own `huh`.
+    /// Recognised payloads that cannot be dispatched (cut short, malformed). Each is refused on the
+    /// record and answered with its own `huh`.
     #[serde(rename = "broken")]
     pub broken: Vec<Broken>,
     #[serde(rename = "tokens_in")]
     pub tokens_in: u64,
     #[serde(rename = "tokens_out")]
     pub tokens_out: u64,
-    /// What it cost, where the config says what tokens cost.
+    /// Price of the turn, if the config has prices.
     #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
     pub money: Money,
-    /// Set when this was the last turn the agent may take in this call and it did not end it.
+    /// Set if this was the last turn that the agent may take in this call and the turn did not end
+    /// it.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
-    /// Where its payloads stand in what the model wrote. Not recorded with the turn: refusals
-    /// carry their own place.
+    /// Locations of its payloads in the model's text. Not recorded with the turn, because refusals
+    /// have their own locations.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// What the model was sent besides the thread. Not recorded with the turn: the journal keeps it
-    /// by its digest, which the note names.
+    /// Everything that the model was sent besides the thread. Not recorded with the turn: the
+    /// journal stores it by the digest that the note names.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
 }
 
-/// A payload of a turn, as the model wrote it: its refusal names this place, not one in the
-/// payload, which the model never saw.
+/// A payload of a turn as the model wrote it. Its refusal names this location, because the model
+/// never saw the normalised payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Without a line where the model wrote no XML.
+    /// Has no line if the model wrote no XML.
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// How the model would write it right, where that is not the payload's own form.
+    /// The correct form for the model, if it differs from the payload's own form.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
 }
@@ -59,45 +60,45 @@ pub struct Broken {
     /// Its index among all actions of the turn, so that feedback keeps the order.
     #[serde(rename = "index")]
     pub index: usize,
-    /// As the model wrote it.
+    /// The action as the model wrote it.
     #[serde(rename = "attempt")]
     pub attempt: String,
     #[serde(rename = "finding")]
     pub finding: Finding,
 }
 
-/// A request to a model that failed: where it went, and why it came to nothing.
+/// A failed request to a model: its route and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteTry {
     #[serde(rename = "route")]
     pub route: String,
-    /// In one word, as in [`Failure::Model`].
+    /// The reason in one word, as in [`Failure::Model`].
     #[serde(rename = "reason")]
     pub reason: String,
 }
 
 impl Broken {
-    /// The rule that it is refused by.
+    /// The rule by which it is refused.
     pub fn rule(&self) -> Rule {
         Rule::of_finding(&self.finding.code)
     }
 }
 
-/// How an agent ran out of turns.
+/// Why an agent may take no further turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spent {
-    /// No turn held a valid action.
+    /// No turn contained a valid action.
     #[serde(rename = "never-valid")]
     NeverValid,
-    /// The last turn called a tool whose result can no longer be used.
+    /// The last turn called a tool whose result cannot be used any more.
     #[serde(rename = "after-last-call")]
     AfterLastCall,
-    /// The conversation outgrew the model's context window: this turn was made the last.
+    /// The conversation exceeds the model's context window, so that this turn was made the last.
     #[serde(rename = "window-full")]
     WindowFull,
 }
 
-/// Why an attempt came to nothing. Crashed, unreachable and lost attempts are retried.
+/// Why an attempt failed. Crashed, unreachable and lost attempts are retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind")]
 pub enum Failure {
@@ -108,30 +109,30 @@ pub enum Failure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// Nothing took the delivery: the program is missing, or its restarts are used up.
+    /// No program took the delivery: it is missing, or its restart limit is spent.
     #[error("unreachable: {detail}")]
     #[serde(rename = "unreachable")]
     Unreachable {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler had it, and what became of it will never be known: the pump that handed it over
-    /// has ended, or the way to the handler broke.
+    /// The result of the attempt will never be known: the pump that handed it over has ended, or
+    /// the connection to the handler broke.
     #[error("lost: {detail}")]
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler says it cannot do it; not retried.
+    /// The handler refused; not retried.
     #[error("{detail}")]
     #[serde(rename = "refused")]
     Refused {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler's model broke off, or its answer cannot be taken; what was heard of it is paid
-    /// for. Older hosts of agents report this; those of today report [`Failure::Model`].
+    /// The handler's model stopped early, or its answer is unusable; the received part is charged.
+    /// Older hosts of agents report this; present ones report [`Failure::Model`].
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -142,12 +143,12 @@ pub enum Failure {
         #[serde(rename = "retried")]
         retried: bool,
     },
-    /// The model call came to nothing. What its requests took is charged, and no attempt repeats
-    /// them: the model's router has made all retries that are allowed.
+    /// The model call failed. Its requests are charged, and no attempt repeats them: the model's
+    /// router has made all permitted retries.
     #[error("{detail}")]
     #[serde(rename = "model")]
     Model {
-        /// In one word, such as `timeout`, `denied` or `cancelled`.
+        /// The reason in one word, such as `timeout`, `denied` or `cancelled`.
         #[serde(rename = "reason")]
         reason: String,
         #[serde(rename = "detail")]
@@ -157,18 +158,18 @@ pub enum Failure {
         /// Whether the same request may succeed later.
         #[serde(rename = "passing", default, skip_serializing_if = "std::ops::Not::not")]
         passing: bool,
-        /// Requests that failed, in their order.
+        /// Failed requests, in order.
         #[serde(rename = "tries", default, skip_serializing_if = "Vec::is_empty")]
         tries: Vec<RouteTry>,
     },
-    /// A budget has no room for what the handler would take; not retried.
+    /// A budget has no room for the handler's reservation; not retried.
     #[error("{detail}")]
     #[serde(rename = "spent")]
     Spent {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// What the handler was given is more than it can take in; not retried.
+    /// The delivery is larger than the handler accepts; not retried.
     #[error("{detail}")]
     #[serde(rename = "too-large")]
     TooLarge {
@@ -197,7 +198,7 @@ impl Failure {
         }
     }
 
-    /// Which kind of failure, in the order of the variants.
+    /// Words for the kinds of failure, in the order of the variants.
     pub const WORDS: [&str; 9] = [
         "crashed",
         "unreachable",
@@ -210,7 +211,7 @@ impl Failure {
         "garbage",
     ];
 
-    /// In one word, of [`Failure::WORDS`].
+    /// The kind in one word, from [`Failure::WORDS`].
     pub const fn word(&self) -> &'static str {
         let [crashed, unreachable, lost, refused, cut_short, model, spent, too_large, garbage] =
             Self::WORDS;
@@ -227,7 +228,7 @@ impl Failure {
         }
     }
 
-    /// What the attempt took, as far as that is known.
+    /// Use of the attempt, if known.
     pub fn spent(&self) -> Option<Spending> {
         match self {
             Self::CutShort { spent, .. } | Self::Model { spent, .. } => Some(*spent),

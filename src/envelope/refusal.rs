@@ -1,4 +1,4 @@
-//! Refusals: what did not get past the gate, by which rule, and where.
+//! Refusals: payloads that did not pass the gate, with the rule and the location.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::TextLocation;
 
-/// The rules of the gate, in the order they are tried; the first that fails decides.
+/// The rules of the gate in their order; the first that fails decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Rule {
     /// Larger than a payload may be.
@@ -26,13 +26,13 @@ pub enum Rule {
     /// No root, or something beside it.
     #[serde(rename = "not-one-root")]
     NotOneRoot,
-    /// A name only the core may write.
+    /// A name that only the core may write.
     #[serde(rename = "reserved-name")]
     ReservedName,
-    /// The thread is not one the sender may write to.
+    /// The sender may not write to this thread.
     #[serde(rename = "unknown-thread")]
     UnknownThread,
-    /// Not a name of the sender's vocabulary: unknown and forbidden alike.
+    /// The name is not in the sender's vocabulary; unknown and forbidden names are treated alike.
     #[serde(rename = "not-in-vocabulary")]
     NotInVocabulary,
     #[serde(rename = "schema-invalid")]
@@ -40,25 +40,25 @@ pub enum Rule {
     #[serde(rename = "budget-spent")]
     BudgetSpent,
     // What the pump refuses after the gate has passed a payload.
-    /// Further actions in an outcome that may have no more.
+    /// A further action in an outcome that may have no more.
     #[serde(rename = "excess-action")]
     ExcessAction,
     /// A call in an outcome that replies.
     #[serde(rename = "call-beside-reply")]
     CallBesideReply,
-    /// A child thread's label, a suggested root or a client key that cannot be had.
+    /// An invalid or taken label of a child thread, root id or client key.
     #[serde(rename = "bad-label")]
     BadLabel,
-    /// An answer to an attempt that is no longer the current one.
+    /// An answer to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// An answer that names another attempt than the one its instance was given.
+    /// An answer that names another attempt than the one that its instance was given.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; try again.
     #[serde(rename = "busy")]
     Busy,
-    /// A client key seen before with another payload.
+    /// A client key that was used with another payload.
     #[serde(rename = "key-reused")]
     KeyReused,
     /// A call to an agent from beneath its own open call.
@@ -76,28 +76,28 @@ pub enum Rule {
     /// The disk is full.
     #[serde(rename = "storage-full")]
     StorageFull,
-    /// The call it belongs to has ended, or ends with this very outcome.
+    /// The payload's call has ended, or ends with this same outcome.
     #[serde(rename = "call-closed")]
     CallClosed,
-    /// Nothing waits for the person's decision: it was taken before, or its call is over.
+    /// Nothing waits for the person's decision: it was made before, or its call has ended.
     #[serde(rename = "not-waiting")]
     NotWaiting,
-    /// The hash given with an approval is not that of the payload.
+    /// The hash of an approval does not match the payload.
     #[serde(rename = "wrong-hash")]
     WrongHash,
     /// A decision without a valid signature of an operator.
     #[serde(rename = "not-signed")]
     NotSigned,
-    /// A process that the organism hosts asked for what only others may ask for.
+    /// A process that the organism hosts requested something that it may not request.
     #[serde(rename = "hosted-process")]
     HostedProcess,
-    /// Where the caller comes from is not known, and nothing else proves who it is.
+    /// The origin of the caller is unknown, and nothing else proves its identity.
     #[serde(rename = "unknown-caller")]
     UnknownCaller,
 }
 
 impl Rule {
-    /// In the order of the gate.
+    /// All rules, in the order of the gate.
     pub const ALL: [Self; 29] = [
         Self::TooLarge,
         Self::NotUtf8,
@@ -130,8 +130,8 @@ impl Rule {
         Self::UnknownCaller,
     ];
 
-    /// The rule that a finding in a model's text breaks: what is wrong with a payload's content
-    /// has the same rule whichever way the payload was written.
+    /// The rule for a finding in a model's text: the same defect has the same rule on every
+    /// transport.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -184,28 +184,28 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A payload that was refused: enough to know what it was, without keeping all of it.
+/// A refused payload: enough to identify it, without its whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: Rule,
-    /// What is wrong and what was expected. Uniform where more would reveal topology.
+    /// The defect and the expectation. Uniform where more detail would reveal topology.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TextLocation>,
-    /// What would have been right, such as an example, where the sender may know.
+    /// The expected form, such as an example, if the sender may know it.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// Of the refused text, in bytes.
+    /// Length of the refused text in bytes.
     #[serde(rename = "length")]
     pub length: usize,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// The first 4 KiB, with what is not UTF-8 replaced.
+    /// The first 4 KiB, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Set where the payload had passed the gate and the pump refused it.
+    /// Set if the payload had passed the gate and the pump refused it.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -225,8 +225,8 @@ impl Refusal {
         }
     }
 
-    /// Whether this refusal must read the same for everything it covers: showing the attempt
-    /// back would tell unknown from forbidden.
+    /// Whether this refusal must have the same text in every case: echoing the attempt would
+    /// distinguish unknown from forbidden.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, Rule::NotInVocabulary | Rule::UnknownThread)
     }
@@ -237,7 +237,7 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// The payload had passed the gate.
+    /// Adds the name of a payload that had passed the gate.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

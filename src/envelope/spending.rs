@@ -1,4 +1,4 @@
-//! What model calls take: tokens, and money where the config says what tokens cost.
+//! Use of model calls: tokens, and money if the config has prices.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +12,10 @@ pub struct Money(pub u64);
 impl Money {
     const UNIT: f64 = 1e9;
 
-    /// Rounded up from a thousandth of a billionth; what is less than nothing, or no number, is
-    /// nothing.
+    /// Converts currency units, rounded up. Negative amounts and NaN count as zero.
     pub fn of_units(units: f64) -> Self {
-        // What is left of a sum of binary fractions is no amount. A cast of a float saturates.
+        // The subtracted epsilon absorbs the rounding error of binary fractions. A cast from a
+        // float saturates.
         Self((units * Self::UNIT - 1e-3).ceil() as u64)
     }
 
@@ -29,7 +29,7 @@ impl Money {
     }
 }
 
-/// Such as `0.0042` or `5.00`: as many digits as it has, at least two.
+/// Formats as `0.0042` or `5.00`: all significant decimals, at least two.
 impl std::fmt::Display for Money {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (units, rest) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
@@ -39,10 +39,10 @@ impl std::fmt::Display for Money {
     }
 }
 
-/// What a model call took, or may take.
+/// Actual or permitted use of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spending {
-    /// Of prompt and answer together.
+    /// Tokens of prompt and answer together.
     #[serde(rename = "tokens")]
     pub tokens: u64,
     #[serde(rename = "money")]
@@ -57,21 +57,21 @@ impl Spending {
     }
 }
 
-/// What a model call may take with its next request, reserved before that request leaves.
+/// Permitted use of a model call's next request, reserved before that request leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// With everything that earlier requests of the same attempt took.
+    /// Includes everything that earlier requests of the same attempt used.
     pub spending: Spending,
-    /// Whether the prompt's tokens were counted; otherwise it has fewer.
+    /// Whether the prompt's tokens were counted exactly; otherwise this is an upper estimate.
     pub counted: bool,
-    /// Number of the request in its attempt, from 1: one that is reserved twice leaves once. 0 where
-    /// its sender does not count.
+    /// Number of the request in its attempt, from 1, so that a repeated reservation sends one
+    /// request. 0 if its sender does not count.
     pub request: u32,
-    /// Where the request goes, if requests to there are limited.
+    /// Route of the request, if requests on that route are limited.
     pub route: Option<RouteLimit>,
 }
 
-/// How many requests one model call may make on one route, over all attempts of its call.
+/// Maximum requests of one model call on one route, over all attempts of its call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteLimit {
     #[serde(rename = "route")]
@@ -85,7 +85,7 @@ pub struct RouteLimit {
 pub enum NotReserved {
     /// A budget has no room for it.
     Spent(String),
-    /// The model call has made as many requests on this route as it may.
+    /// The model call has used up its requests on this route.
     Exhausted(String),
 }
 

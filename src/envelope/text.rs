@@ -14,7 +14,7 @@ use crate::trace::TraceParent;
 /// The schema of `<e:message>` and `<e:delivery>`.
 pub const SCHEMA: &str = include_str!("../../schemas/envelope.xsd");
 
-/// What an envelope takes beside its payload, roughly; for reserving room.
+/// Approximate size of an envelope, for reserving buffers.
 const ENVELOPE_BYTES_USUAL: usize = 512;
 
 /// The head of a delivery frame: one attempt to have a listener handle a call.
@@ -24,10 +24,10 @@ pub struct DeliveryHead<'a> {
     pub call: CallId,
     pub thread: &'a ThreadId,
     pub attempt: Attempt,
-    /// From hand-over.
+    /// Time from hand-over until the attempt times out.
     pub timeout: Duration,
     pub trace: Option<TraceParent>,
-    /// How many messages of the call the listener remembers, which are left out.
+    /// Number of messages of the call that the listener remembers and that are left out.
     pub after: Option<usize>,
 }
 
@@ -60,8 +60,8 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     out.push_str("\">");
 }
 
-/// Writes one message of a delivery; `new` marks what the listener has not been given before.
-/// `position` is its place in the call, from 1, where messages before it are left out.
+/// Writes one message of a delivery. `new` marks a message that the listener has not been given
+/// before. `position` is its position in the call, from 1, if earlier messages are left out.
 pub fn write_delivered(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     out.reserve(message.payload.bytes.len() + ENVELOPE_BYTES_USUAL);
     out.push_str("<e:message");

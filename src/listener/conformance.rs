@@ -1,5 +1,5 @@
-//! The conformance kit for listener authors: goes through docs/PROTOCOL.md with a program,
-//! over the same hosts that an organism uses.
+//! Conformance kit for listener authors: tests a program against docs/PROTOCOL.md, over the same
+//! hosts that an organism uses.
 
 mod stage;
 
@@ -18,35 +18,35 @@ use crate::limits;
 use stage::Stage;
 pub use stage::Way;
 
-/// How long a listener that has nothing to say is listened to: while it starts, and after an
-/// answer.
+/// How long a listener must stay quiet: while it starts, and after an answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
-/// How often a program on NATS is asked that is not there yet.
+/// Interval at which a delivery is repeated to a program on NATS that has not joined yet.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A payload to try a listener with.
+/// A payload for testing a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub name: PayloadName,
-    /// One element.
+    /// One XML element.
     pub payload: String,
 }
 
-/// Says what is wrong with one payload of an answer, if anything is.
+/// Checks one payload of an answer; `Err` describes the defect.
 pub type Judge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// One line of the checklist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// What a listener should do, such as `answers {urn:x}add`.
+    /// Expected behaviour, such as `answers {urn:x}add`.
     pub claim: String,
-    /// What was seen instead, with the section of docs/PROTOCOL.md that asks for more.
+    /// The observed deviation, with the section of docs/PROTOCOL.md that requires more.
     pub verdict: Result<(), String>,
 }
 
-/// Tries `command` with every request, in order; `report` hears of each check as it is done.
-/// Stops early when nothing more can be learnt. True when all went well and something was asked.
+/// Tests `command` with every request, in order; `report` gets each finished check. Stops early if
+/// further checks cannot succeed. Returns true if all checks passed and at least one request was
+/// sent.
 pub async fn run(
     command: Vec<String>,
     way: Way,
@@ -88,7 +88,7 @@ pub async fn run(
         }
     }
 
-    // The rest can only be tried with a request that is answered.
+    // The remaining checks need a request that is answered.
     let Some(request) = answerable else { return false };
     done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
     trial.again().await;
@@ -100,7 +100,7 @@ pub async fn run(
     good
 }
 
-/// What a host reports, in the order of its coming.
+/// Events that a host reports, in order of arrival.
 #[derive(Debug)]
 enum Heard {
     Ended(Result<Outcome, Failure>),
@@ -114,7 +114,7 @@ struct Ear(mpsc::UnboundedSender<Heard>);
 
 impl Ear {
     fn hear(&self, heard: Heard) {
-        // When the trial is over nobody is interested any more.
+        // The receiver is gone once the trial is over.
         let _ = self.0.send(heard);
     }
 }
@@ -139,7 +139,7 @@ impl Sink for Ear {
     }
 }
 
-/// One program under test: it is not restarted, so that its end is noticed.
+/// A program under test. It is not restarted, so that its exit is noticed.
 struct Trial {
     command: Vec<String>,
     way: Way,
@@ -151,9 +151,9 @@ struct Trial {
 
 /// Why there is no outcome.
 enum Missing {
-    /// Nobody is there.
+    /// No program took the delivery.
     Nobody(String),
-    /// It answered that it does not do this.
+    /// The program answered that it does not support this payload.
     Refused(String),
     Failed(String),
 }
@@ -168,7 +168,7 @@ impl Trial {
     /// Kills the program and starts another.
     async fn again(&mut self) {
         let (sender, heard) = mpsc::unbounded_channel();
-        // It could be started before; if it no longer can, what comes next says so.
+        // If it cannot be started any more, the next check reports so.
         if let Ok(stage) = Stage::set(&self.command, &self.way, Arc::new(Ear(sender))).await {
             (self.stage, self.heard) = (stage, heard);
         }
@@ -192,7 +192,7 @@ impl Trial {
         (call, attempt)
     }
 
-    /// Waits for the end of a delivery; a heartbeat gives it more time.
+    /// Waits for the end of a delivery; each heartbeat extends the wait.
     async fn outcome(&mut self) -> Result<Outcome, Missing> {
         loop {
             match timeout(self.patience, self.heard.recv()).await {
@@ -212,7 +212,7 @@ impl Trial {
                 Ok(Some(Heard::Ended(ended))) => {
                     return ended.map_err(|e| Missing::Failed(e.to_string()));
                 }
-                // On NATS the delivery says so, too.
+                // On NATS the delivery's result reports this, too.
                 Ok(Some(Heard::Left(_))) if self.way.is_remote() => {}
                 Ok(Some(Heard::Left(why))) => return Err(Missing::Failed(why)),
                 Ok(None) => return Err(Missing::Failed("the host is gone".to_owned())),
@@ -220,7 +220,7 @@ impl Trial {
         }
     }
 
-    /// Asks until somebody is there: on NATS a program takes its time to come.
+    /// Repeats a delivery until a program takes it: a program on NATS needs time to join.
     async fn asked(&mut self, request: &Request) -> Result<Outcome, String> {
         let until = Instant::now() + self.patience;
         loop {
@@ -257,8 +257,8 @@ impl Trial {
         self.quiet(QUIET).await
     }
 
-    /// An answer first, so that the process is surely up and the request not cancelled before it
-    /// is handed over.
+    /// First waits for an answer, so that the process is up and the request is not cancelled before
+    /// its hand-over.
     async fn cancelled(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
         self.answered(request, judge).await?;
         let (call, attempt) = self.deliver(request);
@@ -266,7 +266,7 @@ impl Trial {
         self.stage.host().flush();
 
         match self.outcome().await {
-            // It may not have begun, and say so.
+            // The program may report that it has not begun.
             Ok(_) | Err(Missing::Refused(_)) => {}
             Err(Missing::Nobody(why) | Missing::Failed(why)) => return Err(why),
         }
@@ -274,7 +274,7 @@ impl Trial {
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
-    /// An answer first, so that the program is surely up when it is to end.
+    /// First waits for an answer, so that the program is up before it has to end.
     async fn ended(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
         self.answered(request, judge).await?;
         let begun = Instant::now();

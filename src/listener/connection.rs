@@ -1,8 +1,8 @@
-//! The child's end of the pipe: NUL-delimited frames on two file descriptors
+//! Pipe connection of a child process: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! One thread reads, handles and answers; whether a cancel has come is asked of the kernel when
-//! the handler wants to know, so that a delivery costs no wake of a second thread.
+//! One thread reads, handles and answers. It checks for a cancel only when the handler asks, so
+//! that a delivery wakes no second thread.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::ids::{Attempt, CallId};
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Where a listener hears and answers.
+/// The pipes of a listener.
 #[derive(Debug)]
 pub(super) struct Connection {
     input: RefCell<Input>,
@@ -33,9 +33,9 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct Input {
     from: File,
-    /// What the last read returned, in `READ_BYTES` that are initialised once.
+    /// Buffer of the last read, `READ_BYTES` long and initialised once.
     chunk: Box<[u8]>,
-    /// The beginning of a frame whose end has not come yet.
+    /// Start of an incomplete frame.
     partial: Vec<u8>,
     frames: VecDeque<Vec<u8>>,
 }
@@ -52,10 +52,10 @@ impl Connection {
         Self { input: RefCell::new(input), output, watch: PumpWatch::default() }
     }
 
-    /// Takes over standard input and output. What the handler prints to standard output after
-    /// this goes to standard error, where it cannot be taken for a frame.
+    /// Takes over standard input and output. Later output of the handler to standard output goes to
+    /// standard error, where it cannot be mistaken for a frame.
     pub fn standard() -> io::Result<Self> {
-        // Not for programs that the handler starts: they could write frames.
+        // Close-on-exec, because programs that the handler starts could write frames.
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
@@ -65,7 +65,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The next frame; nothing when the other side has closed the pipe.
+    /// Returns the next frame, or `None` when the other side has closed the pipe.
     pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
         let mut input = self.input.borrow_mut();
         loop {
@@ -78,8 +78,8 @@ impl Connection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted`, or the end of all frames, has come by now. The
-    /// frames stay in line.
+    /// Whether a frame that satisfies `wanted`, or the end of input, has arrived. The frames stay
+    /// queued.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -91,8 +91,8 @@ impl Connection {
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
-    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). `remembers`: its messages
-    /// need not come again with the next delivery of the call.
+    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
+    /// next delivery of the call may leave out its messages.
     pub fn answer(
         &self,
         call: CallId,
@@ -109,7 +109,7 @@ impl Connection {
         self.output.write(parts)
     }
 
-    /// Asks for all messages of a delivery that builds on others than are remembered.
+    /// Requests all messages of a delivery that builds on messages which are not remembered.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }
@@ -119,7 +119,7 @@ impl Connection {
     }
 }
 
-/// The answer to a delivery that builds on messages that are not remembered.
+/// The answer to a delivery that builds on messages which are not remembered.
 pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }
@@ -132,7 +132,7 @@ impl Line for Connection {
                 .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
         };
 
-        // A pipe that cannot be read any more has nobody at its other end.
+        // An unreadable pipe has lost its other end.
         self.has_come(cancels).unwrap_or(true)
     }
 
@@ -148,7 +148,7 @@ impl Input {
         Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
     }
 
-    /// Reads once; false at the end.
+    /// Reads once; returns false at the end of input.
     fn read(&mut self) -> io::Result<bool> {
         let count = self.from.read(&mut self.chunk)?;
         let mut rest = self.chunk.get(..count).unwrap_or_default();
@@ -166,7 +166,7 @@ impl Input {
     }
 }
 
-/// Frames are written whole, one at a time, from whichever thread.
+/// Lock: frames are written whole and one at a time, from any thread.
 #[derive(Debug, Clone)]
 pub(super) struct Output(Arc<Mutex<File>>);
 

@@ -1,4 +1,4 @@
-//! What a handler can say and ask while it works, whichever way its delivery came.
+//! Channel from a running handler to the pump, for any transport.
 
 use std::fmt::Debug;
 use std::io;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::ids::CallId;
 
-/// Says once that the handler is alive, from whichever thread.
+/// Sends one heartbeat, from any thread.
 pub(super) type Beat = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 pub(super) trait Line: Debug {
-    /// Whether the caller of `call` is gone.
+    /// Whether `call` was cancelled.
     fn is_cancelled(&self, call: CallId) -> bool;
 
     fn beat(&self) -> Beat;

@@ -1,9 +1,9 @@
-//! The kit for listeners written in Rust that run as programs of their own: deliveries in, typed
-//! payloads to a handler, answers out, as a child process or on NATS, as the environment says.
-//! `docs/PROTOCOL.md` is the law it implements.
+//! The Rust kit for listeners that are programs of their own. It decodes deliveries, passes typed
+//! payloads to a handler and sends the answers, as a child process or on NATS, depending on the
+//! environment. It implements `docs/PROTOCOL.md`.
 //!
-//! **Invariant:** a listener meets the pump only over its standard input and output or its
-//! subjects; nothing here knows one.
+//! **Invariant:** a listener reaches the pump only through its standard input and output, or its
+//! subjects; nothing here knows a pump.
 //!
 //! ```no_run
 //! use organism::listener::{Payload, Request, serve};

@@ -1,4 +1,4 @@
-//! Typed payloads: which element a Rust type is, and how an answer is written.
+//! Typed payloads: the element of a Rust type, and the encoding of answers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::ids::PayloadName;
 use crate::xml::escape::escape_attribute;
 
-/// A type that stands for one payload name.
+/// A Rust type for one payload name.
 ///
 /// Fields are child elements; `#[serde(rename = "@x")]` makes one an attribute and
 /// `#[serde(rename = "$text")]` the text itself.
@@ -14,8 +14,8 @@ pub trait Payload: Serialize + DeserializeOwned {
     const NAMESPACE: &'static str;
     /// The local name of the element.
     const NAME: &'static str;
-    /// Whether child elements are in the namespace too, as they are where the schema says
-    /// `elementFormDefault="qualified"`.
+    /// Whether child elements are in the namespace, too, as with `elementFormDefault="qualified"`
+    /// in the schema.
     const QUALIFIED: bool = true;
 
     fn payload_name() -> PayloadName {
@@ -23,36 +23,36 @@ pub trait Payload: Serialize + DeserializeOwned {
     }
 }
 
-/// What a handler answers: zero or more payloads. None at all acknowledges the call.
+/// The answer of a handler: zero or more payloads. Without payloads it acknowledges the call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
     payloads: Vec<String>,
 }
 
 impl Reply {
-    /// Nothing to say: the caller gets `<ack/>`.
+    /// An answer without payloads; the caller gets `<ack/>`.
     pub fn ack() -> Self {
         Self::default()
     }
 
-    /// One payload. Fails where `T` has no form in XML, such as a map with keys that are no
-    /// names.
+    /// An answer with one payload. Fails if `T` has no form in XML, such as a map whose keys are
+    /// not names.
     pub fn of<T: Payload>(payload: &T) -> Result<Self, String> {
         Self::ack().and(payload)
     }
 
-    /// One element as text, written by the handler itself.
+    /// An answer with one XML element as text.
     pub fn raw(element: impl Into<String>) -> Self {
         Self { payloads: vec![element.into()] }
     }
 
-    /// Adds a payload behind the others.
+    /// Appends a payload.
     pub fn and<T: Payload>(mut self, payload: &T) -> Result<Self, String> {
         self.payloads.push(write(payload)?);
         Ok(self)
     }
 
-    /// Adds one element as text, written by the handler itself.
+    /// Appends one XML element as text.
     #[must_use]
     pub fn and_raw(mut self, element: impl Into<String>) -> Self {
         self.payloads.push(element.into());
@@ -77,7 +77,7 @@ pub(super) fn write<T: Payload>(payload: &T) -> Result<String, String> {
     Ok(text)
 }
 
-/// What a handler may return: nothing, a payload, several of one type, or a [`Reply`].
+/// Return types of a handler: nothing, a payload, several of one type, or a [`Reply`].
 pub trait IntoReply {
     fn into_reply(self) -> Result<Reply, String>;
 }

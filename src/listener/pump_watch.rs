@@ -1,8 +1,8 @@
-//! Ends this program when its pump has ended while a handler works: nobody is left to take the
-//! answer, and the next pump delivers the call again.
+//! Ends this program if its pump has ended while a handler works: no pump can take the answer any
+//! more, and the next pump delivers the call again.
 //!
 //! The pump has ended when both pipes have lost their other end. The end of standard input alone
-//! is none: a delivery from a file is answered, too.
+//! does not count: a delivery from a file is answered, too.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// What the watching thread and the main loop know of each other.
+/// State shared by the watching thread and the main loop.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PumpWatch(Arc<Mutex<State>>);
 
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl PumpWatch {
-    /// Watches both pipes from a thread of its own, which waits in the kernel.
+    /// Watches both pipes on a thread of its own, which blocks in the kernel.
     pub fn start(&self, input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
         let watch = self.clone();
         let run = move || {
@@ -35,7 +35,8 @@ impl PumpWatch {
         Ok(())
     }
 
-    /// A handler is about to work. False where the pump has ended, and it must not begin.
+    /// Marks that a handler begins. Returns false if the pump has ended, so that the handler must
+    /// not begin.
     pub fn begin(&self) -> bool {
         let mut state = self.state();
         state.is_handling = !state.pump_has_ended;
@@ -47,7 +48,8 @@ impl PumpWatch {
     }
 
     fn pump_ended(&self) {
-        // Held until the program has ended, so that the handler's end makes no difference.
+        // Lock: held until the program has ended, so that a handler that finishes now cannot
+        // answer.
         let mut state = self.state();
         state.pump_has_ended = true;
         if state.is_handling {
@@ -62,10 +64,10 @@ impl PumpWatch {
     }
 }
 
-/// False where it cannot be waited for.
+/// Returns false if the pipe cannot be waited for.
 fn wait_for_hang_up(pipe: &OwnedFd) -> bool {
     loop {
-        // A hang-up and an error are always reported, whatever is asked for.
+        // Hang-ups and errors are always reported, without being requested.
         let mut polled = [PollFd::new(pipe, PollFlags::empty())];
         match poll(&mut polled, None) {
             Ok(_) | Err(Errno::INTR) => {}

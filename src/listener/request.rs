@@ -15,23 +15,24 @@ use super::payload::Payload;
 mod parse;
 pub(super) use parse::of_message;
 
-/// How often [`Request::keep_alive`] speaks up: well within what one heartbeat grants.
+/// Interval of [`Request::keep_alive`], well within the extension that one heartbeat grants.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
-/// A call to be answered, with every message of it so far.
+/// A call to answer, with all its messages so far.
 #[derive(Debug)]
 pub struct Request {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub call: CallId,
     pub attempt: Attempt,
-    /// What is left for this attempt, from hand-over; a heartbeat moves it.
+    /// Time left for this attempt, from hand-over; a heartbeat extends it.
     pub timeout: Duration,
-    /// What this attempt is in a trace, if it is in any: what the handler does is part of it.
+    /// Trace of this attempt, if any; the handler's work belongs to it.
     pub trace: Option<TraceParent>,
-    /// Oldest first; the first is the request itself, the others came since.
+    /// Oldest first. The first is the request itself.
     pub messages: Vec<Received>,
-    /// How many messages of the call came before those of this delivery, and are to be remembered.
+    /// Number of messages of the call before those of this delivery, which the listener should
+    /// remember.
     after: Option<usize>,
     line: Rc<dyn Line>,
 }
@@ -43,17 +44,17 @@ pub struct Received {
     /// `call`, `reply`, `self`, `note` or `system`.
     pub kind: String,
     pub seq: u64,
-    /// Not seen by an earlier delivery of this call.
+    /// Whether no earlier delivery of this call contained it.
     pub new: bool,
     pub from: String,
-    /// RFC 3339.
+    /// Time of the message, in RFC 3339.
     pub time: String,
     pub name: PayloadName,
-    /// One element, byte for byte as it was recorded.
+    /// One XML element, byte for byte as recorded.
     pub payload: String,
 }
 
-/// Why a payload is not the type it was read as.
+/// Why a payload could not be read as a type.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("expected {expected}, got {got}")]
@@ -63,7 +64,7 @@ pub enum ReadError {
 }
 
 impl Received {
-    /// The payload as a value of its type.
+    /// Deserializes the payload.
     pub fn read<P: Payload>(&self) -> Result<P, ReadError> {
         if self.name != P::payload_name() {
             let (expected, got) = (P::payload_name(), self.name.clone());
@@ -79,8 +80,8 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Puts the remembered messages before the new ones. False where they are not those that the
-    /// delivery builds on.
+    /// Prepends the remembered messages. Returns false if they are not those that the delivery
+    /// builds on.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(self.call);
         let Some(after) = self.after else { return true };
@@ -94,14 +95,15 @@ impl Request {
         true
     }
 
-    /// Remembers the messages for the next delivery of the call; false where they are too many.
+    /// Remembers the messages for the next delivery of the call; returns false if they are too
+    /// large.
     pub(super) fn remember(self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let bytes = |message: &Received| message.payload.len() + size_of::<Received>();
         let bytes = self.messages.iter().map(bytes).sum();
         memory.put(self.call, self.messages, bytes)
     }
 
-    /// The message that opened the call.
+    /// Returns the message that opened the call.
     pub fn message(&self) -> &Received {
         self.messages.first().expect("a request is only built with at least one message")
     }
@@ -110,7 +112,7 @@ impl Request {
         &self.message().name
     }
 
-    /// The payload that opened the call.
+    /// Returns the payload that opened the call.
     pub fn payload(&self) -> &str {
         &self.message().payload
     }
@@ -119,18 +121,18 @@ impl Request {
         self.message().read()
     }
 
-    /// What came since the call was opened: results of calls the handler made in it.
+    /// Returns the messages after the request: results of calls that the handler made.
     pub fn results(&self) -> &[Received] {
         self.messages.get(1..).unwrap_or_default()
     }
 
-    /// Tells the pump that the handler is alive; its deadline moves.
+    /// Sends a heartbeat, which extends the deadline.
     pub fn heartbeat(&self) -> io::Result<()> {
         self.line.beat()()
     }
 
-    /// Sends heartbeats from a thread of its own until the guard is dropped. The guard must be
-    /// gone before the handler returns, or its next heartbeat would be one that nobody asked for.
+    /// Sends heartbeats from a thread of its own until the guard is dropped. Drop the guard before
+    /// the handler returns, or a heartbeat could follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> Alive {
         let beat: Beat = self.line.beat();
@@ -145,13 +147,13 @@ impl Request {
         Alive { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Whether the caller is gone. The handler still answers, if only with nothing.
+    /// Whether the call was cancelled. The handler must still answer, possibly without payloads.
     pub fn is_cancelled(&self) -> bool {
         self.line.is_cancelled(self.call)
     }
 }
 
-/// Heartbeats are being sent; see [`Request::keep_alive`].
+/// Guard that keeps heartbeats running; see [`Request::keep_alive`].
 #[derive(Debug)]
 pub struct Alive {
     stop: Option<mpsc::Sender<()>>,

@@ -1,4 +1,4 @@
-//! The main loop: one delivery at a time, each to the handler of its payload name.
+//! The main loop: passes one delivery at a time to the handler of its payload name.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use super::request::Request;
 
 type Handler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
 
-/// A listener for one payload name: `main` in a line. See [`Listener::serve`].
+/// Serves one payload name: a `main` in one line. See [`Listener::serve`].
 pub fn serve<P, R, E>(handler: impl FnMut(P, &Request) -> Result<R, E> + 'static) -> ExitCode
 where
     P: Payload,
@@ -28,7 +28,7 @@ where
     Listener::new().on(handler).serve()
 }
 
-/// Handlers by the payload name that opens a call.
+/// A listener: its handlers by the payload name that opens a call.
 #[derive(Default)]
 pub struct Listener {
     handlers: HashMap<PayloadName, Handler>,
@@ -46,7 +46,7 @@ impl Listener {
         Self::default()
     }
 
-    /// Calls opened by `P` go to `handler`.
+    /// Sets the handler for calls that `P` opens.
     pub fn on<P, R, E>(
         mut self,
         mut handler: impl FnMut(P, &Request) -> Result<R, E> + 'static,
@@ -64,7 +64,7 @@ impl Listener {
         self
     }
 
-    /// Calls that no typed handler takes go here, as text.
+    /// Sets the handler for all other calls; it gets the payload as text.
     pub fn otherwise<R, E>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<R, E> + 'static,
@@ -79,13 +79,12 @@ impl Listener {
         self
     }
 
-    /// Serves standard input until it is closed, and ends the program when the pump ends while a
-    /// handler works; or, where the environment names a server in
-    /// [`Place::URL`], NATS until a signal ends the program.
+    /// Serves standard input until it is closed, and ends the program if the pump ends while a
+    /// handler works. If the environment names a server in [`Place::URL`], serves NATS instead,
+    /// until a signal ends the program.
     ///
-    /// An `Err` of a handler is a crashed attempt, which the pump tries again: a process ends
-    /// with code 1, on NATS an error is answered. An answer that tells the caller of a failure
-    /// is a payload like any other.
+    /// An `Err` of a handler is a crashed attempt, which the pump retries: a process ends with code
+    /// 1, and on NATS an error is answered. To report a failure to the caller, answer a payload.
     pub fn serve(self) -> ExitCode {
         let served = Place::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
@@ -96,19 +95,20 @@ impl Listener {
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(reason) => {
-                // Where even standard error is closed, the exit code has to say it.
+                // If even standard error is closed, the exit code has to suffice.
                 let _ = writeln!(io::stderr(), "{reason}");
                 ExitCode::FAILURE
             }
         }
     }
 
-    /// The same over any pair of descriptors.
+    /// Serves any pair of descriptors.
     pub fn serve_on(self, input: OwnedFd, output: OwnedFd) -> Result<(), String> {
         self.run(Connection::new(input, output))
     }
 
-    /// Serves NATS until `stopped`: then it takes nothing more and ends what it has.
+    /// Serves NATS until `stopped` resolves; then takes no further delivery and finishes those that
+    /// it has.
     pub fn serve_at(
         mut self,
         place: &Place,
@@ -125,7 +125,7 @@ impl Listener {
         loop {
             let frame = connection.next().map_err(|e| format!("cannot read a frame: {e}"))?;
             let Some(frame) = frame else { return Ok(()) };
-            // Too late to matter: the call it names has been answered.
+            // Too late: the cancelled call has been answered.
             if frame.starts_with(b"<cancel") {
                 continue;
             }

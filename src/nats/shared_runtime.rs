@@ -32,6 +32,7 @@ struct RuntimeShared {
 }
 
 impl SharedRuntime {
+    /// # Errors
     /// If the operating system refuses a thread.
     pub fn start() -> std::io::Result<Self> {
         let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);

@@ -1,8 +1,8 @@
-//! What a schema may cost to compile and to validate against, bounded before libxml2 sees it.
+//! Bounds the cost of compiling a schema and of validating against it, before libxml2 sees it.
 //!
-//! A static look at the documents: how many particles a content model has once its groups are
-//! expanded, how far counted repetitions multiply, and how patterns nest. What this lets pass is
-//! still compiled in a child process with a time limit.
+//! A static analysis of the documents: the size of content models with expanded groups, the product
+//! of counted repetitions, and the nesting of patterns. A schema that passes is still compiled in a
+//! child process with a time limit.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::xsd::{SchemaElement, is_xsd};
 use crate::limits;
 use crate::xml::element::Element;
 
-/// All that is beyond bounds in `sources`.
+/// Lists everything in `sources` that exceeds a bound.
 pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     let mut groups: HashMap<&str, Vec<&Element>> = HashMap::new();
     for source in sources {
@@ -65,7 +65,7 @@ fn walk(
     }
 }
 
-/// Particles, and the largest product of counted repetitions.
+/// Number of particles, and the largest product of counted repetitions.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParticleWeight {
     particles: u64,
@@ -92,7 +92,7 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// None while a group is being weighed, so that a cycle ends.
+    /// `None` while a group is being computed, so that a cycle ends.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

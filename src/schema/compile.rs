@@ -1,8 +1,9 @@
-//! Trial compilation in a child process, which may be slow, hungry or fall over in our place.
+//! Trial compilation of schemas in a child process, which may time out, run out of memory or crash
+//! without harm.
 //!
-//! The child is this program again, with a hidden verb; it reads one schema a line on stdin and
-//! answers one verdict a line. A program that embeds the library without having the command at
-//! hand compiles on a watched thread instead: time is limited all the same, memory is not.
+//! The child is this program with a hidden verb; it reads one schema on each line of stdin and
+//! writes one verdict on each line of stdout. A program that embeds the library without the command
+//! compiles on a watched thread instead: with a time limit, but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -20,13 +21,13 @@ use super::problem::SchemaProblem;
 use crate::children::{self, OwnedChild};
 use crate::limits;
 
-/// Says where the command is, for programs that are not it.
+/// Variable with the path of the command, for other programs.
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
-/// The hidden arguments that make the command a compiling child.
+/// Hidden arguments that start the command as a compiling child.
 pub const CHILD_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
-/// What the child says of one schema.
+/// Verdict of the child on one schema.
 #[derive(Debug, Serialize, Deserialize)]
 struct CompileVerdict {
     #[serde(rename = "good")]
@@ -49,7 +50,7 @@ struct CompileMessage {
     message: String,
 }
 
-/// Compiles schemas one after another, in as few children as will do.
+/// Compiles schemas one after another, with as few children as possible.
 #[derive(Default)]
 pub struct SchemaCompiler {
     child: Option<CompileChild>,
@@ -60,30 +61,30 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Behind the child, so that it is dropped after it.
+    /// Ordering rule: declared after the child, so that it is dropped after it.
     _owned: OwnedChild,
 }
 
 impl Drop for CompileChild {
     fn drop(&mut self) {
-        // Gone already, or not ours to wait for: either way nothing is left to do.
+        // An error means that the child has ended or is not ours; there is nothing left to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Why there was no verdict.
+/// Why there is no verdict.
 enum CompileFailure {
-    /// The schema took too long.
+    /// The compilation timed out.
     Slow,
-    /// The child fell over.
+    /// The child crashed.
     Died,
-    /// There is no child to be had.
+    /// No child could be started.
     NoChild(String),
 }
 
 impl SchemaCompiler {
-    /// Whether the bundle compiles in time. Returns warnings worth telling.
+    /// Whether the bundle compiles in time. Returns warnings for the user.
     pub fn check(
         &mut self,
         bundle: &SchemaBundle,
@@ -143,8 +144,8 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits until the child has answered or used up its time. On a busy machine the clock runs
-    /// faster than the child, which must not cost a good schema its place.
+    /// Waits until the child has answered or used up its processor time. Wall time does not decide,
+    /// because on a busy machine it would fail good schemas.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -165,9 +166,9 @@ impl CompileChild {
     }
 }
 
-/// The processor time a process has used so far, where the system tells.
+/// Processor time that a process has used, if the system reports it.
 fn spent(process: u32) -> Option<Duration> {
-    // Nanoseconds on the processor come first.
+    // The first number is the processor time in nanoseconds.
     let told = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
     told.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
@@ -202,7 +203,7 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
-/// The child's side: answers until its input ends.
+/// Runs the child's side: answers until its input ends.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
     for line in input.lines() {
         let texts: Vec<String> = serde_json::from_str(&line?)?;
@@ -251,12 +252,12 @@ fn judge(
         })
         .collect();
     let problems = libxml2_messages::refused(bundle, &diagnostics);
-    // A schema that was not loaded would validate less than it says.
+    // A schema that could not be loaded would validate less than it seems.
     let less = problems.iter().any(|p| p.code.starts_with("schema-import"));
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
 
-/// Compiles here, on a thread that is left behind when it takes too long.
+/// Compiles in this process, on a thread that is abandoned if it takes too long.
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (tell, answer) = channel();
@@ -269,7 +270,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// The command: as told, or this program, or the one beside it (where Cargo puts it for tests).
+/// Path of the command: as configured, or this program, or the one beside it (as Cargo places it
+/// for tests).
 fn program() -> Option<PathBuf> {
     if let Some(told) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(told.into());

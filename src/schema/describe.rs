@@ -1,4 +1,4 @@
-//! A payload in words, as prompts, help and docs show it.
+//! Describes a payload for prompts, help and docs.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use super::outline::{ElementOutline, OutlineValue};
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
 
-/// How deep parameters within parameters are told.
+/// Maximum nesting of described parameters.
 const DEPTH_MAX: usize = 4;
 
-/// One payload: what it is for and what it takes.
+/// Description of one payload: its purpose and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PayloadDescription {
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// One line; empty where the schema says nothing.
+    /// One line; empty if the schema has no documentation.
     #[serde(rename = "doc")]
     pub doc: String,
-    /// Set when the payload's own content is text.
+    /// Set if the payload's own content is text.
     #[serde(rename = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<TextContent>,
     #[serde(rename = "parameters")]
     pub parameters: Vec<PayloadParameter>,
 }
 
-/// What a text may be.
+/// Description of permitted text.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct TextContent {
-    /// In words, such as `integer` or `true or false`.
+    /// The type for people, such as `integer` or `true or false`.
     #[serde(rename = "kind")]
     pub kind: String,
     #[serde(rename = "choices", skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// Such as `1 to 9` or `at most 58 characters`.
+    /// The permitted range, such as `1 to 9` or `at most 58 characters`.
     #[serde(rename = "range", skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
 }
@@ -42,17 +42,17 @@ pub struct TextContent {
 pub struct PayloadParameter {
     #[serde(rename = "name")]
     pub name: String,
-    /// As it is written in a payload.
+    /// Name as written in a payload.
     #[serde(skip)]
     pub written: QName,
     #[serde(rename = "attribute")]
     pub attribute: bool,
     #[serde(rename = "required")]
     pub required: bool,
-    /// May be given more than once.
+    /// Whether it may occur more than once.
     #[serde(rename = "repeated")]
     pub repeated: bool,
-    /// One of several of which only one is taken.
+    /// Whether it is one of several alternatives.
     #[serde(rename = "alternative")]
     pub alternative: bool,
     #[serde(rename = "content")]
@@ -65,7 +65,7 @@ pub struct PayloadParameter {
     pub parameters: Vec<PayloadParameter>,
 }
 
-/// Describes a global element. One that the model does not know has neither doc nor parameters.
+/// Describes a global element. An unknown element has neither documentation nor parameters.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let Some(element) = model.element(name) else {
         return PayloadDescription {
@@ -109,7 +109,7 @@ fn parameters(
     out
 }
 
-/// How a particle stands among the others.
+/// Position of a particle among the others.
 #[derive(Clone, Copy)]
 struct ParticlePlace {
     required: bool,
@@ -238,7 +238,7 @@ fn of_value(value: &OutlineValue) -> TextContent {
     TextContent { kind, choices, range: range(value) }
 }
 
-/// A built-in type in words.
+/// A built-in type for people.
 fn words(builtin: &str) -> &str {
     match builtin {
         "string" | "normalizedString" | "token" | "anySimpleType" | "" => "text",

@@ -1,13 +1,13 @@
-//! What libxml2 says of a text or a schema, as plain values.
+//! Diagnostics of libxml2 about a text or a schema, as plain values.
 
-/// How bad libxml2 thinks something is.
+/// Severity according to libxml2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiagnosticLevel {
     Warning,
     Error,
 }
 
-/// Which part of libxml2 speaks.
+/// The component of libxml2 that reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiagnosticDomain {
     Parser,
@@ -17,30 +17,30 @@ pub enum DiagnosticDomain {
     Other,
 }
 
-/// One thing libxml2 said.
+/// One diagnostic of libxml2.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
     pub level: DiagnosticLevel,
     pub domain: DiagnosticDomain,
     pub code: u32,
-    /// From 1; 0 where unknown.
+    /// Line from 1; 0 if unknown.
     pub line: u32,
-    /// In characters from 1; 0 where unknown.
+    /// Column in characters from 1; 0 if unknown.
     pub column: u32,
     pub message: String,
-    /// Index of the document it stands in, for schemas.
+    /// Index of the document, for schemas.
     pub document: Option<usize>,
-    /// The steps from the root to the node, for instances.
+    /// Steps from the root to the node, for instances.
     pub steps: Vec<LocationStep>,
 }
 
-/// A step of a path: an element or attribute, and where it stands among its siblings.
+/// A step of a path: an element or attribute, and its position among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocationStep {
     pub name: String,
     pub attribute: bool,
-    /// Among the element's element siblings, from 0.
+    /// Index among the element siblings, from 0.
     pub position: u32,
-    /// Among those of the same name, from 1; 0 where it is the only one.
+    /// Number among the siblings of the same name, from 1; 0 if it is the only one.
     pub same: u32,
 }

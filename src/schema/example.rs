@@ -1,7 +1,7 @@
-//! An instance of a payload, made up from its schema.
+//! Generates example instances of a payload from its schema.
 //!
-//! Offers several candidates, the most telling first; whoever asks validates them and keeps the
-//! first that passes, because only libxml2 knows.
+//! Returns several candidates, the most informative first. The caller validates them with libxml2
+//! and keeps the first valid one.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -17,12 +17,12 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
-/// How deep optional parts are shown.
+/// Maximum depth of optional parts.
 const OPTIONAL_DEPTH: usize = 3;
-/// Values and branches tried with and without optional parts.
+/// Attempts with other values and branches, each with and without optional parts.
 const ATTEMPTS: usize = 4;
 
-/// Candidates for an example of `name`, to be validated in turn.
+/// Candidates for an example of `name`, to be validated in order.
 pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
@@ -45,7 +45,7 @@ pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
 
 struct ExampleBuilder<'a> {
     model: &'a SchemaModel,
-    /// Show optional parts.
+    /// Whether to include optional parts.
     optional: bool,
     attempt: usize,
     budget: usize,
@@ -66,7 +66,7 @@ impl ExampleBuilder<'_> {
         self.above.pop();
         let mut node = node?;
         if let Some(TypeRef::Named(kind)) = kind {
-            // Written with its prefix once the prefixes are known.
+            // The prefix is added once the prefixes are known.
             let kind = PayloadName::new(kind.namespace(), &kind.local);
             node.attributes.insert(0, (QName::new(Some(XSI), "type"), kind.to_string()));
         }
@@ -74,7 +74,7 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// The type to use instead of an abstract one; the outer `None` when there is none to be had.
+    /// The type to use instead of an abstract one; the outer `None` if there is none.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -131,7 +131,7 @@ impl ExampleBuilder<'_> {
                     if required {
                         return None;
                     }
-                    // What is optional and cannot be shown is left out.
+                    // An optional part that cannot be generated is left out.
                     out.truncate(before);
                     break;
                 }
@@ -180,7 +180,7 @@ impl ExampleBuilder<'_> {
         }
     }
 
-    /// The first branch that does not lead back to where we are; each attempt starts at another.
+    /// Chooses the first branch that does not recurse; each attempt starts at another branch.
     fn choice(&mut self, branches: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         if branches.is_empty() {
             return Some(());
@@ -209,7 +209,7 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// An element of nobody's, for a wildcard that lets anything in.
+/// An element of an unknown namespace, for a wildcard that permits anything.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",
@@ -221,7 +221,7 @@ fn stranger(namespace: &str) -> Option<Element> {
     Some(Element::new(QName::new(Some(namespace), "example")))
 }
 
-/// How the namespaces of an example are bound, all of them on the root.
+/// Namespace bindings of an example, all on the root.
 struct PrefixBindings {
     default: String,
     prefixed: Vec<(String, String)>,
@@ -278,7 +278,7 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
     node.children().for_each(|child| collect(child, elements, others));
 }
 
-/// The type that an attribute of an example chooses, where it is an `xsi:type`.
+/// The type that an `xsi:type` attribute of an example chooses.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
     let kind = (name.namespace() == XSI && &*name.local == "type")
         .then(|| PayloadName::parse(value).ok())

@@ -1,4 +1,4 @@
-//! One schema file, loaded and known to compile: validation on every thread that asks.
+//! One schema file that is known to compile: validation on any thread.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -32,11 +32,11 @@ pub struct SchemaFile {
     model: OnceLock<SchemaModel>,
 }
 
-/// What a schema says of a text.
+/// Verdict of a schema on a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaVerdict {
     Valid,
-    /// Well-formed, but not what the schema asks for.
+    /// Well-formed, but invalid by the schema.
     Invalid(Vec<Finding>),
     /// Not well-formed, or not namespace-well-formed.
     Malformed(Vec<Finding>),
@@ -54,12 +54,12 @@ impl SchemaVerdict {
 type ThreadGrammar = Rc<RefCell<CompiledSchema>>;
 
 thread_local! {
-    /// libxml2's schemas stay on their thread, so each thread has its own.
+    /// Compiled schemas of libxml2 cannot change threads, so each thread has its own.
     static GRAMMARS: RefCell<HashMap<Digest, ThreadGrammar>> = RefCell::default();
 }
 
 impl SchemaFile {
-    /// Loads a file and tries it out in `compiler`. All that is wrong is told at once.
+    /// Loads a file and compiles it in `compiler` as a trial. Returns all problems at once.
     pub fn open(compiler: &mut SchemaCompiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
         let bundle = SchemaBundle::open(path)?;
         let beyond = bounds::check(&bundle.sources);
@@ -98,18 +98,18 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// The documents behind it that are not part of the program: each as it is shown, and its text.
+    /// The documents that are not part of the program: the label and the text of each.
     pub fn documents(&self) -> impl Iterator<Item = (&str, &str)> {
         let recorded = self.bundle.sources.iter().filter(|source| source.is_recorded);
         recorded.map(|source| (source.label.as_str(), source.text.as_str()))
     }
 
-    /// Its target namespace; none is the empty text.
+    /// Target namespace; empty for none.
     pub fn namespace(&self) -> &str {
         self.bundle.main().map_or("", SchemaDocument::target)
     }
 
-    /// The payload names it declares: its global elements that are not abstract.
+    /// Declared payload names: the global elements that are not abstract.
     pub fn names(&self) -> &[PayloadName] {
         &self.names
     }
@@ -122,7 +122,8 @@ impl SchemaFile {
         &self.warnings
     }
 
-    /// Parses and validates `text`, whose root must be `name`, or any the schema knows.
+    /// Parses and validates `text`. Its root must be `name`, or any declared name if that is
+    /// `None`.
     pub fn validate(&self, name: Option<&PayloadName>, text: &[u8]) -> SchemaVerdict {
         let document = match ParsedDocument::parse(text) {
             Ok(document) => document,
@@ -154,7 +155,7 @@ impl SchemaFile {
         let mut grammar = grammar.borrow_mut();
         let result = grammar.validate(&document);
         if memchr::memmem::find(text, b"chemaLocation").is_some() {
-            // A hint is not followed, but the context remembers having seen it.
+            // The hint is not followed, but the context would remember it.
             grammar.forget();
         }
 
@@ -170,7 +171,7 @@ impl SchemaFile {
         }
     }
 
-    /// What the schema means, read when first asked for.
+    /// The model of the schema, read on first use.
     fn model(&self) -> &SchemaModel {
         self.model.get_or_init(|| read::model(&self.bundle))
     }
@@ -179,7 +180,7 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// An instance of `name` that is valid; none where no valid one could be made up.
+    /// A valid instance of `name`; `None` if no valid one could be generated.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         let good =
             |text: &String| self.validate(Some(name), text.as_bytes()) == SchemaVerdict::Valid;
@@ -191,19 +192,19 @@ impl SchemaFile {
         json::schema(self.model(), name)
     }
 
-    /// The arguments of a native call, JSON as the model wrote it, as the payload they mean; what
-    /// is valid is for `validate` to say.
+    /// Converts the arguments of a native call, in JSON as the model wrote it, to the payload that
+    /// they mean. The caller validates the payload.
     ///
     /// # Errors
-    /// Everything in them that the JSON Schema has no place for, each by its JSON path.
+    /// Every part that does not fit the JSON Schema, each with its JSON path.
     pub fn to_xml(&self, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
         json::to_xml(self.model(), name, arguments)
     }
 
-    /// A payload as the arguments of the native call that would make it.
+    /// Converts a payload to the arguments of the native call that would produce it.
     ///
     /// # Errors
-    /// What in it JSON cannot say.
+    /// The parts that JSON cannot express.
     pub fn to_json(
         &self,
         name: &PayloadName,
@@ -212,12 +213,12 @@ impl SchemaFile {
         json::to_json(self.model(), name, payload)
     }
 
-    /// What of a payload native calls cannot give as JSON, or not at all.
+    /// The parts of a payload that native calls can express only as XML, or not at all.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         json::gaps(self.model(), name)
     }
 
-    /// Adds what extraction needs to know of `name` to `shapes`.
+    /// Adds the shape of `name` to `shapes`, for extraction.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }
@@ -240,7 +241,7 @@ impl SchemaFile {
     }
 }
 
-/// Whether `text` is well-formed and namespace-well-formed to libxml2.
+/// Whether `text` is well-formed and namespace-well-formed for libxml2.
 pub fn parse_check(text: &[u8]) -> Result<(), Vec<Finding>> {
     match ParsedDocument::parse(text) {
         Ok(_) => Ok(()),
@@ -256,7 +257,7 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
-/// The global elements of the first document and of all it includes.
+/// The global elements of the first document and of all its includes.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
     let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();

@@ -1,26 +1,26 @@
-//! A payload filled in field by field, by whoever can be asked: one question for each value.
+//! Fills in a payload field by field: one question for each value.
 //!
-//! What comes out is a proposal: the gate judges it. Knows nothing of terminals or browsers.
+//! The result is a proposal, which the gate checks. Knows nothing of terminals or browsers.
 
 use super::describe::{PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// One value that is wanted.
+/// One requested value.
 #[derive(Debug, Clone, Copy)]
 pub struct FormField<'a> {
-    /// Such as `report / finding / line`.
+    /// Path for people, such as `report / finding / line`.
     pub path: &'a str,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
-    /// Else an empty answer leaves it out.
+    /// Whether an answer is required; otherwise an empty answer leaves the value out.
     pub required: bool,
     pub default: Option<&'a str>,
-    /// What was wrong with the answer before.
+    /// Why the previous answer was not accepted.
     pub again: Option<&'static str>,
 }
 
-/// Fills in a payload; `ask` answers each question, or ends it all with an error.
+/// Fills in a payload. `ask` answers each question, or aborts with an error.
 pub fn fill<E>(
     description: &PayloadDescription,
     ask: &mut dyn FnMut(FormField<'_>) -> Result<String, E>,
@@ -70,7 +70,7 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// One child, or as many as are wanted.
+    /// Fills in one child, or as many as the user wants.
     fn children(&mut self, mut element: Element, of: &PayloadParameter) -> Result<Element, E> {
         let mut count = 0_usize;
         loop {
@@ -107,7 +107,7 @@ impl<E> FormFilling<'_, E> {
         self.put(&of.content, of.doc.as_deref(), of.required, of.default.as_deref())
     }
 
-    /// Which of several that exclude each other; none is an answer, too.
+    /// Chooses one of several alternatives, or none.
     fn choose<'p>(
         &mut self,
         among: &'p [PayloadParameter],
@@ -124,7 +124,7 @@ impl<E> FormFilling<'_, E> {
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
-    /// Asks until the answer can be one. None: left out.
+    /// Repeats a question until the answer is acceptable. `None`: the value is left out.
     fn put(
         &mut self,
         content: &TextContent,
@@ -139,7 +139,7 @@ impl<E> FormFilling<'_, E> {
             let known = content.choices.is_empty() || content.choices.contains(&answer);
             again = match (answer.is_empty(), required) {
                 (true, false) => return Ok(None),
-                // An empty text is a text.
+                // An empty text is valid here.
                 (true, true) if content.kind == "text" && content.range.is_none() => {
                     return Ok(Some(answer));
                 }

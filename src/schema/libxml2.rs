@@ -1,8 +1,8 @@
-//! The one door to libxml2, and the only `unsafe` of the tree.
+//! The only interface to libxml2, and the only `unsafe` code of the tree.
 //!
-//! Everything libxml2 says arrives in a list of its thread, capped; everything it wants to load
-//! is looked up among documents handed over beforehand, so no file or address is ever opened.
-//! Knows nothing of payload names, codes or files.
+//! All messages of libxml2 are collected in a bounded list of its thread. Everything that it loads
+//! comes from documents passed in beforehand, so it never opens a file or an address. Knows nothing
+//! of payload names, codes or files.
 #![expect(unsafe_code, reason = "libxml2 is C; this file is its only caller")]
 
 use std::cell::{Cell, RefCell};
@@ -29,16 +29,16 @@ thread_local! {
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
-/// A context to parse in: making one costs as much as parsing a short text, so each thread keeps
-/// its own.
+/// A parser context. Creating one costs as much as parsing a short text, so each thread keeps its
+/// own.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Names it may still learn, in bytes of text: it keeps every one it has seen.
+    /// Bytes of text that it may still read: it keeps every name that it has seen.
     room: usize,
 }
 
 impl ParserContext {
-    /// The thread's parser, or a new one where the old has read enough.
+    /// Returns the thread's parser, or a new one if the old has read enough.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -59,13 +59,13 @@ impl Drop for ParserContext {
     }
 }
 
-/// How documents of a schema are addressed while it is compiled: this, then an index.
+/// Prefix of the addresses of a schema's documents during compilation, followed by an index.
 pub const SCHEME: &str = "organism-schema:";
 
-/// A parsed text.
+/// A parsed document.
 pub struct ParsedDocument {
     doc: NonNull<c::xmlDoc>,
-    /// libxml2's trees stay on their thread.
+    /// Trees of libxml2 stay on their thread.
     here: PhantomData<*mut ()>,
 }
 
@@ -77,8 +77,8 @@ impl Drop for ParsedDocument {
 }
 
 impl ParsedDocument {
-    /// Parses strictly: nothing recovered, nothing fetched, no entities, libxml2's own limits on.
-    /// A namespace error refuses the text as well, though libxml2 alone would let it pass.
+    /// Parses strictly: no recovery, no loading, no entities, and with libxml2's own limits. A
+    /// namespace error refuses the text as well, although libxml2 alone would accept it.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
@@ -117,7 +117,7 @@ impl ParsedDocument {
         unsafe { !self.doc.as_ref().intSubset.is_null() }
     }
 
-    /// Whether the root is `local` in `namespace`; no namespace is the empty text.
+    /// Whether the root is `local` in `namespace`; an empty namespace means none.
     pub fn root_is(&self, namespace: &str, local: &str) -> bool {
         self.with_root(|ns, name| {
             ns.unwrap_or_default() == namespace.as_bytes() && name == local.as_bytes()
@@ -142,7 +142,7 @@ impl ParsedDocument {
     }
 }
 
-/// A compiled schema with a context to validate in.
+/// A compiled schema with a validation context.
 pub struct CompiledSchema {
     schema: NonNull<c::xmlSchema>,
     context: NonNull<c::xmlSchemaValidCtxt>,
@@ -160,8 +160,8 @@ impl Drop for CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles the first of `documents`; the others are what it may include and import, as
-    /// `organism-schema:1` and so on. Returns what libxml2 warned of, too.
+    /// Compiles the first of `documents`. The others are available for includes and imports as
+    /// `organism-schema:1` and so on. Returns warnings as well.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         ready();
         SERVED.with_borrow_mut(|served| *served = documents.to_vec());
@@ -199,8 +199,7 @@ impl CompiledSchema {
         Ok((grammar, heard.diagnostics))
     }
 
-    /// Validates a parsed document as a whole. Hints where schemas might be found are never
-    /// followed.
+    /// Validates a whole document. Location hints are never followed.
     pub fn validate(&mut self, document: &ParsedDocument) -> Result<(), Vec<Diagnostic>> {
         // SAFETY: context, schema and tree are alive and of this thread; the context forgets
         // the tree before the call returns.
@@ -214,7 +213,7 @@ impl CompiledSchema {
         Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
     }
 
-    /// A new context to validate in, dropping whatever an instance made the old one remember.
+    /// Replaces the validation context, because the old one may remember parts of an instance.
     pub fn forget(&mut self) {
         if let Some(context) = new_context(self.schema) {
             // SAFETY: the old context is ours alone and is replaced in the same breath.
@@ -239,7 +238,7 @@ fn new_context(schema: NonNull<c::xmlSchema>) -> Option<NonNull<c::xmlSchemaVali
     Some(context)
 }
 
-/// Prepares libxml2 once for the process and once for each thread.
+/// Initialises libxml2 once for the process and once for each thread.
 fn ready() {
     static PROCESS: Once = Once::new();
     PROCESS.call_once(|| {
@@ -271,8 +270,8 @@ impl CaughtMessages {
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 
-/// The error handler in the type the bindings want: from 2.12 on its second argument is a
-/// pointer to a constant, which is the same to the machine and another type to Rust.
+/// The error handler in the type that the bindings expect: from 2.12 on its second argument is a
+/// pointer to a constant, which is the same for the machine and another type for Rust.
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
     let ours: ErrorHandler = hear;
@@ -295,7 +294,7 @@ unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
             let diagnostic = unsafe { read_error(error, warning) };
             heard.diagnostics.push(diagnostic);
         } else if !warning {
-            // A warning never takes an error's place.
+            // A warning never replaces an error in the bounded list.
             if let Some(place) =
                 heard.diagnostics.iter().rposition(|d| d.level == DiagnosticLevel::Warning)
             {
@@ -367,7 +366,7 @@ unsafe fn index_in(address: *const c_char) -> Option<usize> {
     std::str::from_utf8(address).ok()?.strip_prefix(SCHEME)?.parse().ok()
 }
 
-/// The way from the root to `node`. Looks at no more siblings than an element may have.
+/// The steps from the root to `node`. Looks at a limited number of siblings.
 ///
 /// SAFETY: `node` is null or alive.
 unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
@@ -443,7 +442,7 @@ unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Gives libxml2 a document it was handed over beforehand, and nothing else.
+/// Supplies a document that was passed in beforehand, and nothing else.
 unsafe extern "C" fn serve(
     address: *const c_char,
     _: *const c_char,

@@ -1,4 +1,4 @@
-//! What libxml2 says, as codes and sentences of ours.
+//! Translates messages of libxml2 into codes and sentences of our own.
 
 use libxml::bindings as c;
 
@@ -10,7 +10,7 @@ use super::xsd::XSD;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;
 
-/// The codes of findings in instances, by libxml2's.
+/// Codes of findings in instances, by the code of libxml2.
 const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_1, "schema-datatype"),
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_2, "schema-datatype"),
@@ -53,7 +53,7 @@ const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_WILDCARD, "schema-wildcard"),
 ];
 
-/// A text libxml2 could not read, as findings.
+/// Findings for a text that libxml2 could not parse.
 pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     let finding = |d: &Diagnostic| {
         let code = match d.domain {
@@ -67,7 +67,7 @@ pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     diagnostics.iter().map(finding).collect()
 }
 
-/// Where a line and a column in characters lead.
+/// Byte offset of a line and a column in characters.
 fn offset(text: &[u8], line: u32, column: u32) -> usize {
     let line = usize::try_from(line.max(1)).unwrap_or(usize::MAX);
     let start = match line {
@@ -82,11 +82,11 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
     start + within
 }
 
-/// An instance libxml2 found invalid, as findings. `namespaces` are those of the schema.
+/// Findings for an invalid instance. `namespaces` are those of the schema.
 pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -> Vec<Finding> {
     let mut kept: Vec<&Diagnostic> = Vec::new();
     for diagnostic in diagnostics {
-        // A violated facet is told twice: by itself, and as the type not being valid.
+        // libxml2 reports a violated facet twice: itself, and as an invalid type.
         let again = code_of(diagnostic) == "schema-datatype"
             && kept
                 .last()
@@ -139,7 +139,7 @@ fn path(steps: &[LocationStep]) -> String {
     out
 }
 
-/// A schema libxml2 refused or warned of, as problems.
+/// Problems for a schema that libxml2 refused or warned about.
 pub fn refused(bundle: &SchemaBundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem> {
     let namespaces = namespaces(bundle);
     let problem = |d: &Diagnostic| {
@@ -158,7 +158,7 @@ pub fn refused(bundle: &SchemaBundle, diagnostics: &[Diagnostic]) -> Vec<SchemaP
     diagnostics.iter().map(problem).collect()
 }
 
-/// Every target namespace among the documents.
+/// All target namespaces of the documents.
 pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     let mut out: Vec<String> = vec![XSD.to_owned()];
     out.extend(bundle.sources.iter().map(|s| s.target().to_owned()));
@@ -175,7 +175,7 @@ pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     out
 }
 
-/// libxml2's message without namespaces in braces, on one line, in the house's form.
+/// A message of libxml2 on one line, in lower case and without namespaces in braces.
 fn sentence(message: &str, namespaces: &[String]) -> String {
     let mut text = message.to_owned();
     for namespace in namespaces {
@@ -184,7 +184,7 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
 
     let mut text = one_line(&text);
     if expects_itself(&text) {
-        // The namespace is what is wrong, so it is what must be shown.
+        // The namespace is the defect, so it must be shown.
         text = one_line(message);
     }
 
@@ -197,7 +197,7 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(said))
 }
 
-/// Whether an element is said to stand where the same name is expected.
+/// Whether the message names the same element as found and as expected.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {
@@ -206,7 +206,7 @@ fn expects_itself(text: &str) -> bool {
     expected.split([' ', ',', '(', ')']).any(|word| word == name)
 }
 
-/// One line, lower case, no full stop.
+/// Formats a message: one line, lower case, no full stop.
 pub fn one_line(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
     let text = words.join(" ");

@@ -1,8 +1,8 @@
-//! How the documents of a schema name one another, and how they are told to libxml2.
+//! Links between the documents of a schema, and their form for libxml2.
 //!
-//! libxml2 takes one location for each imported namespace and ignores further ones with a mere
-//! warning; so several documents imported for one namespace are gathered in one that includes
-//! them all.
+//! libxml2 accepts one location for each imported namespace and ignores further ones with a mere
+//! warning. So several documents imported for one namespace are collected in one that includes them
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -40,9 +40,9 @@ impl LinkKind {
 pub struct SchemaLink {
     pub from: usize,
     pub kind: LinkKind,
-    /// The imported namespace; empty otherwise.
+    /// The imported namespace; empty for other links.
     pub namespace: String,
-    /// None for namespaces the schema language knows by itself.
+    /// Index of the target; `None` for namespaces that are built into the schema language.
     pub to: Option<usize>,
     pub tag: Range<usize>,
     end: usize,
@@ -66,7 +66,7 @@ impl SchemaLink {
     }
 }
 
-/// The documents as libxml2 shall see them: every location an index.
+/// The documents for libxml2: every location is an index.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -105,7 +105,7 @@ pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>
     out
 }
 
-/// `document` and all it includes, directly or not.
+/// `document` and everything that it includes, directly or indirectly.
 pub fn reachable(document: usize, links: &[SchemaLink]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([document]);
     let mut open = vec![document];
@@ -152,7 +152,7 @@ fn rewrite<'a>(
         };
         out.push_str(text.get(done..link.tag.start).unwrap_or_default());
         if link.kind == LinkKind::Include && link.to == Some(link.from) {
-            // Including oneself adds nothing, and libxml2 takes offence.
+            // Including oneself has no effect, and libxml2 reports an error for it.
             let whole = text.get(link.tag.start..link.end).unwrap_or_default();
             out.push_str(&"\n".repeat(whole.matches('\n').count()));
             done = link.end;
@@ -166,7 +166,7 @@ fn rewrite<'a>(
     out
 }
 
-/// The start tag with another location, on as many lines as before.
+/// The start tag with another location and the same number of lines.
 fn retag(tag: &str, to: Option<usize>) -> String {
     let bare = match location(tag) {
         Some(range) => {
@@ -184,7 +184,7 @@ fn retag(tag: &str, to: Option<usize>) -> String {
     format!("{name} schemaLocation=\"{SCHEME}{to}\"{rest}")
 }
 
-/// Where ` schemaLocation="…"` stands in a start tag.
+/// Byte range of ` schemaLocation="…"` in a start tag.
 fn location(tag: &str) -> Option<Range<usize>> {
     const NAME: &str = "schemaLocation";
     for (start, _) in tag.match_indices(NAME) {

@@ -1,8 +1,8 @@
-//! What a schema may do but should rather not.
+//! Warnings about valid but risky schemas.
 //!
-//! Of libxml2's few known wrong verdicts, the one that lets too much pass (`fixed` on a reference
-//! to an attribute) is warned of here; the other, refusing white space around numbers that stand
-//! beside attributes, errs on the safe side and shows itself.
+//! libxml2 has a few known wrong verdicts. This warns about the one that accepts too much (`fixed`
+//! on a reference to an attribute). The other, which refuses white space around numbers beside
+//! attributes, is on the safe side and visible.
 
 use super::problem::SchemaProblem;
 use super::source::SchemaDocument;

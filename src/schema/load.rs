@@ -1,7 +1,7 @@
 //! A schema file with everything it includes and imports, as one bundle.
 //!
-//! Documents come from the file's own folder and from the built-in catalogue; nothing else is
-//! ever opened, and what cannot be found refuses the bundle.
+//! Documents come from the file's own folder and from the built-in catalogue only. A document that
+//! cannot be found is a problem of the whole bundle.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -16,27 +16,27 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::write::XML_NAMESPACE;
 
-/// What schemas may import without having it in their folder, by namespace.
+/// Schemas that may be imported without a file in the folder, by namespace.
 const CATALOGUE: &[(&str, &str, &str)] =
     &[(XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
 
-/// Namespaces the schema language knows by itself.
+/// Namespaces that are built into the schema language.
 const KNOWN: &[&str] = &[XSD, XSI];
 
-/// All documents of one schema; the first is the one that was asked for.
+/// All documents of one schema; the first is the requested one.
 #[derive(Debug, Clone)]
 pub struct SchemaBundle {
     pub sources: Vec<SchemaDocument>,
-    /// Which document names which.
+    /// Links between the documents.
     pub links: Vec<SchemaLink>,
-    /// What libxml2 compiles, by index: the sources with their links made absolute, and after
-    /// them documents that gather several imports of one namespace.
+    /// The documents as libxml2 compiles them, by index: the sources with absolute links, and then
+    /// documents that collect several imports of one namespace.
     pub compiled: Vec<Vec<u8>>,
     pub digest: Digest,
 }
 
 impl SchemaBundle {
-    /// Loads a file. All that is wrong is told at once.
+    /// Loads a file. Returns all problems at once.
     pub fn open(path: &Path) -> Result<Self, Vec<SchemaProblem>> {
         let label = path.display().to_string();
         let real = path.canonicalize().map_err(|error| {
@@ -66,14 +66,14 @@ impl SchemaBundle {
         self.sources.first()
     }
 
-    /// The first document and all it includes, which share its namespace.
+    /// Indices of the first document and all its includes, which share its namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
     }
 }
 
 struct BundleLoader {
-    /// The only folder documents may come from.
+    /// The only folder that documents may come from.
     folder: Option<PathBuf>,
     shown: PathBuf,
     sources: Vec<SchemaDocument>,
@@ -149,7 +149,7 @@ impl BundleLoader {
         index
     }
 
-    /// The document a link leads to; none where no location is given.
+    /// The document that a link leads to; `None` for a link without a location.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -202,7 +202,7 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// The real path of `location`, which must lie in the folder, however it is written.
+    /// The real path of `location`, which must be inside the folder however it is written.
     fn inside(
         &self,
         from: &SchemaDocument,
@@ -242,7 +242,7 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// An import without a location is good when another link brings its namespace.
+    /// Accepts imports without a location whose namespace another link provides.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {
@@ -281,7 +281,7 @@ impl BundleLoader {
     }
 }
 
-/// `path` without `.` and `..`, by name alone.
+/// `path` without `.` and `..`, by text alone.
 fn lexical(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -297,7 +297,7 @@ fn lexical(path: &Path) -> PathBuf {
     out
 }
 
-/// Of all documents, in the order they were found; where they lie does not matter.
+/// Digest of all documents in the order in which they were found, independent of their paths.
 fn digest(sources: &[SchemaDocument]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {

@@ -1,6 +1,6 @@
-//! Schemas: full XSD 1.0 through libxml2, and everything that is derived from them.
+//! Schemas: full XSD 1.0 through libxml2, and everything derived from them.
 //!
-//! **Invariant:** `libxml2.rs` holds the only `unsafe` of the tree; nothing is ever fetched.
+//! **Invariant:** `libxml2.rs` has the only `unsafe` code of the tree; nothing is ever fetched.
 
 mod bounds;
 mod compile;
@@ -44,12 +44,12 @@ use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// The schemas of an organism by the payload names they define. Cheap to clone, shared by all
-/// threads; each thread compiles its own copy once.
+/// The schemas of an organism, by payload name. Cheap to clone and shared by all threads; each
+/// thread compiles its own copy once.
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Namespaces no file may define names in.
+    /// Namespaces in which no file may define names.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
 }
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Schemas {
 }
 
 impl Schemas {
-    /// From here on no file may define payload names in these namespaces.
+    /// Forbids files to define payload names in these namespaces from now on.
     pub fn reserve(&mut self, namespaces: &[&str]) {
         let reserved = Arc::make_mut(&mut self.reserved);
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
@@ -72,7 +72,7 @@ impl Schemas {
         self.add_file_with(&mut SchemaCompiler::default(), path)
     }
 
-    /// The same for several files, which share the compiling child: faster than one by one.
+    /// As [`Schemas::add_file`], with a given compiler: faster for several files.
     pub fn add_file_with(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -91,7 +91,7 @@ impl Schemas {
         self.register(file)
     }
 
-    /// Registers a schema that is part of the program; it is trusted to compile in time.
+    /// Registers a schema that is part of the program, and is trusted to compile in time.
     pub fn add_builtin(
         &mut self,
         label: &str,
@@ -134,7 +134,7 @@ impl Schemas {
         Ok(names)
     }
 
-    /// Every registered payload name, in order.
+    /// All registered payload names, in order.
     pub fn names(&self) -> impl Iterator<Item = &PayloadName> {
         self.by_name.keys()
     }
@@ -143,29 +143,29 @@ impl Schemas {
         self.by_name.contains_key(name)
     }
 
-    /// Of all the documents behind `name`.
+    /// Digest of all documents that define `name`.
     pub fn digest_of(&self, name: &PayloadName) -> Option<Digest> {
         self.file_of(name).map(|file| file.digest())
     }
 
-    /// The file `name` is defined in, with everything that can be derived from it.
+    /// The schema file that defines `name`.
     pub fn file_of(&self, name: &PayloadName) -> Option<&Arc<SchemaFile>> {
         self.by_name.get(name)
     }
 
-    /// What the registered schemas should rather not do.
+    /// Warnings about the registered schemas.
     pub fn warnings(&self) -> &[SchemaProblem] {
         &self.warnings
     }
 
-    /// The texts of all the documents that are not part of the program, each once.
+    /// Texts of all documents that are not part of the program, each once.
     pub fn documents(&self) -> BTreeSet<&str> {
         self.by_name.values().flat_map(|file| file.documents()).map(|(_, text)| text).collect()
     }
 
-    /// Whether `text` is one well-formed element that is valid as `name`. Parses once. Findings
-    /// are `not-well-formed`, `not-namespace-well-formed` or start with `schema-`; never more
-    /// than 16, never none.
+    /// Whether `text` is one well-formed element that is valid as `name`. Parses once. Codes of
+    /// findings are `not-well-formed`, `not-namespace-well-formed`, or begin with `schema-`. On
+    /// failure there are between 1 and 16 findings.
     pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
         match self.by_name.get(name) {
             Some(file) => file.validate(Some(name), text).into_result(),
@@ -173,12 +173,12 @@ impl Schemas {
         }
     }
 
-    /// Whether `text` is well-formed and namespace-well-formed to libxml2, schemas apart.
+    /// Whether `text` is well-formed and namespace-well-formed for libxml2, without a schema.
     pub fn parse_check(&self, text: &[u8]) -> Result<(), Vec<Finding>> {
         parse_check(text)
     }
 
-    /// What a payload is for and what it takes; empty for a name without a schema.
+    /// Description of a payload; empty for a name without a schema.
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.describe(name),
@@ -191,7 +191,7 @@ impl Schemas {
         }
     }
 
-    /// An instance of `name` that is valid; none where no valid one could be made up.
+    /// A valid instance of `name`; `None` if no valid one could be generated.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.example(name)
     }
@@ -204,10 +204,10 @@ impl Schemas {
         }
     }
 
-    /// The arguments of a native call as the payload they mean; see [`SchemaFile::to_xml`].
+    /// Converts the arguments of a native call to a payload; see [`SchemaFile::to_xml`].
     ///
     /// # Errors
-    /// Everything in them that the JSON Schema has no place for, each by its JSON path.
+    /// Every part that does not fit the JSON Schema, each with its JSON path.
     pub fn to_xml(&self, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
         match self.by_name.get(name) {
             Some(file) => file.to_xml(name, arguments),
@@ -215,10 +215,10 @@ impl Schemas {
         }
     }
 
-    /// A payload as the arguments of the native call that would make it.
+    /// Converts a payload to the arguments of the native call that would produce it.
     ///
     /// # Errors
-    /// What in it JSON cannot say.
+    /// The parts that JSON cannot express.
     pub fn to_json(
         &self,
         name: &PayloadName,
@@ -230,12 +230,12 @@ impl Schemas {
         }
     }
 
-    /// What of a payload native calls cannot give as JSON, or not at all.
+    /// The parts of a payload that native calls can express only as XML, or not at all.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds what extraction needs to know of `name`; making it a root is left to the caller.
+    /// Adds the shape of `name`; the caller makes it a root if needed.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

@@ -1,6 +1,6 @@
-//! What a schema means, as plain values: elements, types, particles, attributes, facets.
+//! The model of a schema as plain values: elements, types, particles, attributes, facets.
 //!
-//! A reading for people and models, not for judging: libxml2 alone says what is valid.
+//! For descriptions and examples, not for validation: only libxml2 decides what is valid.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ pub struct SchemaModel {
     pub groups: HashMap<QName, Arc<Vec<ContentParticle>>>,
     pub attributes: HashMap<QName, Arc<AttributeDecl>>,
     pub attribute_groups: HashMap<QName, Arc<AttributeUses>>,
-    /// Who may stand in for an element, by its name.
+    /// Elements that may substitute for an element, by its name.
     pub substitutes: HashMap<QName, Vec<QName>>,
 }
 
-/// What an annotation says.
+/// The content of an annotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnnotationText {
-    /// One line of prose.
+    /// Documentation in one line.
     pub doc: Option<String>,
-    /// From `<xs:appinfo><example>`: values, or whole elements as text.
+    /// Examples from `<xs:appinfo><example>`: values, or whole elements as text.
     pub examples: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct ElementDecl {
 pub enum TypeRef {
     Named(QName),
     Inline(Arc<SchemaType>),
-    /// `xs:anyType`: no type was given.
+    /// `xs:anyType`, or no type given.
     Anything,
 }
 
@@ -105,7 +105,7 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// With facets, and a base given in place where there is one.
+    /// A restriction with facets, and its inline base type, if any.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
@@ -113,7 +113,7 @@ pub enum TypeDerivation {
 pub struct AttributeUses {
     pub uses: Vec<AttributeUse>,
     pub groups: Vec<QName>,
-    /// Others are allowed too.
+    /// Whether other attributes are permitted.
     pub open: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct AttributeDecl {
 #[derive(Debug, Clone)]
 pub struct ContentParticle {
     pub min: u64,
-    /// None is unbounded.
+    /// `None` if unbounded.
     pub max: Option<u64>,
     pub term: ParticleTerm,
 }
@@ -161,21 +161,21 @@ pub enum ParticleTerm {
     Any(ElementWildcard),
 }
 
-/// What `xs:any` lets in.
+/// Elements that an `xs:any` permits.
 #[derive(Debug, Clone)]
 pub struct ElementWildcard {
     pub namespace: String,
-    /// What fits must be declared somewhere.
+    /// Whether permitted elements must be declared.
     pub strict: bool,
 }
 
 impl SchemaModel {
-    /// The declaration of a payload.
+    /// The declaration of a payload's element.
     pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
         self.elements.get(&QName::from(name))
     }
 
-    /// The definition behind a reference; none for what the schema language has built in.
+    /// The definition of a referenced type; `None` for built-in types.
     pub fn type_of<'a>(&'a self, reference: &'a TypeRef) -> Option<&'a SchemaType> {
         match reference {
             TypeRef::Named(name) => self.types.get(name).map(AsRef::as_ref),
@@ -184,7 +184,7 @@ impl SchemaModel {
         }
     }
 
-    /// The elements that may stand where `name` is referred to, itself first unless abstract.
+    /// Elements that may occur where `name` is referenced: itself first, unless it is abstract.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
@@ -204,7 +204,7 @@ impl SchemaModel {
         out
     }
 
-    /// A type that can be used where an abstract one is asked for.
+    /// A concrete type for an abstract one.
     pub fn concrete(&self, wanted: &QName) -> Option<QName> {
         let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();

@@ -1,4 +1,4 @@
-//! A type as an author sees it: derivation, groups and references resolved.
+//! Outlines of types: with derivation, groups and references resolved.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::xsd::{XSD, is_xsd};
 use crate::limits;
 use crate::xml::shape::QName;
 
-/// What an element of some type may hold.
+/// Permitted content of an element.
 #[derive(Debug, Default)]
 pub struct ElementOutline {
-    /// Set when the content is text of some simple type.
+    /// Set if the content is text of a simple type.
     pub text: Option<OutlineValue>,
-    /// Text may stand between the children.
+    /// Whether text may stand between the children.
     pub mixed: bool,
     pub content: Vec<ContentParticle>,
     pub attributes: Vec<OutlineAttribute>,
-    /// Anything well-formed goes.
+    /// Whether any well-formed content is permitted.
     pub anything: bool,
     pub notes: AnnotationText,
 }
@@ -35,12 +35,12 @@ pub struct OutlineAttribute {
     pub notes: AnnotationText,
 }
 
-/// What a text may be.
+/// Permitted text.
 #[derive(Debug, Clone, Default)]
 pub struct OutlineValue {
-    /// The schema language's own type it comes from, such as `integer`.
+    /// The built-in base type, such as `integer`.
     pub builtin: String,
-    /// With what was inherited; the patterns of each step are alternatives.
+    /// Facets, including inherited ones; the patterns of each derivation step are alternatives.
     pub facets: ValueFacets,
     pub pattern_steps: Vec<Vec<String>>,
     pub list_of: Option<Box<OutlineValue>>,
@@ -49,7 +49,7 @@ pub struct OutlineValue {
 }
 
 impl ElementOutline {
-    /// No children, no wildcards: whatever stands inside is text.
+    /// Whether the content is only text: no children and no wildcards.
     pub fn is_text(&self) -> bool {
         self.text.is_some() || (self.mixed && self.content.is_empty() && !self.anything)
     }
@@ -170,7 +170,7 @@ impl SchemaModel {
         }
     }
 
-    /// What a text of a simple type may be.
+    /// The permitted text of a simple type.
     pub fn value(&self, reference: &TypeRef) -> OutlineValue {
         self.value_at(reference, 0)
     }
@@ -220,8 +220,8 @@ impl SchemaModel {
         value
     }
 
-    /// The element declarations a particle may bring, groups and substitutes resolved, in order,
-    /// with whether a wildcard is among them.
+    /// Element declarations that the particles permit, in order, with groups and substitutions
+    /// resolved; and whether a wildcard is among them.
     pub fn elements_in(&self, particles: &[ContentParticle]) -> (Vec<Arc<ElementDecl>>, bool) {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);
@@ -259,7 +259,7 @@ impl SchemaModel {
 }
 
 impl OutlineValue {
-    /// One of the schema language's own types; its lists are lists of their items.
+    /// A built-in type; a list type becomes a list of its item type.
     fn builtin(name: String) -> Self {
         let item = match name.as_str() {
             "NMTOKENS" => "NMTOKEN",
@@ -299,14 +299,14 @@ impl OutlineValue {
         }
     }
 
-    /// The enumerated values, those of a union's members included.
+    /// Enumerated values, including those of a union's members.
     pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();
         }
         let members: Vec<Vec<EnumeratedValue>> =
             self.union_of.iter().map(OutlineValue::choices).collect();
-        // One member without choices leaves the union open.
+        // A member without enumerated values makes the union open.
         if members.iter().any(Vec::is_empty) { Vec::new() } else { members.concat() }
     }
 }

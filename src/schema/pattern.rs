@@ -1,8 +1,8 @@
-//! A text that matches a pattern of the schema language, for examples.
+//! Generates texts that match a pattern of XSD, for examples.
 //!
-//! Reads the common part of the language; what it cannot read it gives up on.
+//! Supports the common part of the pattern language, and gives up on the rest.
 
-/// A text that should match, with `wish` repetitions where the pattern leaves the number open.
+/// A text that should match, with `wish` repetitions where the number is open.
 pub fn sample(pattern: &str, wish: usize) -> Option<String> {
     let mut reader = PatternReader { rest: pattern.chars().peekable(), depth: 0 };
     let tree = reader.alternatives()?;
@@ -17,14 +17,14 @@ pub fn sample(pattern: &str, wish: usize) -> Option<String> {
 
 const LENGTH_MAX: usize = 4096;
 const DEPTH_MAX: usize = 32;
-/// Tried in this order for a class of characters.
+/// Candidates for a character class, in this order.
 const CANDIDATES: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/,;@#+*?!$%&=()[]{}<>'\"\\|^~` \t\n\u{e9}\u{4e2d}\u{3b1}\u{416}";
 
 enum PatternNode {
     Char(char),
     Class(CharacterClass),
     Sequence(Vec<PatternNode>),
-    /// Only the first alternative is ever used.
+    /// Only the first alternative is used.
     Repeat {
         inner: Box<PatternNode>,
         min: usize,
@@ -65,7 +65,7 @@ impl CharacterClass {
     }
 }
 
-/// Whether `c` belongs to a class with a letter for a name.
+/// Whether `c` belongs to the class with this letter as its name.
 fn known(name: char, c: char) -> bool {
     let start = c.is_alphabetic() || c == '_' || c == ':';
     match name {
@@ -89,7 +89,7 @@ struct PatternReader<'a> {
 }
 
 impl PatternReader<'_> {
-    /// The first branch that is not empty; the others are only read.
+    /// Parses alternatives and returns the first that is not empty.
     fn alternatives(&mut self) -> Option<PatternNode> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -148,7 +148,7 @@ impl PatternReader<'_> {
         })
     }
 
-    /// After a backslash: one character, or a class.
+    /// Parses an escape after its backslash: one character, or a class.
     fn escape(&mut self) -> Option<ClassItem> {
         let one = |c| ClassItem::Range(c, c);
         Some(match self.rest.next()? {
@@ -171,7 +171,7 @@ impl PatternReader<'_> {
         })
     }
 
-    /// After an opening bracket, to the closing one.
+    /// Parses a character class after its opening bracket.
     fn class(&mut self) -> Option<CharacterClass> {
         let negated = self.rest.next_if_eq(&'^').is_some();
         let mut items: Vec<ClassItem> = Vec::new();
@@ -195,7 +195,7 @@ impl PatternReader<'_> {
         }
     }
 
-    /// `low` alone, or with what follows a hyphen.
+    /// Parses `low` alone, or a range from `low`.
     fn range_from(&mut self, low: char) -> Option<ClassItem> {
         let mut ahead = self.rest.clone();
         let range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']' | '[') | None);
@@ -239,7 +239,7 @@ impl PatternReader<'_> {
     }
 }
 
-/// The general categories, as far as the candidates tell them apart.
+/// General categories of Unicode, as far as they differ for the candidates.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

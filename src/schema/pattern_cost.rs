@@ -1,9 +1,9 @@
-//! Whether a pattern can be matched at bounded cost: libxml2 tries alternatives one by one, so a
-//! repetition of a repetition costs exponential time on a text that nearly fits.
+//! Bounds the cost of matching a pattern. libxml2 tries alternatives one by one, so a repetition of
+//! a repetition takes exponential time on a text that nearly matches.
 
 use crate::limits;
 
-/// `Err` says what is wrong with the pattern and what to do.
+/// Returns an error that describes the defect of the pattern and the remedy.
 pub fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATTERN_BYTES_MAX {
         return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
@@ -18,16 +18,16 @@ pub fn check(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What has been read of the innermost open group.
+/// State of the innermost open group.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenGroup {
-    /// Pieces in the branch so far.
+    /// Number of pieces in the current branch.
     pieces: u32,
-    /// The last piece is repeated without bound.
+    /// Whether the last piece is repeated without bound.
     endless: bool,
-    /// Some branch is nothing but one endless piece.
+    /// Whether some branch consists of one unbounded piece.
     bare: bool,
-    /// The largest product of counted repetitions.
+    /// Largest product of counted repetitions.
     repeats: u64,
 }
 
@@ -96,7 +96,7 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// The counted maximum (or minimum, where there is none), and whether there is no maximum.
+    /// Parses the counted maximum (or minimum, without a maximum), and whether there is no maximum.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {
@@ -125,7 +125,7 @@ impl PatternScan<'_> {
         }
     }
 
-    /// Skips to the end of a character class, subtractions included.
+    /// Skips to the end of a character class, including subtractions.
     fn class(&mut self) {
         let mut depth = 1;
         while let Some(c) = self.rest.next() {

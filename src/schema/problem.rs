@@ -1,24 +1,24 @@
-//! What is wrong with a schema itself: a matter of the config, found before anything starts.
+//! Problems of a schema itself. They belong to the config and are found before anything starts.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing wrong with a schema, in the file it stands in.
+/// One problem of a schema, with its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaProblem {
-    /// As the file was named, or found from there.
+    /// Path of the file, as named or as found from there.
     #[serde(rename = "file")]
     pub file: String,
-    /// From 1; 0 when the whole file is meant.
+    /// Line from 1; 0 for the whole file.
     #[serde(rename = "line")]
     pub line: u32,
-    /// From 1; 0 when the whole line is meant.
+    /// Column from 1; 0 for the whole line.
     #[serde(rename = "column")]
     pub column: u32,
     #[serde(rename = "code")]
     pub code: String,
-    /// What was found and what to do: lower case, no full stop.
+    /// The defect and the remedy: lower case, no full stop.
     #[serde(rename = "message")]
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! From the documents of a schema to its model.
+//! Builds the model from the documents of a schema.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// Reads all documents, each under every namespace it was included into.
+/// Reads all documents, each under every namespace that includes it.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
-    // What is redefined is read before what redefines it.
+    // A redefined component is read before the redefinition.
     readings.sort_by(|a, b| b.cmp(a));
 
     for (index, namespace) in readings {
@@ -54,13 +54,13 @@ fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
 struct ModelReader<'a> {
     root: &'a Element,
     namespace: &'a str,
-    /// The document has no namespace of its own and took over another's.
+    /// Whether the document has no namespace of its own and adopted that of its includer.
     adopted: bool,
     elements_qualified: bool,
     attributes_qualified: bool,
 }
 
-/// Marks what a redefinition replaced, and refers to.
+/// Suffix of the name of a component that a redefinition replaced and refers to.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -140,7 +140,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// A component that refers to what it replaces by its own name.
+    /// Reads a component that refers to the component it replaces by its own name.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));
@@ -193,7 +193,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// The type of an element or attribute: named, in place, or none.
+    /// The type of an element or attribute: named, inline, or none.
     fn kind(&self, element: &Element) -> TypeRef {
         if let Some(name) = self.name(element, "type") {
             return TypeRef::Named(name);

@@ -1,10 +1,10 @@
-//! Which of the children that libxml2 would have expected are required: it lists what may come next,
-//! optional or not.
+//! Finds out which of the children that libxml2 expected are required: libxml2 lists all children
+//! that may come next, optional or not.
 
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Adds to each finding that offers several children which of them are required.
+/// Adds to each finding with several possible children which of them are required.
 pub(super) fn name_required(
     findings: &mut [Finding],
     describe: impl FnOnce() -> PayloadDescription,
@@ -30,7 +30,7 @@ pub(super) fn name_required(
     }
 }
 
-/// The names in `expected is one of ( a, b )`.
+/// Parses the names in `expected is one of ( a, b )`.
 fn offered(message: &str) -> Vec<&str> {
     let listed = message.split_once("expected is one of ( ").map(|(_, rest)| rest);
     let listed = listed.and_then(|rest| Some(rest.split_once(" )")?.0));
@@ -41,7 +41,7 @@ fn required_of(description: &PayloadDescription, finding: &Finding) -> Vec<Strin
     let offered = offered(&finding.message);
     let path = finding.place.path.as_deref().unwrap_or_default();
     let mut steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
-    // An element that lacks a child is itself the place; one that is not expected has a parent.
+    // A missing child is reported at its parent, an unexpected one at itself.
     if !finding.message.contains("missing child element") {
         steps.pop();
     }

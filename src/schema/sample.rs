@@ -1,11 +1,11 @@
-//! A value for a simple type, for examples.
+//! Generates a value of a simple type, for examples.
 
 use super::model::AnnotationText;
 use super::outline::OutlineValue;
 use super::pattern;
 
-/// A text that should be valid, preferring what the schema's author offers. `attempt` asks for
-/// another one when the first was not.
+/// A text that should be valid; prefers values that the schema's author offers. Another `attempt`
+/// gives another text.
 pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: usize) -> String {
     let offered = notes.examples.iter().chain(&value.notes.examples);
     if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
@@ -37,7 +37,7 @@ pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: 
     plain(value, name, attempt)
 }
 
-/// From the patterns of the last step, with a length that fits.
+/// A text for the patterns of the last derivation step, with a permitted length.
 fn patterned(value: &OutlineValue, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;
@@ -134,7 +134,7 @@ fn dated(value: &OutlineValue, usual: &str) -> String {
     bound.map_or_else(|| usual.to_owned(), |b| b.trim().to_owned())
 }
 
-/// `usual`, made as long or short as the facets want.
+/// `usual`, lengthened or shortened as the facets require.
 fn long_enough(value: &OutlineValue, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());
@@ -146,7 +146,7 @@ fn long_enough(value: &OutlineValue, usual: &str, filler: &str) -> String {
     text
 }
 
-/// Encoded bytes, as many as the facets want.
+/// Encoded bytes, as many as the facets require.
 fn bytes(value: &OutlineValue, unit: &str, unit_bytes: u64, usual: &str) -> String {
     let facets = &value.facets;
     match facets.length.or(facets.min_length).or(facets.max_length) {

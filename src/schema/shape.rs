@@ -1,4 +1,4 @@
-//! From the model to the outline that extraction from model text needs.
+//! Converts the model to the shapes that extraction from model text needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> 
     Some(builder.element(element))
 }
 
-/// The same name with the same type is the same shape, so that recursive types end.
+/// Key of a shape: the same name with the same type has the same shape, so that recursive types
+/// end.
 #[derive(PartialEq, Eq, Hash)]
 enum ShapeKey {
     Named(QName, QName),

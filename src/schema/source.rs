@@ -1,6 +1,6 @@
-//! One schema document: its bytes made text, checked, and read as a tree.
+//! One schema document: decoded, checked and parsed.
 //!
-//! Knows nothing of what other documents it names.
+//! Knows nothing of the other documents that it names.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,15 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
 
-/// A schema document. `text` is UTF-8 without byte order mark and XML declaration; lines count
-/// as in the file.
+/// A schema document. `text` is UTF-8 without byte order mark and XML declaration; line numbers
+/// match the file.
 #[derive(Debug, Clone)]
 pub struct SchemaDocument {
-    /// As shown to people.
+    /// Label for people.
     pub label: String,
-    /// Where it lies; none for what is built in or generated.
+    /// Path; `None` for a built-in or generated document.
     pub path: Option<PathBuf>,
-    /// Whether the record keeps its text, since it is not part of the program.
+    /// Whether the record stores its text, because it is not part of the program.
     pub is_recorded: bool,
     pub text: String,
     pub root: Element,
@@ -130,7 +130,7 @@ fn too_large(label: &str) -> SchemaProblem {
     SchemaProblem::new(label, 0, "schema-too-large", message)
 }
 
-/// UTF-8, or UTF-16 with its mark, or Latin-1 where declared; without mark and declaration.
+/// Decodes UTF-8, UTF-16 with a byte order mark, or declared Latin-1; removes mark and declaration.
 fn decode(bytes: &[u8]) -> Option<String> {
     let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();
@@ -157,7 +157,7 @@ fn decode(bytes: &[u8]) -> Option<String> {
     };
 
     let (head, rest) = declaration.split_once("?>")?;
-    // Lines keep their numbers.
+    // Keeps the line numbers.
     let breaks = head.bytes().filter(|b| *b == b'\n').count();
     Some(format!("{}{rest}", "\n".repeat(breaks)))
 }
@@ -167,7 +167,7 @@ fn declares_latin1(text: &str) -> bool {
     head.starts_with("<?xml") && head.contains("iso-8859-1")
 }
 
-/// Where a document type declaration starts: it can only stand before the root.
+/// Offset of a document type declaration, which can only stand before the root.
 fn doctype(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {

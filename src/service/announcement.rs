@@ -18,14 +18,15 @@ const ANNOUNCED: &str = "announced";
 /// Locked, shared, by commands with an organism of their own.
 const COMMANDS: &str = "commands";
 
-/// `organism run` is about to pump: commands wait for its socket, and start no pump of their own.
+/// Announces that `organism run` is about to pump: commands wait for its socket instead of starting
+/// a pump of their own.
 #[derive(Debug)]
 pub struct Announcement {
     _file: File,
 }
 
 impl Announcement {
-    /// Refuses where another process has announced itself, and names it.
+    /// Returns an error with the name of the process if another one has announced itself.
     pub fn make(data: &Path) -> Result<Self, Error> {
         let path = data.join(ANNOUNCED);
         let failed = || Error::io(path.display().to_string());
@@ -35,7 +36,7 @@ impl Announcement {
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                // A command that looks holds it for a moment.
+                // A command that checks the lock holds it for a moment.
                 Err(TryLockError::WouldBlock) if Instant::now() < until => {
                     std::thread::sleep(limits::LOCK_RETRY);
                 }
@@ -56,14 +57,14 @@ impl Announcement {
     }
 }
 
-/// Whether a process has announced itself that still lives.
+/// Whether a running process has announced itself.
 pub fn is_announced(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(ANNOUNCED)) else { return false };
     let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     is_locked && !mutant("ignore-the-announced")
 }
 
-/// The process that has announced itself, as it is named to people.
+/// Name of the process that has announced itself, for people.
 pub fn announced_process(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
     match text.trim() {
@@ -72,15 +73,15 @@ pub fn announced_process(data: &Path) -> String {
     }
 }
 
-/// The organism of a command, which ends with it.
+/// Presence of a command that runs an organism of its own.
 #[derive(Debug)]
 pub struct CommandPresence {
     _file: File,
 }
 
 impl CommandPresence {
-    /// Taken before the journal's lock and dropped after it: `organism run` that finds the journal
-    /// in use by a command finds this, too.
+    /// Ordering rule: taken before the journal's lock and dropped after it, so that an `organism
+    /// run` that finds the journal locked by a command also finds this.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());
@@ -91,7 +92,7 @@ impl CommandPresence {
     }
 }
 
-/// Whether a command has an organism of its own here, or is about to start one.
+/// Whether a command runs an organism of its own here, or is about to start one.
 pub fn is_used_by_command(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))

@@ -24,10 +24,10 @@ pub enum ChunkKind {
     Part,
     #[serde(rename = "last")]
     Last,
-    /// No message yet.
+    /// Carries no message: keeps the stream alive.
     #[serde(rename = "beat")]
     Heartbeat,
-    /// No message follows.
+    /// The last chunk of the stream.
     #[serde(rename = "end")]
     End,
 }
@@ -53,7 +53,7 @@ impl ChunkEncoder {
         chunk
     }
 
-    /// The chunks of one message.
+    /// Splits one message into chunks.
     pub fn encode_message(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
         let mut parts = message.chunks(limits::EXCHANGE_PIECE_BYTES).peekable();
         let mut chunks = Vec::new();
@@ -66,7 +66,7 @@ impl ChunkEncoder {
     }
 }
 
-/// Joins the chunks of one stream to messages.
+/// Reassembles messages from the chunks of one stream.
 #[derive(Default)]
 pub struct ChunkDecoder {
     stream: Option<Uuid>,

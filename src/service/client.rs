@@ -33,10 +33,10 @@ pub struct ServiceClient {
 }
 
 enum Transports {
-    /// To one running organism. Where it ends, the client does not look for its successor.
+    /// To one running organism. If it ends, the client does not look for a successor.
     One(ServiceTransport),
-    /// To the partitions of an organism, chosen anew for each attempt, as partitions move: the socket
-    /// of the organism on this host, or NATS where none runs here.
+    /// To the partitions of an organism, chosen for each attempt because partitions move: the
+    /// socket of the organism on this host, or NATS if none runs here.
     Partitioned { config: Box<Config>, nats: OnceCell<ServiceTransport> },
 }
 
@@ -52,7 +52,7 @@ impl ServiceClient {
         Ok(found.map(|socket| Self::new(data, ServiceTransport::Socket(socket))))
     }
 
-    /// The client of an organism with several partitions.
+    /// Creates the client of an organism with several partitions.
     pub fn of_partitions(config: Config) -> Self {
         let data = config.data.clone();
         let transports =
@@ -105,7 +105,8 @@ impl ServiceClient {
                     let detail = refusal.to_string();
                     unavailable = Some(PartitionUnavailable { detail, soon: true, unsure: false });
                 }
-                // An earlier attempt may be on record: this refusal is none of the submission.
+                // An earlier attempt may be recorded, so that this refusal does not apply to the
+                // submission.
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
                     if matches!(refusal.rule, Rule::Busy | Rule::StorageFull)
                         && retries.is_unsure =>
@@ -117,7 +118,8 @@ impl ServiceClient {
                     expected.subtract(&update);
                     match &mut update {
                         SubmitUpdate::Accepted { thread, calls, again, .. } => {
-                            // A key of this client's own was used by an earlier attempt alone.
+                            // Only an earlier attempt of this client can have used the client's own
+                            // key.
                             *again &= !(is_own_key && self.partitions().is_some());
                             accepted = Some((thread.clone(), calls.clone()));
                             has_receipt = true;
@@ -170,7 +172,7 @@ impl ServiceClient {
             false => None,
         };
 
-        // The first partition refuses, on the record, what waits in none.
+        // The first partition refuses, on the record, a decision about an unknown call.
         let partition = thread.as_ref().map_or(0, |thread| self.partition_of(thread));
         if is_partitioned {
             decision.partition = Some(partition);
@@ -203,8 +205,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a request, if there is a key, for the journal that its thread is in. A request about
-    /// no thread is refused anyway.
+    /// Signs a request, if there is a key, for the journal of its thread. A request without a
+    /// thread is refused anyway.
     async fn sign(
         &self,
         request: &mut ServiceRequest,
@@ -233,8 +235,8 @@ impl ServiceClient {
         }
     }
 
-    /// The thread of the held call that `message` opened: from the pumps, or from the journals here
-    /// where a pump does not answer this client.
+    /// Finds the thread of the held call that `message` opened: from the pumps, or from the
+    /// journals on this host if a pump does not answer.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -243,7 +245,7 @@ impl ServiceClient {
                 other => Err(unexpected(&other)),
             }
         });
-        // One pump that is away does not delay a decision about a call of another.
+        // An unreachable pump does not delay a decision about another pump's call.
         let mut queries: FuturesUnordered<_> = queries.collect();
         let mut unanswered = None;
 
@@ -345,8 +347,8 @@ impl ServiceClient {
         }
     }
 
-    /// Sends a request once, over the transport that is there now. Responses that break off end
-    /// without an error.
+    /// Sends a request once, over the present transport. Interrupted responses end without an
+    /// error.
     pub async fn attempt(
         &self,
         partition: u32,
@@ -410,8 +412,8 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// The reason where the servers of NATS took no connection: nothing was sent, and they may take the
-/// next one.
+/// Returns the reason if no NATS server accepted the connection: nothing was sent, and a retry may
+/// succeed.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Away { detail }) => Ok(detail),
@@ -421,15 +423,15 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
 }
 
 impl SubmitRequest {
-    /// The partition that it belongs to. The first one refuses text that is no thread's id.
+    /// The partition of the thread. The first partition refuses a text that is not a thread id.
     pub fn partition(&self, partitions: u32) -> u32 {
         let named = self.thread.as_ref().or(self.suggested.as_ref());
         let thread = named.and_then(|id| ThreadId::parse(id).ok());
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns what it needs to reach the same partition at every attempt and to count once: a
-    /// thread and a key. One key of one client always leads to one thread.
+    /// Assigns a thread and a key, so that every attempt reaches the same partition and counts
+    /// once. One key of one client always leads to one thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             let digest = match &self.key {
@@ -445,7 +447,7 @@ impl SubmitRequest {
     }
 }
 
-/// Prefix of keys that clients make for themselves.
+/// Prefix of keys that clients generate.
 const OWN_KEY: &str = "door-";
 
 /// Whether the journal in `data` has this thread.
@@ -483,18 +485,18 @@ impl ExpectedReplies {
     }
 }
 
-/// Until when a request is repeated for a partition that no pump has.
+/// Deadline for repeating a request while a partition has no pump.
 struct RetryDeadline {
     partition: u32,
     is_allowed: bool,
     until: Instant,
-    /// Something may have been done already.
+    /// Whether an earlier attempt may have been carried out.
     is_unsure: bool,
 }
 
 impl RetryDeadline {
-    /// Returns when the request may be repeated. Responses that broke off without a reason came
-    /// from a process that ended.
+    /// Waits until the request may be repeated. Responses that were interrupted without a reason
+    /// came from a process that ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

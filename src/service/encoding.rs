@@ -1,8 +1,8 @@
-//! How requests and responses travel: a line of JSON that begins with the version of the protocol,
-//! such as `organism/2 {"do":"status"}`. The control socket and pumps on NATS use the same lines.
+//! Encoding of requests and responses: a line of JSON after the version of the protocol, such as
+//! `organism/2 {"do":"status"}`. The control socket and pumps on NATS use the same lines.
 //!
-//! A line without a version is of version 1. Both ends refuse every version but their own: the
-//! protocol is internal, and its two ends are meant to be one program.
+//! A line without a version is of version 1. Both ends refuse every other version: the protocol is
+//! internal, and both ends should be the same program.
 
 use serde::{Deserialize, Serialize};
 

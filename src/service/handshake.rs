@@ -13,10 +13,10 @@ use crate::mutant::mutant;
 /// The sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshake {
-    /// Path of its project. A request without one is of an unknown project.
+    /// Path of its project; `None` for an unknown project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// Digest of its config; none where that does not load, or is not needed.
+    /// Digest of its config; `None` if the config does not load or is not needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Digest>,
 }
@@ -27,7 +27,7 @@ impl Handshake {
         Self { config: digest, ..Self::of_project(&config.directories()) }
     }
 
-    /// Of a command that needs no config.
+    /// The handshake of a command that needs no config.
     pub fn of_project(directories: &ProjectFolders) -> Self {
         Self::of_path(&directories.project.path)
     }
@@ -59,7 +59,8 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// What answers a request instead of the pump, if anything.
+    /// Returns the response that refuses a request, if it must be refused before it reaches the
+    /// pump.
     pub fn judge(
         &self,
         request: &ServiceRequest,
@@ -83,7 +84,7 @@ impl OrganismIdentity {
     }
 }
 
-/// The error that a response of [`OrganismIdentity::judge`] stands for.
+/// The error for a response of [`OrganismIdentity::judge`].
 pub(super) fn refusal(
     response: &ServiceResponse,
     data: &Path,

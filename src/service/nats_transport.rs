@@ -37,19 +37,19 @@ impl NatsTransport {
     }
 
     /// Sends a request and passes on each response. The last one is
-    /// [`ServiceResponse::Unavailable`] where no pump responds, or where one stops responding.
+    /// [`ServiceResponse::Unavailable`] if no pump responds, or if one stops responding.
     pub async fn send(
         &self,
         partition: u32,
         request: &ServiceRequest,
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        // The client may have left.
+        // The receiver is gone if the client has left.
         let respond = async |response| responses.send(response).await.ok();
         let unavailable =
             |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
 
-        // A connection that was broken for long takes nothing more.
+        // After a long outage the connection accepts nothing more.
         let published = timeout(limits::EXCHANGE_SILENCE, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {
             unavailable("the servers of NATS do not respond", false, false).await;
@@ -87,7 +87,7 @@ impl NatsTransport {
         }
     }
 
-    /// Publishes a request and returns its replies; none where the connection is closed.
+    /// Publishes a request and returns its replies; `None` if the connection is closed.
     async fn publish(
         &self,
         partition: u32,

@@ -1,4 +1,4 @@
-//! One pump behind the service interface: takes a request and gives every response to it.
+//! The service of one pump: takes a request and sends every response to it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl PumpService {
         Self { pump, data, waiters }
     }
 
-    /// Carries out a request, also where its client leaves.
+    /// Carries out a request, even if its client leaves.
     pub async fn respond(
         &self,
         request: ServiceRequest,
@@ -79,7 +79,7 @@ impl PumpService {
                 follow(0, self.pump.recorded(), responses).await;
                 return Ok(());
             }
-            // The socket answers it.
+            // The control socket answers this request itself.
             ServiceRequest::Status => return Ok(()),
         };
 
@@ -128,7 +128,7 @@ impl PumpService {
                     biased;
                     completed = completions.next() => break completed.transpose()?,
                     wait = watch.next() => send(SubmitUpdate::Waits(wait)).await,
-                    // The client left: its results are on record.
+                    // The client left; its results are recorded.
                     () = responses.closed() => return Ok(()),
                 };
             };
@@ -142,8 +142,8 @@ impl PumpService {
         }
     }
 
-    /// The results of calls that were opened earlier: of an open call when it completes, of a call
-    /// that is over from the record, which is read once.
+    /// Sends the results of earlier calls: of an open call when it completes, of a finished call
+    /// from the journal, which is read once.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -187,8 +187,8 @@ impl PumpService {
     }
 }
 
-/// Sends how far a journal can be read, at once and whenever it has grown, until its pump ends or
-/// the client leaves.
+/// Sends the last readable position at once and whenever it grows, until the pump ends or the
+/// client leaves.
 pub async fn follow(
     partition: u32,
     mut recorded: watch::Receiver<Position>,
@@ -196,7 +196,7 @@ pub async fn follow(
 ) {
     loop {
         let position = *recorded.borrow_and_update();
-        // The client may have left.
+        // The receiver is gone if the client has left.
         responses.send(ServiceResponse::Recorded { partition, position }).await.ok();
 
         tokio::select! {
@@ -215,7 +215,7 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// The thread of the held call that `message` opened, by the journal in `data`.
+/// Finds the thread of the held call that `message` opened, in the journal in `data`.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))

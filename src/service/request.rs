@@ -1,4 +1,4 @@
-//! Requests to a running organism: what commands, other pumps and embedding programs ask.
+//! Requests to a running organism, from commands, other pumps and embedding programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,18 +20,19 @@ pub enum ServiceRequest {
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Never believed: the name on record is what a signature proves.
+        /// Not trusted: the recorded name comes from a signature.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The operator and the note. A control socket writes in the user that the system names.
+        /// The operator and the note. The control socket sets the user that the operating system
+        /// reports.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
     #[serde(rename = "decide")]
     Decide(DecisionRequest),
-    /// The results of calls that were accepted before.
+    /// Requests the results of earlier calls.
     #[serde(rename = "results")]
     AwaitResults {
         #[serde(rename = "thread")]
@@ -39,7 +40,7 @@ pub enum ServiceRequest {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The thread of the held call that this message opened.
+    /// Requests the thread of the held call that this message opened.
     #[serde(rename = "where")]
     HeldThread {
         #[serde(rename = "message")]
@@ -47,22 +48,23 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Every held call of a partition.
+    /// Requests every held call of a partition.
     #[serde(rename = "held")]
     HeldCalls {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Id of the journal of a partition: decisions are signed for one journal.
+    /// Requests the id of a partition's journal, because decisions are signed for one journal.
     #[serde(rename = "journal")]
     JournalId {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// How far the journals on this host go, at once and whenever one grows. Never ends by itself.
+    /// Requests the last positions of the journals on this host, at once and whenever one grows.
+    /// Never ends by itself.
     #[serde(rename = "follow")]
     FollowJournals,
-    /// The config that runs.
+    /// Requests the running config.
     #[serde(rename = "status")]
     Status,
 }
@@ -72,24 +74,24 @@ pub enum ServiceRequest {
 pub struct SubmitRequest {
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Go on in this thread.
+    /// Continues this thread.
     #[serde(rename = "thread", default)]
     pub thread: Option<String>,
-    /// Open a new one under this id.
+    /// Opens a new thread with this id.
     #[serde(rename = "suggested", default)]
     pub suggested: Option<String>,
     #[serde(rename = "key", default)]
     pub key: Option<String>,
-    /// As it came, byte for byte: what is wrong with it is for the gate to say.
+    /// The payload as received, byte for byte, so that the gate reports any defect.
     #[serde(rename = "payload", with = "in_base64")]
     pub payload: Vec<u8>,
-    /// Also wait for the results.
+    /// Whether to wait for the results as well.
     #[serde(rename = "wait")]
     pub wait: bool,
-    /// What it belongs to.
+    /// Trace that the submission belongs to.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
-    /// Proves the client where nothing else does.
+    /// Proves the identity of a client without another proof.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -99,20 +101,21 @@ pub struct SubmitRequest {
 pub struct DecisionRequest {
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// The one its thread is in, where there are several.
+    /// Partition of its thread, if there are several.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Never believed: the name on record is what a signature proves.
+    /// Not trusted: the recorded name comes from a signature.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// Who decides and why. A control socket writes the user that the system names in.
+    /// The operator and the reason. The control socket sets the user that the operating system
+    /// reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
 
-/// An answer of a human listener as it came, byte for byte.
+/// An answer of a human listener as received, byte for byte.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmittedAnswer {
     #[serde(rename = "listener")]
@@ -132,7 +135,7 @@ impl DecisionRequest {
     }
 }
 
-/// A client's secret as it is presented. Never shows itself.
+/// A client's secret. Its `Debug` form hides it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BearerSecret(String);
@@ -153,7 +156,7 @@ impl std::fmt::Debug for BearerSecret {
     }
 }
 
-/// Bytes that need not be text, in a line that must be.
+/// Serializes binary bytes as base64.
 mod in_base64 {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;

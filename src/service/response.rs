@@ -29,7 +29,7 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// The journal of a partition on this host can be read up to here.
+    /// The journal of a partition on this host is readable up to this position.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -39,15 +39,15 @@ pub enum ServiceResponse {
     },
     #[serde(rename = "unknown")]
     UnknownThread,
-    /// The pump of the partition is unavailable, so responses are missing: ask again.
+    /// The pump of the partition is unavailable and responses are missing; retry.
     #[serde(rename = "gone")]
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
     Failed(String),
-    /// Nothing was done: this organism is of another project.
+    /// Nothing was done: this organism belongs to another project.
     #[serde(rename = "otherproject")]
     OtherProject(String),
-    /// Nothing was done: another config runs than the one of the command.
+    /// Nothing was done: the organism runs with another config than the command's.
     #[serde(rename = "configchanged")]
     ConfigChanged {
         #[serde(rename = "running")]
@@ -60,15 +60,15 @@ pub enum ServiceResponse {
     },
 }
 
-/// Why a partition does not answer.
+/// Why a partition does not respond.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionUnavailable {
     #[serde(rename = "detail")]
     pub detail: String,
-    /// Somebody is there, or was until now: the next one is not far.
+    /// Whether a pump existed until now, so that the next one is expected soon.
     #[serde(rename = "soon")]
     pub soon: bool,
-    /// Whether what was asked for may have been done is not known.
+    /// Whether the request may have been carried out.
     #[serde(rename = "unsure")]
     pub unsure: bool,
 }
@@ -93,10 +93,10 @@ pub enum SubmitUpdate {
         thread: ThreadId,
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
-        /// Its key was used before: this is what was recorded then.
+        /// Whether its key was used before; this is the recorded answer.
         #[serde(rename = "again")]
         again: bool,
-        /// A call of it waits for an approval.
+        /// Whether one of its calls waits for an approval.
         #[serde(rename = "held", default, skip_serializing_if = "std::ops::Not::not")]
         held: bool,
     },
@@ -107,10 +107,10 @@ pub enum SubmitUpdate {
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
-    /// Something in its tree waits, while the results are waited for.
+    /// Something in its tree waits while the client waits for the results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
-    /// Not a thread this client may write to; the payload says so.
+    /// The client may not write to this thread; the payload states so.
     #[serde(rename = "nothread")]
     NoThread {
         #[serde(rename = "payload")]
@@ -128,8 +128,8 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether it is the failure of a call. A leg of a `first` group that gives no payloads, as
-    /// another leg replied, is none.
+    /// Whether it is the failure of a call. A leg of a `first` group without payloads, because
+    /// another leg replied, is no failure.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Result { how, replies, .. } => *how != Closing::Completed && !replies.is_empty(),

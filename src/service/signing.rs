@@ -1,5 +1,4 @@
-//! An operator's key: in a file that a passphrase encrypts (PKCS #8, as OpenSSL reads it), and how
-//! it signs decisions.
+//! An operator's signing key, in a file that a passphrase encrypts (PKCS #8, as OpenSSL reads it).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -24,7 +23,7 @@ use crate::thread::{
 };
 use crate::xml::scan::scan_within;
 
-/// Why there is no key to sign with.
+/// Why there is no signing key.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{} cannot be read: {source}", path.display())]
@@ -43,7 +42,7 @@ pub enum Error {
     NotEncrypted { detail: String },
 }
 
-/// Signs decisions. Never shows its key.
+/// Signs decisions. Its `Debug` form hides the key.
 pub struct OperatorSigner(SigningKey);
 
 impl std::fmt::Debug for OperatorSigner {
@@ -53,7 +52,7 @@ impl std::fmt::Debug for OperatorSigner {
 }
 
 impl OperatorSigner {
-    /// Makes a key and writes it, encrypted, to a file that only its owner can read.
+    /// Creates a key and writes it, encrypted, to a file that only its owner can read.
     pub fn create(path: &Path, passphrase: &str) -> Result<Self, Error> {
         let key = SigningKey::generate(&mut OsRng);
         let plain = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
@@ -76,7 +75,7 @@ impl OperatorSigner {
         }
     }
 
-    /// Reads the key in `path`. `passphrase` is called once the file is known to be one.
+    /// Loads the key in `path`. Calls `passphrase` only after the file is known to be a key.
     pub fn load<E: From<Error>>(
         path: &Path,
         passphrase: impl FnOnce() -> Result<Zeroizing<String>, E>,
@@ -96,8 +95,8 @@ impl OperatorSigner {
         OperatorPublicKey::of(&self.0)
     }
 
-    /// Signs what is asked for, now: a decision about a call of `thread`, or its cancellation. An
-    /// answer is cut to the payload that it holds, as that is what is recorded.
+    /// Signs a request with the present time: a decision about a call of `thread`, or its
+    /// cancellation. Shortens an answer to the payload that it contains, because that is recorded.
     pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -105,7 +104,7 @@ impl OperatorSigner {
         self.sign_at(ask, journal, thread, (Time::now(), nonce));
     }
 
-    /// As [`OperatorSigner::sign`], at another time and with a nonce that is given.
+    /// As [`OperatorSigner::sign`], with a given time and nonce.
     pub fn sign_at(
         &self,
         ask: &mut ServiceRequest,
@@ -124,7 +123,7 @@ impl OperatorSigner {
     }
 }
 
-/// The text of a file that only its owner can read.
+/// Reads a file that only its owner may read.
 pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     const OTHERS_READ: u32 = 0o044;
     let failed = |source| Error::Unreadable { path: path.to_owned(), source };
@@ -136,7 +135,7 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Whether the signature of what is asked for is of this very thing, whoever's key it is.
+/// Returns the signature of a request if it is valid for exactly this request, with any key.
 pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, cancelled) = match ask {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
@@ -150,7 +149,8 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     (fits && holds).then_some(signature)
 }
 
-/// What is signed of a request; None where it is no decision, or one that cannot be signed.
+/// Passes the signed statement of a request to `then`; `None` if it is not a decision, or cannot be
+/// signed.
 fn with_statement<T>(
     ask: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
@@ -171,13 +171,13 @@ fn with_statement<T>(
     }
 }
 
-/// An answer as it will be recorded, once it has passed the gate.
+/// The recorded form of an answer, after it has passed the gate.
 fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
     let verdict = Verdict::Passed(Digest::of(&answer.payload));
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
-/// Cuts texts to what is recorded of them, and an answer to its payload.
+/// Shortens texts to their recorded length, and an answer to its payload.
 fn shorten(ask: &mut ServiceRequest) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
     match ask {
@@ -202,7 +202,7 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     }
 }
 
-/// Leaves the payload alone where the gate would: what it refuses, it refuses whole.
+/// Shortens to the root element only where the gate would: a refused payload stays whole.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

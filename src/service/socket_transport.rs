@@ -26,8 +26,8 @@ pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A name of a socket that the system takes: names of sockets are short, directories need not be.
-/// The directory stays open as long as the name is used.
+/// A short name for a socket path: operating systems limit the length of socket names, but not of
+/// directories. The directory stays open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,

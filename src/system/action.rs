@@ -1,10 +1,10 @@
-//! The payload `operator-action`: what a person did to a thread, or to the organism itself.
+//! The payload `operator-action`: an operator's action on a thread, or on the organism itself.
 
 use super::core_payloads::Tag;
 use crate::envelope::Payload;
 use crate::ids::{ListenerName, ThreadId};
 
-/// What a person did, as `operator-action` reports it.
+/// An operator's action, as `operator-action` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionReport {
     pub action: &'static str,
@@ -12,9 +12,9 @@ pub struct ActionReport {
     pub uid: Option<u32>,
     pub login: Option<String>,
     pub host: Option<String>,
-    /// The thread it was done to; none for the organism itself.
+    /// The affected thread; `None` for the organism itself.
     pub thread: Option<ThreadId>,
-    /// Written for a thread even when it is empty.
+    /// For a thread, written even when it is empty.
     pub reason: Option<String>,
     /// Names and values.
     pub details: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! What only the core writes: each answer, and its one way of being written.
+//! Payloads that only the core writes, and their canonical text.
 
 use std::fmt::Write as _;
 
@@ -84,20 +84,20 @@ pub enum Answer {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// Whose fault it is, where several were asked at once.
+        /// The listener whose fault it is, if several were addressed at once.
         from: Option<ListenerName>,
-        /// Nothing that the caller sends can succeed, whatever the code allows.
+        /// Whether no further message of the caller can succeed, even if the code allows a retry.
         is_lasting: bool,
     },
     Ack {
-        /// Who has nothing to say, where several were asked at once.
+        /// The listener that answered nothing, if several were addressed at once.
         from: Option<ListenerName>,
     },
     BudgetWarning {
         budget: String,
-        /// Whose it is, where it is not the whole tree's.
+        /// The agent whose budget it is; `None` for the whole tree's.
         of: Option<ListenerName>,
-        /// As its budget is counted; money in units of the currency.
+        /// In the unit of its budget; money in currency units.
         used: String,
         limit: String,
     },
@@ -119,7 +119,7 @@ pub enum Answer {
         detail: String,
     },
     OperatorAction(ActionReport),
-    /// A call is held until an operator has approved these very bytes.
+    /// A call is held until an operator has approved exactly these bytes.
     ApprovalRequested {
         message: MessageId,
         listener: ListenerName,
@@ -129,17 +129,17 @@ pub enum Answer {
     },
     ApprovalGranted(Ruling),
     ApprovalRefused(Ruling),
-    /// Complete as the agent's host wrote it.
+    /// Complete, as written by the agent's host.
     ModelTurn(String),
 }
 
-/// What was decided about a held call, and by whom.
+/// The decision about a held call, and its author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     pub message: MessageId,
     pub digest: Digest,
     pub by: ListenerName,
-    /// Empty where none was given.
+    /// Empty without a reason.
     pub reason: String,
 }
 
@@ -149,8 +149,8 @@ impl Answer {
         Self::Error { code, about, message, from, is_lasting: false }
     }
 
-    /// What a sender is told of its refused payload: of its form in a `huh`, of the state of the
-    /// world in a `system-error`.
+    /// The answer to the sender of a refused payload: a `huh` for a defect of form, a
+    /// `system-error` for the state of the world.
     pub fn to(refusal: &Refusal) -> Self {
         let code = match refusal.rule {
             Rule::Busy => ErrorCode::Busy,
@@ -195,8 +195,8 @@ impl Answer {
         super::name(self.word())
     }
 
-    /// The payload. Written with a prefix where it holds other payloads: a default namespace
-    /// would change the meaning of their unqualified children.
+    /// Writes the payload. It has a prefix if it contains other payloads, because a default
+    /// namespace would change the meaning of their unqualified children.
     pub fn payload(&self) -> Payload {
         match self {
             Self::ThreadSpawned { assigned, parent } => Tag::new(self.word())
@@ -291,19 +291,19 @@ fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) 
     Payload::new(out)
 }
 
-/// A start tag in the making.
+/// Builds the text of a start tag.
 pub(super) struct Tag {
     word: &'static str,
     out: String,
 }
 
 impl Tag {
-    /// In the core's namespace, bound here.
+    /// A tag that binds the core's namespace.
     pub fn new(word: &'static str) -> Self {
         Self { word, out: format!("<{word} xmlns=\"{NAMESPACE}\"") }
     }
 
-    /// Inside an element that has bound the namespace.
+    /// A tag inside an element that has bound the namespace.
     pub fn child(word: &'static str) -> Self {
         Self { word, out: format!("<{word}") }
     }

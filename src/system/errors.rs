@@ -1,4 +1,4 @@
-//! What can go wrong in the world, as the core tells it: a closed list.
+//! The closed list of error codes that the core reports.
 
 use std::fmt;
 

@@ -2,8 +2,8 @@
 
 use super::NAMESPACE;
 
-/// The words of the core that a listener may write: what each is for, and an example that is taken
-/// as it stands here. `{own}` stands for a payload that the listener may address.
+/// Core payloads that a listener may write: the purpose of each, and a valid example. `{own}`
+/// stands for a payload that the listener may address.
 pub const EXAMPLES: [(&str, &str, &str); 9] = [
     (
         "spawn-thread",
@@ -50,8 +50,8 @@ pub const EXAMPLES: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// An example of the core's word `local` in its namespace; `inner` makes the payload that stands in
-/// it. `None` for a word that only the core writes, or where there is nothing to stand in it.
+/// An example of the core payload `local` in its namespace; `inner` makes the payload inside it.
+/// `None` for a payload that only the core writes, or without anything to put inside.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = match template.contains(OWN) {

@@ -4,17 +4,18 @@ use super::core_payloads::Tag;
 use crate::envelope::{Payload, Refusal};
 use crate::xml::findings::Finding;
 
-/// "Your payload was not understood": what, where, and what was expected.
+/// Feedback about a payload that was not understood: the defects, their locations, and the
+/// expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Huh {
     pub code: String,
     pub reasons: Vec<Finding>,
     pub expected: Option<String>,
-    /// The attempt as it was written, shortened; never for names that may not be revealed.
+    /// The attempt as written, shortened. Left out for names that may not be revealed.
     pub attempt: Option<String>,
 }
 
-/// Characters of a refused payload that are shown back to its sender.
+/// Characters of a refused payload that are echoed to its sender.
 const ATTEMPT_CHARS: usize = 400;
 
 impl Huh {
@@ -30,7 +31,7 @@ impl Huh {
         }
     }
 
-    /// Feedback for what belongs to no payload; `None` when nothing was wrong.
+    /// Feedback for findings that belong to no payload; `None` without findings.
     pub fn about(findings: &[Finding]) -> Option<Self> {
         let code = findings.first()?.code.clone();
         Some(Self { code, reasons: findings.to_vec(), expected: None, attempt: None })

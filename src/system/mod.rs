@@ -1,6 +1,6 @@
-//! The core's own words: primitives that agents ask for, and what only the core writes.
+//! Core payloads: primitives that agents send, and payloads that only the core writes.
 //!
-//! Every word is in `schemas/core.xsd`; a test holds this table and that file together.
+//! Every core payload is in `schemas/core.xsd`; a test keeps this module and that file consistent.
 
 mod action;
 mod core_payloads;
@@ -24,7 +24,7 @@ pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/core/v1";
 /// The schema of every core word.
 pub const SCHEMA: &str = include_str!("../../schemas/core.xsd");
 
-/// Note names: recorded, delivered to nobody, reserved for every agent.
+/// Names of notes: recorded, not delivered, reserved for every agent.
 pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 
 pub fn name(local: &str) -> PayloadName {

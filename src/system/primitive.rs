@@ -1,4 +1,4 @@
-//! What an agent may ask of the core.
+//! Primitives: what an agent may request of the core.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum WaitFor {
     Any,
 }
 
-/// When a timer fires.
+/// Time at which a timer fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     After(Duration),

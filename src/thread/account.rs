@@ -43,7 +43,7 @@ impl Tree {
         self.shows(&thread, &agent);
     }
 
-    /// Another reservation of the same attempt replaces the one before.
+    /// Records a reservation. A newer reservation of the same attempt replaces the older one.
     fn reserve(&mut self, reserved: Reserved) {
         self.release_reservation(reserved.call, reserved.attempt);
         self.reserved.push(reserved);
@@ -72,7 +72,7 @@ impl Tree {
         }
     }
 
-    /// A model call took so much.
+    /// Records the use of a model call.
     pub(super) fn spend(&mut self, agent: Option<&ListenerName>, spent: Spending) {
         let all = self.usage.spending().plus(spent);
         self.usage.model_calls += 1;

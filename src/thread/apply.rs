@@ -1,4 +1,4 @@
-//! The fold: how each fact changes the state. The only way it changes.
+//! The fold: how each fact changes the state. State changes in no other way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::mutant::mutant;
 use crate::system::WaitFor;
 
 impl State {
-    /// Makes `fact`, recorded in `tree` at `time`, so.
+    /// Applies `fact`, recorded in `tree` at `time`.
     pub fn apply(&mut self, tree: &ThreadId, time: Time, fact: &Fact) {
         self.apply_to_all(time, fact);
         if let Fact::HandedOver { call, attempt } = fact {
@@ -61,7 +61,7 @@ impl State {
             Fact::TimerEnded { timer, .. } => home.end_timer(*timer),
             Fact::Window { agent, thread, kept, .. } => {
                 if let Some(thread) = home.threads.get_mut(thread) {
-                    // The turn that asked is shown beside what it kept.
+                    // The turn that cleared its context is shown beside the kept part.
                     *thread.shown.of(agent) = kept.saturating_add(1);
                 }
             }
@@ -108,7 +108,7 @@ impl State {
             Fact::Booted { journal, epoch, config, core_version, .. } => {
                 (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
                 self.core_version = *core_version;
-                // Without a pump nobody could answer.
+                // Without a pump no answer could arrive.
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
             Fact::StoodStill { stood_micros, stepped_micros } => {
@@ -117,7 +117,7 @@ impl State {
                 self.pass_over(stood, stepped);
             }
             Fact::Signed { nonce, time: signed, .. } => {
-                // What holds no longer is refused by its time, used or not.
+                // Expired signatures are refused by their time, so their nonces can go.
                 self.nonces.retain(|_, signed| signed.plus(limits::SIGNATURE_VALIDITY) >= time);
                 self.nonces.insert(*nonce, *signed);
             }
@@ -127,16 +127,16 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// A tree's latest record stands at `position`.
+    /// Notes that the tree's latest record is at `position`.
     pub fn reached(&mut self, tree: &ThreadId, position: Position) {
         if let Some(tree) = self.trees.get_mut(tree) {
             tree.head = position;
         }
     }
 
-    /// `stood`: time in which there was no pump, or it could not go on. It is none of a time-out,
-    /// and counts for timers and wall time. `stepped`: by so much the clock was set forward, which
-    /// counts for nothing but a timer that waits for a time of the clock.
+    /// Excludes lost time. `stood` is time in which no pump ran or the pump could not continue; it
+    /// counts for no attempt's timeout, but for timers and wall time. `stepped` is how far the
+    /// clock was set forward; it counts only for timers that wait for a time of the clock.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    /// The call may stand in any tree: a listener that is done with one is given another.
+    /// The call may be in any tree: a listener that finished one call is given another.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
@@ -178,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// The hand-over is taken back: the listener has nothing of it.
+    /// Takes the hand-over back, because the listener did not get it.
     fn not_taken(&mut self, call: CallId) {
         let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
         if let Some(call) = call {
@@ -269,7 +269,7 @@ impl Tree {
         self.calls.insert(id, call);
     }
 
-    /// A message that opens no call: it waits in its receiver's call if that is still open.
+    /// Accepts a message that opens no call. It waits in its receiver's call if that is still open.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
@@ -312,7 +312,7 @@ impl Tree {
             call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
-            // What came meanwhile was not asked for by the outcome now heard.
+            // Messages that came meanwhile were not requested by the outcome just recorded.
             call.pending.iter_mut().for_each(|p| p.slot = Slot::UNASKED);
         }
     }
@@ -338,7 +338,7 @@ impl Tree {
         if held.is_some() {
             self.held = self.held.saturating_sub(1);
             if self.held == 0 {
-                // The time it stood still is none of its own.
+                // Time in which it was held does not count.
                 self.started = self.started.plus(time.since(self.held_since));
                 self.held_since = Time::default();
             }
@@ -371,7 +371,7 @@ impl Tree {
         }
     }
 
-    /// There are many trees, and most are at rest: these keep no room for calls.
+    /// Frees the room for calls of a tree at rest, because most trees are at rest.
     fn rest(&mut self) {
         if self.calls.is_empty() && self.in_flight.is_empty() {
             self.calls.shrink_to_fit();
@@ -379,8 +379,8 @@ impl Tree {
         }
     }
 
-    /// Where the failure does not state what the attempt took, its reservation stays until it is
-    /// charged.
+    /// Records a failed attempt. If the failure does not state what the attempt used, its
+    /// reservation stays until it is charged.
     fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &Failure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
@@ -430,7 +430,7 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Puts an answer where it belongs among the answers to the last outcome.
+    /// Puts an answer at its place among the answers to the last outcome.
     fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {
@@ -456,7 +456,7 @@ impl Call {
     }
 }
 
-/// System payloads that come when they come, whatever the last outcome was.
+/// Whether a system payload arrives independently of the last outcome.
 fn comes_unasked(message: &Message) -> bool {
     matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

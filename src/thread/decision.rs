@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::Verdict;
 use crate::ids::ListenerName;
 
-/// A decision about a held call. `A` is the form of an answer: its bytes in a request, its payload
-/// after the gate in an event, its verdict in a record.
+/// A decision about a held call. `A` is the form of an answer: bytes in a request, a payload after
+/// the gate in an event, a verdict in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision<A> {
-    /// `hash`: the digest of the payload that the operator looked at, or its first digits.
+    /// `hash` is the digest of the payload that the operator looked at, or its first digits.
     #[serde(rename = "approve")]
     Approve {
         #[serde(rename = "hash")]
@@ -25,7 +25,7 @@ pub enum Decision<A> {
     Answer(A),
 }
 
-/// An answer as the record holds it: the payload itself stands among the messages or refusals.
+/// An answer as recorded: the payload itself is among the messages or refusals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAnswer {
     #[serde(rename = "listener")]

@@ -1,4 +1,4 @@
-//! The facts a step may record: a closed list. Each says one thing that is now so.
+//! The facts that a step may record: a closed list. Each states one thing that holds from then on.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum Opener {
         #[serde(rename = "name")]
         name: ListenerName,
     },
-    /// A listener's call; in another thread, where a spawn or a send crossed over.
+    /// A call of a listener. It is in another thread after a spawn or a send.
     #[serde(rename = "call")]
     Call {
         #[serde(rename = "name")]
@@ -47,10 +47,10 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// The first leg's call, where several peers got the same payload.
+    /// The first leg's call, if several peers got the same payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
-    /// Its result becomes the opener's own result.
+    /// Whether its result becomes the opener's own result.
     #[serde(rename = "forward", default, skip_serializing_if = "std::ops::Not::not")]
     pub forward: bool,
 }
@@ -58,10 +58,10 @@ pub struct Opening {
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closing {
-    /// With replies, or with `<ack/>`.
+    /// The call ended with replies, or with `<ack/>`.
     #[serde(rename = "completed")]
     Completed,
-    /// With a system payload that says why.
+    /// The call ended with a system payload that states the reason.
     #[serde(rename = "failed")]
     Failed,
     #[serde(rename = "cancelled")]
@@ -79,10 +79,10 @@ pub enum TimerEnd {
 /// The decision that a held call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hold {
-    /// An operator is to approve its payload.
+    /// An operator must approve its payload.
     #[serde(rename = "approval")]
     Approval,
-    /// It is a question to a person, who is to answer it.
+    /// It is a question, which a person must answer.
     #[serde(rename = "answer")]
     Answer,
 }
@@ -92,7 +92,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// One thing that is so from here on.
+/// One thing that holds from this record on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
     /// A pump started on this journal.
@@ -104,11 +104,11 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the step that decides from here on; journals from before it had one have 0.
+        /// Version of the step that decides from here on; 0 in journals from before versions.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
-        /// Every blob that the organism runs on from here: config, prompts, schemas. Journals from
-        /// before boots listed them have none.
+        /// Digests of all blobs that the organism runs on from here: config, prompts, schemas.
+        /// Empty in journals from before boots listed them.
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
@@ -122,7 +122,7 @@ pub enum Fact {
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
     },
-    /// A message exists. A call's `opening` says what it opened.
+    /// A message exists. `opening` is set for a message that opens a call.
     #[serde(rename = "accepted")]
     Accepted {
         #[serde(rename = "message")]
@@ -140,7 +140,7 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: Disposition,
     },
-    /// Takes no `seq`.
+    /// A payload was refused. A refusal takes no `seq`.
     #[serde(rename = "refused")]
     Refused {
         #[serde(rename = "sender")]
@@ -152,7 +152,7 @@ pub enum Fact {
         #[serde(rename = "refusal")]
         refusal: Refusal,
     },
-    /// The outcome of an attempt is on record: what was delivered with it is dealt with.
+    /// The outcome of an attempt is recorded, so that the messages of its delivery are handled.
     #[serde(rename = "heard")]
     Heard {
         #[serde(rename = "call")]
@@ -169,8 +169,8 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: Failure,
     },
-    /// An attempt at a call belongs to its listener from here on, until its end is on record. The
-    /// call may be one of another tree than the record.
+    /// An attempt at a call is with its listener from here on, until its end is recorded. The call
+    /// may be in another tree than the record.
     #[serde(rename = "handed-over")]
     HandedOver {
         #[serde(rename = "call")]
@@ -178,7 +178,7 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No listener took this attempt: the hand-over is taken back, and there was no attempt.
+    /// No listener took this attempt: the hand-over is taken back, and the attempt does not count.
     #[serde(rename = "not-taken")]
     NotTaken {
         #[serde(rename = "call")]
@@ -200,7 +200,7 @@ pub enum Fact {
         #[serde(rename = "until")]
         until: WaitFor,
     },
-    /// Something else than what it waited for ended a wait.
+    /// A wait ended through something else than it waited for.
     #[serde(rename = "wait-ended")]
     WaitEnded {
         #[serde(rename = "call")]
@@ -216,7 +216,7 @@ pub enum Fact {
         fires_at: Time,
         #[serde(rename = "label")]
         label: Option<String>,
-        /// It fires at a time of the clock, and not after a time.
+        /// Whether it fires at a time of the clock instead of after a duration.
         #[serde(rename = "at", default, skip_serializing_if = "std::ops::Not::not")]
         at: bool,
     },
@@ -227,7 +227,7 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// An agent's window on a thread now starts so many items before this `seq`.
+    /// An agent's window on a thread now starts this many items before this `seq`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -239,8 +239,8 @@ pub enum Fact {
         #[serde(rename = "kept")]
         kept: u32,
     },
-    /// A request of a model call leaves once this is durable. It may take so much, with all earlier
-    /// requests of the attempt; what it really took replaces this.
+    /// A request of a model call leaves once this is durable. It states what the request may use,
+    /// together with all earlier requests of the attempt; the actual use replaces it.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -269,12 +269,12 @@ pub enum Fact {
         #[serde(rename = "spending")]
         spending: Spending,
     },
-    /// A model call was made in a call.
+    /// A model call was made within a call.
     #[serde(rename = "used")]
     Used {
         #[serde(rename = "call")]
         call: CallId,
-        /// Journals of before agents had budgets do not say who made it.
+        /// The agent that made it; `None` in journals from before agents had budgets.
         #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
         agent: Option<ListenerName>,
         #[serde(rename = "tokens_in")]
@@ -287,7 +287,7 @@ pub enum Fact {
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
-    /// A call waits for a person; no time of it runs.
+    /// A call is held for a person, and none of its time runs.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -302,11 +302,11 @@ pub enum Fact {
     Released {
         #[serde(rename = "call")]
         call: CallId,
-        /// It was released without a decision, because the config had changed.
+        /// Whether it was released without a decision, because the config had changed.
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
-    /// A client's next request: the counts and the wall time of its tree start again.
+    /// A client's next request: the counts and the wall time of its tree restart.
     #[serde(rename = "renewed")]
     Renewed {
         #[serde(rename = "by")]
@@ -318,8 +318,8 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time that does not count for time-outs: the pump was stopped, so that no answer could
-    /// arrive, or the system clock was set forward.
+    /// Time that counts for no timeout: the pump was stopped, so that no answer could arrive, or
+    /// the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]
@@ -327,7 +327,7 @@ pub enum Fact {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// An operator's signature on the decision of this record was checked and is used up.
+    /// An operator's signature on this record's decision was verified and is now used.
     #[serde(rename = "signed")]
     Signed {
         #[serde(rename = "operator")]
@@ -338,7 +338,7 @@ pub enum Fact {
         #[serde(rename = "time")]
         time: Time,
     },
-    /// A budget of the tree passed its warning mark.
+    /// A budget of the tree passed its warning threshold.
     #[serde(rename = "warned")]
     Warned {
         #[serde(rename = "budget")]

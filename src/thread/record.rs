@@ -1,4 +1,4 @@
-//! The journal's unit: one step, one record.
+//! A record: the journal's unit, written by one step.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Its bytes are those of the message with this digest.
+    /// The gate passed it: the message with this digest has its bytes.
     #[serde(rename = "passed")]
     Passed(Digest),
     /// The gate or the pump refused it: the refusal with this digest stands among the facts.
@@ -56,11 +56,11 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// When its host read it, where its deadline has passed since.
+        /// When its host read it, if its deadline has passed since.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
-    /// An answer that named another attempt than the one its instance was given.
+    /// An answer that named another attempt than the one that its instance was given.
     #[serde(rename = "stray")]
     Stray {
         #[serde(rename = "listener")]
@@ -81,7 +81,7 @@ pub enum Input {
         #[serde(rename = "failure")]
         failure: Failure,
     },
-    /// A request of a model call is about to leave. The fact states what it may take.
+    /// A request of a model call is about to leave. The fact states what it may use.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -90,11 +90,11 @@ pub enum Input {
         attempt: Attempt,
         #[serde(rename = "counted", default, skip_serializing_if = "std::ops::Not::not")]
         counted: bool,
-        /// Requests that the model call may make on this route.
+        /// Maximum requests of the model call on this route.
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
-    /// A reservation of an earlier run has no result: its pump died.
+    /// A reservation of an earlier run has no result, because its pump died.
     #[serde(rename = "unsettled")]
     Unsettled {
         #[serde(rename = "call")]
@@ -109,7 +109,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// A pump that has ended handed this attempt over, and recorded no end of it.
+    /// An earlier pump handed this attempt over and recorded no end of it.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "listener")]
@@ -131,7 +131,7 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// An absent listener is to be given one of its calls, to see whether it is back.
+    /// An absent listener is given one of its calls, to check whether it is back.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -143,7 +143,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// A failed call is to be handed over again.
+    /// A failed call is handed over again.
     #[serde(rename = "retry")]
     Retry {
         #[serde(rename = "call")]
@@ -162,7 +162,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time of a held call is up, or the config asks for something else by now.
+    /// The time of a held call is over, or the config now requires another hold.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -177,7 +177,7 @@ pub enum Input {
         by: ListenerName,
         #[serde(rename = "decision")]
         decision: Decision<RecordedAnswer>,
-        /// Records of before decisions named who took them have none.
+        /// `None` in records from before decisions named their author.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -214,7 +214,8 @@ pub enum Input {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// `busy` refusals to one client since then, up to this record. They have no records of their own.
+    /// Number of `busy` refusals to one client in an interval that ends here. They have no records
+    /// of their own.
     #[serde(rename = "busy")]
     Busy {
         #[serde(rename = "client")]
@@ -235,14 +236,14 @@ pub enum Input {
 }
 
 impl Input {
-    /// Whether it is a decision of an operator.
+    /// Whether this is a decision of an operator.
     pub fn is_decision(&self) -> bool {
         matches!(self, Self::Decided { .. } | Self::Cancel { .. } | Self::Operator(_))
     }
 }
 
-/// One atomic step. The chain hashes its [`super::text`]; payload bytes stand beside that and
-/// enter the hash by digest.
+/// One atomic step. The hash chain covers its [`super::text`]; payload bytes are stored beside the
+/// text and are covered by their digests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     #[serde(rename = "position")]

@@ -1,15 +1,15 @@
-//! The counts of a tree start again with a client's next request. What model calls took of its
-//! tokens and money is counted over its whole life.
+//! Renewal: the counts of a tree restart with a client's next request. Tokens and money of model
+//! calls are also counted over the tree's whole life.
 
 use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// The first version of the step that records each renewal. Before it, wall time alone started
-/// again, with every request to a tree at rest.
+/// First version of the step that records each renewal. Before it, only wall time restarted, with
+/// every request to a tree at rest.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
-/// Budgets that are counted for one request; a tree is warned of each again after a renewal.
+/// Budgets that are counted for each request. After a renewal the tree may be warned of each again.
 const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_MONEY];
 
 pub const REQUEST_TOKENS: &str = "request-tokens";
@@ -19,7 +19,7 @@ pub const REQUEST_MONEY: &str = "request-money";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Renewal {
     usage: Usage,
-    /// Threads beneath the root.
+    /// Number of threads beneath the root.
     threads: usize,
 }
 
@@ -35,7 +35,7 @@ impl Tree {
         }
     }
 
-    /// The root, and the threads that were opened since the counts last started again.
+    /// Number of threads since the last restart of the counts, including the root.
     pub fn request_threads(&self) -> usize {
         self.threads.len().saturating_sub(self.renewed().threads)
     }
@@ -56,7 +56,7 @@ impl Tree {
 }
 
 impl Thread {
-    /// Children that were opened since the counts of the tree last started again.
+    /// Number of children opened since the last restart of the counts.
     pub fn request_children(&self) -> usize {
         self.children.len().saturating_sub(self.earlier_children)
     }

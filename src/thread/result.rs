@@ -52,8 +52,8 @@ fn has_reply(messages: &[&Message]) -> bool {
 }
 
 impl Record {
-    /// How a call ended, with the messages of its result, where this record closed it. Notes, and
-    /// messages that its callee was given on the way, are no part of it.
+    /// How a call ended, with the messages of its result, if this record closed it. Notes, and
+    /// messages that its callee got earlier, are not part of the result.
     pub fn result_of(&self, call: CallId) -> Option<(Closing, Vec<&Message>)> {
         let how = self.facts.iter().find_map(|fact| match fact {
             Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),

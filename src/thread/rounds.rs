@@ -1,14 +1,14 @@
-//! Rounds of a call: how many in a row brought nothing but failures.
+//! Counts the rounds of a call in a row that brought nothing but failures.
 //!
-//! A round is everything that a listener is given at once after an outcome. Its results are what
-//! became of calls, threads and timers; that the core has done what a primitive requested is none.
+//! A round is everything that a listener is given at once after an outcome. Results are those of
+//! calls, threads and timers; the core's confirmation of a primitive is not a result.
 
 use super::{Call, Pending};
 use crate::envelope::Kind;
 
 impl Call {
-    /// Rounds in a row in which every result was a failure, those that wait to be delivered
-    /// included. A round without any result changes nothing.
+    /// Number of rounds in a row in which every result was a failure, including results that wait
+    /// to be delivered. A round without results changes nothing.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(Pending::has_failed) {
@@ -23,7 +23,7 @@ impl Call {
 }
 
 impl Pending {
-    /// Whether it reports a failure and nothing else; `None` where it is no result.
+    /// Whether the message reports only a failure; `None` if it is not a result.
     fn has_failed(&self) -> Option<bool> {
         let message = &self.message;
         if message.kind == Kind::Reply {

@@ -30,7 +30,7 @@ impl OperatorPublicKey {
         Self(key.verifying_key().to_bytes())
     }
 
-    /// Reads `ed25519:` with 43 characters of base64url. None where it is no usable key.
+    /// Parses `ed25519:` with 43 characters of base64url; `None` if it is not a usable key.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(ALGORITHM)?).ok()?;
         let key = VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()?;
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for OperatorPublicKey {
     }
 }
 
-/// The operators of a config, each with a public key of their own.
+/// The operators of a config, each with one public key.
 #[derive(Debug, Clone, Default)]
 pub struct OperatorKeys(Arc<[(ListenerName, OperatorPublicKey)]>);
 
@@ -77,7 +77,7 @@ impl OperatorKeys {
         Self(keys.into_iter().collect())
     }
 
-    /// Without operators, decisions need no signature.
+    /// Whether no operators are configured, so that decisions need no signature.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -90,7 +90,7 @@ impl OperatorKeys {
         self.0.iter().find(|(_, known)| known == key).map(|(name, _)| name)
     }
 
-    /// For messages: `ana, ben`.
+    /// The names for messages: `ana, ben`.
     pub fn names(&self) -> String {
         self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     }
@@ -100,7 +100,7 @@ impl OperatorKeys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
-    /// The request of the held call. None for a cancellation.
+    /// The request of the held call; `None` for a cancellation.
     pub call: Option<MessageId>,
     /// Digest of the approved payload, or of the answer.
     pub digest: Option<Digest>,
@@ -109,7 +109,7 @@ pub struct DecisionStatement<'a> {
 }
 
 impl<'a> DecisionStatement<'a> {
-    /// None where an approval does not name the whole digest.
+    /// Returns `None` if an approval does not name the whole digest.
     pub fn decided(
         message: MessageId,
         decision: &'a Decision<RecordedAnswer>,
@@ -139,12 +139,12 @@ pub struct DecisionSignature {
     pub key: OperatorPublicKey,
     #[serde(rename = "journal")]
     pub journal: Uuid,
-    /// The thread of the call, or the one that is cancelled.
+    /// The thread of the call, or the thread that is cancelled.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "time")]
     pub time: Time,
-    /// Makes each signature another one, so that it is used once.
+    /// Makes each signature unique, so that it is used once.
     #[serde(rename = "nonce")]
     pub nonce: Uuid,
     #[serde(rename = "signature", with = "in_base64")]
@@ -165,13 +165,13 @@ impl DecisionSignature {
         signed
     }
 
-    /// Whether its key signed exactly this.
+    /// Whether the key signed exactly this statement.
     pub fn holds(&self, statement: &DecisionStatement<'_>) -> bool {
         let signature = Signature::from_bytes(&self.signature);
         self.key.verifies(&self.message(statement), &signature)
     }
 
-    /// Whether it holds for the recorded decision that it stands beside.
+    /// Whether the signature is valid for the recorded decision beside it.
     pub fn holds_for(&self, input: &Input, note: &str) -> bool {
         let statement = match input {
             Input::Decided { message, decision, .. } => {
@@ -246,7 +246,8 @@ mod tests {
         ThreadId::parse("sess-fixture1").unwrap()
     }
 
-    /// Operators keep signed decisions, and other programs make them: the bytes never change.
+    /// Operators keep signed decisions, and other programs make them, so the signed bytes never
+    /// change.
     #[test]
     fn the_signed_bytes_are_these() {
         let statement = DecisionStatement {

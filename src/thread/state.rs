@@ -15,28 +15,28 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, Thr
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
-/// With a hasher for short keys, as ids are looked up several times for every fact; seeded anew in
-/// every process, so that nobody can choose ids that collide.
+/// A map with a hasher for short keys, because ids are looked up several times for every fact.
+/// Seeded in each process, so that an attacker cannot choose ids that collide.
 pub type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Everything that outlives a restart. Changes by [`super::Fact`]s alone.
+/// Everything that outlives a restart. Only [`super::Fact`]s change it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub journal: Uuid,
     pub epoch: u32,
-    /// Of the step that decides since the last boot.
+    /// Version of the step that decides since the last boot.
     pub core_version: u32,
     pub config: Digest,
     pub trees: Map<ThreadId, Tree>,
-    /// The tree each open call works in.
+    /// The tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// What each client's keys were used for.
+    /// The submission that each client key was used for.
     pub keys: Map<(ListenerName, String), KeyUse>,
-    /// Nonces of operators' signatures that could still hold, with the time of each signature.
+    /// Nonces of signatures that are still valid, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
     /// Accepted messages without a disposition, over all trees.
     pub in_flight: usize,
-    /// Of the latest record. No later record is of an earlier time.
+    /// Time of the latest record. Times of records never decrease.
     pub time: Time,
 }
 
@@ -57,52 +57,52 @@ impl State {
     }
 }
 
-/// A root thread with everything beneath it: the unit of budgets, chains and partitions.
+/// A root thread with everything beneath it: the unit of budgets, hash chains and partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
     /// Boxed: most trees have one thread, and a node of the map has room for eleven.
     pub threads: BTreeMap<ThreadId, Box<Thread>>,
     /// Open calls only.
     pub calls: Map<CallId, Call>,
-    /// Messages without a disposition, with the call they wait in, if any.
+    /// Messages without a disposition, with the call that they wait in, if any.
     pub in_flight: Map<MessageId, Option<CallId>>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
-    /// Where its counts last started again. Boxed: most trees have one request.
+    /// Counts at their last restart. Boxed: most trees have one request.
     pub renewal: Option<Box<Renewal>>,
-    /// What each agent's model calls took of it.
+    /// Use of the tree's budget by each agent's model calls.
     pub by_agent: ByListener<Spending>,
-    /// What model calls under way have reserved of it.
+    /// Reservations of model calls in progress.
     pub reserved: Vec<Reserved>,
     pub warned: BTreeSet<String>,
-    /// Faults that openers have not been given, in order.
+    /// Faults that their openers have not been given yet, in order.
     pub kept_faults: Vec<KeptFault>,
-    /// When its wall time last started.
+    /// Time at which its wall time last started.
     pub started: Time,
-    /// Calls that wait for a person.
+    /// Number of calls that wait for a person.
     pub held: u64,
-    /// Since when there are any.
+    /// Time since when there are any.
     pub held_since: Time,
-    /// Its latest record.
+    /// Position of its latest record.
     pub head: Position,
     /// Boxed: most trees have none.
     pub trace: Option<Box<TraceParent>>,
 }
 
 impl Tree {
-    /// What an attempt has reserved, if its model call is under way.
+    /// The reservation of an attempt whose model call is in progress.
     pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&Reserved> {
         self.reserved.iter().find(|reserved| (reserved.call, reserved.attempt) == (call, attempt))
     }
 
-    /// How long it has been at work. While it waits for a person its time stands still.
+    /// Working time so far. Waiting for a person does not count.
     pub fn worked(&self, now: Time) -> Duration {
         let until = if self.held > 0 { self.held_since } else { now };
         until.since(self.started)
     }
 }
 
-/// The reservation of a model call, until it is known what the call took.
+/// The reservation of a model call, kept until its actual use is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
     pub call: CallId,
@@ -113,20 +113,19 @@ pub struct Reserved {
     pub request: u32,
 }
 
-/// The result of a leg of a `first` group that is no reply: kept from the opener while another leg may
-/// still reply.
+/// A fault of a leg of a `first` group: kept from the opener while another leg may still reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFault {
-    /// The first leg names the group.
+    /// Id of the group: its first leg.
     pub group: CallId,
     pub leg: CallId,
-    /// How the leg ended; none until its call is closed.
+    /// How the leg ended; `None` until its call is closed.
     pub how: Option<Closing>,
-    /// One, unless the leg passed on what a group of its own gave it.
+    /// One fault, unless the leg passed on the faults of a group of its own.
     pub faults: Vec<Arc<Message>>,
 }
 
-/// What a tree has spent.
+/// Use of a tree's budgets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     #[serde(rename = "messages")]
@@ -140,13 +139,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of model calls.
+    /// Use by model calls.
     pub const fn spending(&self) -> Spending {
         Spending { tokens: self.tokens, money: self.money }
     }
 }
 
-/// What a client's key was used for.
+/// The submission that a client key was used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyUse {
     pub calls: Vec<CallId>,
@@ -158,16 +157,16 @@ pub struct KeyUse {
 pub struct Thread {
     /// The listener or client that opened it.
     pub by: ListenerName,
-    /// The last `seq` given out.
+    /// The last assigned `seq`.
     pub seq: u64,
-    /// Labels that children have, or once had.
+    /// Labels of all children, present and past.
     pub children: BTreeSet<String>,
-    /// How many of them there were when the counts of the tree last started again.
+    /// Number of children when the tree's counts last restarted.
     pub earlier_children: usize,
     pub open_calls: usize,
-    /// How the latest closed call of another opener than this thread ended.
+    /// How the latest closed call from outside this thread ended.
     pub result: Option<Closing>,
-    /// Items each agent would be shown: own turns and messages delivered to it.
+    /// Number of items that each agent would be shown: its own turns and messages delivered to it.
     pub shown: ByListener<u32>,
 }
 
@@ -178,7 +177,7 @@ impl Thread {
     }
 }
 
-/// Something for each of a few listeners.
+/// A value for each of a few listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ByListener<T>(Vec<(ListenerName, T)>);
 
@@ -187,7 +186,7 @@ impl<T: Default> ByListener<T> {
         self.0.iter().find(|(name, _)| name == listener).map(|(_, own)| own)
     }
 
-    /// That of `listener`, from the default.
+    /// The value of `listener`; inserts the default if there is none.
     pub(super) fn of(&mut self, listener: &ListenerName) -> &mut T {
         let at = self.0.iter().position(|(name, _)| name == listener).unwrap_or_else(|| {
             self.0.reserve_exact(1);
@@ -205,50 +204,50 @@ pub struct Timer {
     pub call: CallId,
     pub fires_at: Time,
     pub label: Option<String>,
-    /// It fires at a time of the clock, and not after a time.
+    /// Whether it fires at a time of the clock instead of after a duration.
     pub at: bool,
 }
 
-/// A request whose result is still owed.
+/// A request without a result yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub id: CallId,
     pub thread: ThreadId,
     pub callee: ListenerName,
     pub opening: Opening,
-    /// What was delivered and heard, oldest first.
+    /// Messages that were delivered and handled, oldest first.
     pub heard: Vec<Arc<Message>>,
-    /// What is yet to be heard, in the order in which it will be delivered.
+    /// Messages that are yet to be delivered, in the order of delivery.
     pub pending: Vec<Pending>,
-    /// What the last outcome asked for and has not got.
+    /// Actions of the last outcome without an answer.
     pub awaiting: Vec<Awaited>,
-    /// Place for the next answer to the last outcome.
+    /// Slot for the next answer to the last outcome.
     pub next_slot: u32,
-    /// Calls it opened in other threads that are still open.
+    /// Open calls that it opened in other threads.
     pub away: BTreeSet<CallId>,
     /// Threads that are cancelled when it closes.
     pub bound: Vec<ThreadId>,
     pub waiting: Option<WaitFor>,
-    /// Its timers that are running.
+    /// Number of its running timers.
     pub timers: usize,
-    /// Outcomes heard so far.
+    /// Number of recorded outcomes.
     pub turns: u32,
-    /// Attempts failed since the last outcome.
+    /// Attempts that failed since the last outcome.
     pub failures: u32,
     /// Rounds in a row, up to the last outcome, in which every result was a failure.
     pub failed_rounds: u32,
-    /// The attempt that its listener has, also where the pump that handed it over has ended.
+    /// The attempt that its listener has, even if the pump that handed it over has ended.
     pub handed_over: Option<Attempt>,
     /// Requests of model calls since the last outcome, by route.
     pub requests: Vec<(String, u32)>,
-    /// When it was first handed over since the last attempt that a listener took.
+    /// Time of the first hand-over since the last attempt that a listener took.
     pub offered_since: Option<Time>,
     pub held: Option<Held>,
-    /// An operator has approved it: whatever becomes of it, it needs no other approval.
+    /// Whether an operator has approved it. It then needs no other approval.
     pub approved: bool,
 }
 
-/// What a call waits for, and how long.
+/// The hold of a call: its reason, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub hold: Hold,
@@ -259,13 +258,13 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     pub slot: Slot,
-    /// It is the result of a call in the same thread.
+    /// Whether it is the result of a call in the same thread.
     pub answers_call: bool,
     pub message: Arc<Message>,
 }
 
-/// Where an answer stands among the answers to one outcome: by action, then by leg. What was not
-/// asked for by the last outcome comes after everything that was.
+/// Order of an answer among the answers to one outcome: by action, then by leg. Unrequested
+/// messages come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
     pub action: u32,
@@ -276,20 +275,20 @@ impl Slot {
     pub const UNASKED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
-/// An action of the last outcome whose answer is still out.
+/// An action of the last outcome whose answer is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Awaited {
     pub slot: u32,
-    /// The first leg names the group.
+    /// Id of the group: its first leg.
     pub group: CallId,
     pub gather: Gather,
-    /// Open legs, each with its place.
+    /// Open legs with their order.
     pub open: Vec<(CallId, u32)>,
     pub legs: u32,
 }
 
 impl Call {
-    /// Whether everything the last outcome asked for is there, so that the listener can go on.
+    /// Whether every answer to the last outcome has arrived, so that the listener can be woken.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
@@ -302,12 +301,12 @@ impl Call {
         }
     }
 
-    /// Whether threads or timers of this call are still to end.
+    /// Whether threads or timers of this call have not ended yet.
     pub fn has_open(&self) -> bool {
         !self.away.is_empty() || self.timers > 0
     }
 
-    /// Whether a thread of this call ended, or a timer fired, and its listener has not heard.
+    /// Whether a thread of this call ended or a timer fired without a delivery of that.
     pub fn has_news(&self) -> bool {
         let news = |p: &Pending| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
         self.pending.iter().any(|p| p.message.kind == Kind::System && news(p))

@@ -1,4 +1,4 @@
-//! A program under test, and the host it is asked over.
+//! The program under test, and the host that delivers to it.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::limits;
 use crate::listener::Place;
 use crate::nats;
 
-/// How the program under test serves.
+/// Transport of the program under test.
 #[derive(Debug, Clone)]
 pub enum Way {
-    /// As a child process.
+    /// Child process.
     Process,
-    /// On these servers, which have no passwords.
+    /// NATS, on these servers, which have no passwords.
     Nats(nats::Options),
 }
 
@@ -62,7 +62,7 @@ impl Stage {
         servers: &nats::Options,
         ear: Arc<dyn Sink>,
     ) -> Result<Self, String> {
-        // Each program in an organism of its own: none answers for another.
+        // Each program gets an organism name of its own, so that none answers for another.
         let organism = format!("test-{}", Uuid::now_v7());
         let wire = bus::NatsConnection::open(servers, "organism listener test").await;
         let wire = wire.map_err(|e| e.to_string())?;
@@ -90,7 +90,8 @@ impl Stage {
         }
     }
 
-    /// A host of processes says by itself when one ends.
+    /// Checks that the program is up. A process host reports an exit by itself, so this concerns
+    /// NATS only.
     pub fn is_there(&mut self) -> Result<(), String> {
         let Self::Nats { child, .. } = self else { return Ok(()) };
         match child.try_wait() {
@@ -100,14 +101,14 @@ impl Stage {
         }
     }
 
-    /// Has the program end, and waits for it no longer than it may take.
+    /// Ends the program, and waits a limited time for its exit.
     pub async fn end(&mut self) {
         match self {
             Self::Process(host) => host.drain().await,
             Self::Nats { child, .. } => {
                 let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
                 if let Some(id) = id {
-                    // One that is gone has ended.
+                    // A failure means that the process has already ended.
                     kill_process(id, Signal::TERM).ok();
                 }
                 timeout(limits::EXIT_GRACE, child.wait()).await.ok();

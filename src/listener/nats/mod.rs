@@ -1,7 +1,7 @@
-//! The kit on NATS (docs/PROTOCOL.md, section 12): deliveries wait here for the handler, which
-//! takes one after another on the thread that serves. That thread talks to the server, too, while
-//! it has nothing to handle; while the handler works a second one does, so that the server hears
-//! that we live.
+//! The kit on NATS (docs/PROTOCOL.md, section 12). Deliveries queue here, and the serving thread
+//! handles one after another. While it has nothing to handle, the same thread also drives the
+//! connection; while a handler works, a second thread does, so that announcements and keep-alives
+//! continue.
 
 mod place;
 mod task;
@@ -34,11 +34,11 @@ use crate::nats::{
 pub use place::Place;
 use task::{Sender, Task, Verdict};
 
-/// Returns when somebody wants the program to end: SIGTERM or SIGINT.
+/// Resolves on SIGTERM or SIGINT.
 pub(super) async fn signalled() {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        // Then only the usual end of a process ends it.
+        // Without signal handlers the default action ends the process.
         return std::future::pending().await;
     };
 
@@ -48,7 +48,7 @@ pub(super) async fn signalled() {
     }
 }
 
-/// Handles requests until `stopped`, and those that have come by then.
+/// Handles deliveries until `stopped` resolves, and those that have arrived by then.
 pub(super) fn serve(
     place: &Place,
     stopped: impl Future<Output = ()> + Send + 'static,
@@ -77,17 +77,17 @@ const ENDED: &str = "the connection's threads ended";
 
 type Waiting = (Message, Arc<Task>);
 
-/// What has come and is not begun.
+/// Deliveries that were received but not begun.
 struct Waits {
     waiting: UnboundedReceiver<Waiting>,
-    /// When the connection was last looked at.
+    /// Time at which the connection was last driven.
     driven: Instant,
 }
 
 impl Waits {
-    /// None when nothing more comes. What has come is handled before the connection is looked at
-    /// again, so that the answers go out together; but not for so long that anybody would wait
-    /// for what was said.
+    /// Returns the next delivery, or `None` when no more come. Received deliveries are handled
+    /// before the connection is driven again, so that answers are sent in batches; but only for a
+    /// limited time, so that no answer waits long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<Waiting> {
         if self.driven.elapsed() < limits::KIT_BUSY
             && let Ok(next) = self.waiting.try_recv()
@@ -104,24 +104,24 @@ impl Waits {
     }
 }
 
-/// What is held here, and who is told.
+/// State of the kit: the deliveries that it holds, and the connection.
 struct Post {
     place: Place,
     subjects: ListenerSubjects,
     sender: Sender,
     held: Mutex<Vec<Arc<Task>>>,
     service: Service,
-    /// Set when it is told to stop: until when it waits for a server that is away. Who is leaving
-    /// is not there any more, and must not be said to be.
+    /// Set when the program is to stop: deadline for an unreachable server. A leaving program must
+    /// not announce itself any more.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
-    /// The subject of deliveries that build on what is remembered here.
+    /// Subject of deliveries that build on messages remembered here.
     own_subject: String,
     memory: Mutex<CallMemory<Vec<Received>>>,
 }
 
 impl Post {
-    /// Connects, subscribes to everything, and says that it is here.
+    /// Connects, subscribes to all subjects, and announces this replica.
     async fn open(
         place: &Place,
         work: UnboundedSender<Waiting>,
@@ -166,7 +166,7 @@ impl Post {
         Ok(post)
     }
 
-    /// What it may not do, where it cannot do its work without.
+    /// Returns the permission error that keeps this replica from working, if any.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -176,7 +176,7 @@ impl Post {
         self.leave_by.get().is_some()
     }
 
-    /// Returns when it has waited long enough for a server to say that no more comes.
+    /// Resolves at the deadline for leaving; never before the program is to stop.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -188,7 +188,7 @@ impl Post {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts deliveries into line, until it is told to stop and the last one has come.
+    /// Queues deliveries until the program is to stop and the last one has arrived.
     async fn take(
         self: Arc<Self>,
         [deliveries, own]: [Subscriber; 2],
@@ -216,7 +216,7 @@ impl Post {
                 }
                 () = &mut stopped, if !self.is_leaving() => {
                     self.leave_by.get_or_init(|| Instant::now() + limits::CANCEL_GRACE);
-                    // Without a connection nothing is drained, and nothing more comes either.
+                    // Without a connection nothing can be drained, and no delivery comes either.
                     let (all, own) = deliveries.get_mut();
                     for subscriber in [own, all] {
                         let drained = timeout(limits::CANCEL_GRACE, subscriber.drain()).await;
@@ -238,7 +238,8 @@ impl Post {
         }
     }
 
-    /// Says that we are here, on every connection, and that what we hold is in good hands.
+    /// Announces this replica on every new connection, and sends a keep-alive for each delivery
+    /// that it holds.
     async fn live(self: Arc<Self>) {
         let mut beat = tokio::time::interval(self.place.lease / 3);
         let connections = |client: &Client| client.statistics().connects.load(Ordering::Relaxed);
@@ -266,7 +267,7 @@ impl Post {
         headers
     }
 
-    /// Answers what services are asked (ADR-32).
+    /// Answers service requests of ADR-32.
     async fn explain(self: Arc<Self>, verb: ServiceVerb, mut asked: Subscriber) {
         while let Some(message) = asked.next().await {
             let Some(reply) = message.reply else { continue };
@@ -284,7 +285,7 @@ impl Post {
         }
     }
 
-    /// Has one delivery handled and says what came of it.
+    /// Handles one delivery and sends the result.
     fn attend(
         &self,
         message: &Message,
@@ -314,7 +315,7 @@ impl Post {
 
         self.settle(task, verdict, begun.elapsed());
         if let Err(panic) = attended {
-            // Nobody knows what state the handler is in.
+            // The state of the handler is unknown after a panic.
             self.sender.flush();
             resume_unwind(panic);
         }
@@ -324,7 +325,7 @@ impl Post {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Headers of an answer: where the next delivery of its call may build on this one.
+    /// Headers of an answer that allow the next delivery of its call to build on this one.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if request.remember(&mut self.memory()) {
@@ -333,8 +334,8 @@ impl Post {
         headers
     }
 
-    /// Hands over the last answers. Where the server is away they do not wait for it for ever:
-    /// their leases end, and the calls are delivered again.
+    /// Sends the last answers, and waits a limited time for an unreachable server. Otherwise their
+    /// leases end, and the calls are delivered again.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);
@@ -352,7 +353,7 @@ impl Post {
     }
 
     fn settle(&self, task: &Arc<Task>, verdict: Verdict, took: Duration) {
-        // Nothing is said about it after its answer.
+        // Nothing may be sent about a delivery after its answer.
         self.held().retain(|held| !Arc::ptr_eq(held, task));
         let failed = verdict.as_ref().err().map(|(_, why)| why.clone());
         self.service.count(took, failed);
@@ -360,7 +361,7 @@ impl Post {
     }
 }
 
-/// Codes as in HTTP: what is wrong with a request is not tried again.
+/// Codes as in HTTP. A bad request is not retried.
 const BAD_REQUEST: u16 = 400;
 const TOO_LARGE: u16 = 413;
 const GONE: u16 = 499;

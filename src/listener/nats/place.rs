@@ -1,4 +1,4 @@
-//! Where a listener serves, as its environment says.
+//! Address of a listener on NATS, from its environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,37 +8,38 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::nats::{NatsCredentials, Options};
 
-/// A listener's place on NATS.
+/// Address of a listener on NATS.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub servers: Options,
-    /// The organism's name, as its config has it.
+    /// Name of the organism, as in its config.
     pub organism: String,
     pub listener: ListenerName,
-    /// For how long this program wants to be taken for alive, each time it says that it is.
+    /// How long this program counts as alive after each announcement.
     pub lease: Duration,
 }
 
 impl Place {
-    /// The variable that makes a listener serve NATS: addresses, with commas between them.
+    /// Variable with the server addresses, separated by commas. If it is set, the listener serves
+    /// NATS.
     pub const URL: &str = URL_VARIABLE;
     pub const ORGANISM: &str = "ORGANISM_NAME";
     pub const LISTENER: &str = "ORGANISM_LISTENER";
-    /// A file with a JWT and its seed.
+    /// Variable with the path of a file with a JWT and its seed.
     pub const CREDENTIALS: &str = "ORGANISM_BUS_CREDENTIALS";
-    /// A file with the seed of an nkey.
+    /// Variable with the path of a file with the seed of an nkey.
     pub const NKEY: &str = "ORGANISM_BUS_NKEY";
-    /// Certificates that are trusted instead of the system's.
+    /// Variable with the path of certificates to trust instead of the system's.
     pub const CA: &str = "ORGANISM_BUS_CA";
-    /// Seconds.
+    /// Variable with the lease in seconds.
     pub const LEASE: &str = "ORGANISM_BUS_LEASE";
 
-    /// With every default.
+    /// An address with default settings.
     pub fn new(servers: Options, organism: impl Into<String>, listener: ListenerName) -> Self {
         Self { servers, organism: organism.into(), listener, lease: limits::NATS_LEASE }
     }
 
-    /// Nothing where the environment names no server.
+    /// Reads the environment; `None` if it names no server.
     pub fn of_environment() -> Result<Option<Self>, String> {
         Self::of(&|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
     }

@@ -1,4 +1,4 @@
-//! One delivery in the kit's hands, and how something is said about it.
+//! One delivery that the kit holds, and messages about it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,15 @@ use crate::ids::CallId;
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
 
-/// The headers and the bytes of an answer, or a code and what went wrong.
+/// Headers and body of an answer, or an error code with its description.
 pub(super) type Verdict = Result<(HeaderMap, String), (u16, String)>;
 
-/// Publishes from any thread.
+/// Publishes messages from any thread.
 #[derive(Debug, Clone)]
 pub(super) struct Sender {
     pub client: Client,
     pub runtime: Handle,
-    /// Set when the program leaves: until when it waits for a server that is away.
+    /// Set when the program is leaving: deadline for an unreachable server.
     pub leave_by: Arc<OnceLock<Instant>>,
 }
 
@@ -45,7 +45,7 @@ impl Sender {
         published.map_err(|error| error.kind())
     }
 
-    /// From a thread that may wait.
+    /// Publishes from a thread that may block.
     fn publish_now(
         &self,
         subject: &str,
@@ -55,12 +55,13 @@ impl Sender {
         let publish = || self.publish(subject.to_owned(), headers.clone(), body.to_vec());
         match publish().now_or_never() {
             Some(published) => published,
-            // The connection has more to write than it takes at once.
+            // The send buffer of the connection is full.
             None => self.publish_when_there_is_room(publish),
         }
     }
 
-    /// Where the server is away there is none, and who leaves does not wait for it for ever.
+    /// Retries while the send buffer is full. A leaving program gives up at its deadline, since an
+    /// unreachable server never empties the buffer.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,
@@ -76,7 +77,7 @@ impl Sender {
     }
 
     pub fn flush(&self) {
-        // Where the connection is gone there is nothing to flush.
+        // Without a connection there is nothing to flush.
         let flushed = async { timeout(limits::CANCEL_GRACE, self.client.flush()).await };
         self.runtime.block_on(flushed).map(drop).ok();
     }
@@ -92,7 +93,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Nothing of what nobody could be answered.
+    /// Returns `None` for a message without a reply subject, which cannot be answered.
     pub fn of(message: &Message, sender: &Sender) -> Option<Self> {
         let header = |name: &'static str| {
             let value = message.headers.as_ref().and_then(|headers| headers.get(name));
@@ -108,7 +109,7 @@ impl Task {
         })
     }
 
-    /// Whether headers of a cancel mean this.
+    /// Whether the headers of a cancel name this delivery.
     pub fn is_named(&self, headers: &HeaderMap) -> bool {
         let is = |name: &'static str, text: &str| {
             headers.get(name).is_some_and(|value| value.as_str() == text)
@@ -124,7 +125,7 @@ impl Task {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// What is too long for the server is said to be.
+    /// Sends the answer, or an error if the answer is too large for the server.
     pub fn answer(&self, verdict: Verdict) {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {
@@ -133,7 +134,7 @@ impl Task {
                     let why = format!("an answer of {bytes} bytes, where the server takes {max}");
                     (TOO_LARGE, why)
                 }
-                // Whoever asked notices that nothing comes, and asks again.
+                // The sender notices the missing answer, and repeats its delivery.
                 Ok(()) | Err(_) => return,
             },
             Err(failed) => failed,
@@ -166,7 +167,7 @@ impl Line for Arc<Task> {
     }
 }
 
-/// A header is one line, and no novel.
+/// Shortens a text to one line for a header.
 fn one_line(text: &str) -> String {
     let words = text.chars().take(limits::LAST_WORDS_CHARS_MAX);
     words.map(|c| if c.is_control() { ' ' } else { c }).collect()

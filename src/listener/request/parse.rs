@@ -1,5 +1,5 @@
-//! Reading a delivery: a frame, or a message with headers. The pump wrote it, so anything
-//! unexpected is a fault to stop at.
+//! Parses a delivery: a frame, or a message with headers. The pump wrote it, so anything unexpected
+//! is a fatal error.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -18,7 +18,8 @@ use crate::xml::escape::{unescape_attribute, unescape_text};
 use super::super::line::Line;
 use super::{Received, Request};
 
-/// As it comes over NATS: of one message the body is the payload, of several a frame.
+/// Parses a NATS message: the body of a single message is its payload, that of several messages is
+/// a frame.
 pub(in crate::listener) fn of_message(
     headers: &HeaderMap,
     body: &[u8],
@@ -76,7 +77,7 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, Strin
     let mut frame = FrameReader::new(text);
     let delivery = frame.open("delivery")?;
 
-    // Most deliveries bring one message, and a program may keep it for a long time.
+    // Most deliveries have one message, and a program may keep it for long.
     let mut messages = Vec::with_capacity(1);
     while let Some(message) = frame.message()? {
         messages.push(message);
@@ -101,8 +102,8 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, Strin
     })
 }
 
-/// Reads a frame from its front and builds no tree: a frame repeats messages, and most of each
-/// message is a payload that stays as it is.
+/// Reads a frame from front to back without building a tree: most of a frame is payload that stays
+/// as it is.
 struct FrameReader<'f> {
     text: &'f str,
     events: Reader<&'f [u8]>,
@@ -128,7 +129,7 @@ impl<'f> FrameReader<'f> {
         }
     }
 
-    /// The next message, or nothing at the end of the delivery.
+    /// Returns the next message, or `None` at the end of the delivery.
     fn message(&mut self) -> Result<Option<Received>, String> {
         let message = match self.event()? {
             Event::Start(start) => start,
@@ -155,7 +156,7 @@ impl<'f> FrameReader<'f> {
         }))
     }
 
-    /// `from` and `time` of a message's metadata; the rest is for auditors.
+    /// Returns `from` and `time` of a message's metadata; the rest is for auditors.
     fn metadata(&mut self) -> Result<(String, String), String> {
         self.open("meta")?;
         let (mut from, mut time) = (String::new(), String::new());
@@ -173,7 +174,7 @@ impl<'f> FrameReader<'f> {
         }
     }
 
-    /// The text of the element that `start` opened.
+    /// Returns the text of the element that `start` opened.
     fn content(&mut self, start: &BytesStart<'_>) -> Result<String, String> {
         let written = self.skip(start)?;
         unescape_text(written)
@@ -181,7 +182,7 @@ impl<'f> FrameReader<'f> {
             .ok_or_else(|| format!("`{written}` of metadata is not text"))
     }
 
-    /// Passes over the element that `start` opened. Returns what it holds, as it is written.
+    /// Skips the element that `start` opened; returns its content as written.
     fn skip(&mut self, start: &BytesStart<'_>) -> Result<&'f str, String> {
         let begin = self.position();
         let skipped = self.events.read_to_end(start.name());
@@ -190,8 +191,8 @@ impl<'f> FrameReader<'f> {
         Ok(self.text.get(begin..end).unwrap_or_default())
     }
 
-    /// The name and the bytes of a payload. A payload stands alone, so its root declares the
-    /// namespace of its own name.
+    /// Returns the name and the bytes of a payload. A payload stands alone, so its root declares
+    /// its own namespace.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
         let root = match self.event()? {
@@ -208,7 +209,7 @@ impl<'f> FrameReader<'f> {
     }
 }
 
-/// Name of the root of a payload, which declares the namespace of its own name itself.
+/// Name of a payload's root, which declares its own namespace.
 fn root_name(root: &BytesStart<'_>) -> Option<PayloadName> {
     let written = root.name().into_inner();
     let (prefix, local) = written.split_once(':').unwrap_or(("", written));

@@ -1,10 +1,10 @@
-//! A payload as JSON, for native calls: its JSON Schema, and both ways between the two.
+//! JSON form of payloads for native calls: the JSON Schema, and the conversions in both directions.
 //!
-//! One reading of the schema ([`plan`]) serves all three, so that what is advertised is what is
-//! understood. Child elements and attributes are properties under their local names; text beside
-//! attributes is the property `content`; what may repeat is an array; where the order of several
-//! names matters, `content` is an array of objects with one property each. What JSON cannot say
-//! ([`gaps`]) is the property `content` with XML in it. Must not know who calls whom.
+//! One plan of the schema ([`plan`]) serves all three, so that the advertised form is the accepted
+//! one. Child elements and attributes are properties under their local names; text beside
+//! attributes is the property `content`; a repeatable element is an array; where the order of
+//! several names matters, `content` is an array of objects with one property each. Parts that JSON
+//! cannot express ([`gaps`]) are XML in the property `content`. Must not know who calls whom.
 
 mod plan;
 mod raw;

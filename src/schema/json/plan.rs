@@ -1,4 +1,4 @@
-//! How one element is told in JSON: which property is which attribute, child or text.
+//! Plan of the JSON form of one element: the property for each attribute, child and text.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::schema::model::{
 use crate::schema::outline::{ElementOutline, OutlineAttribute, OutlineValue};
 use crate::xml::shape::QName;
 
-/// The property that holds text beside attributes, children in their order, or XML.
+/// The property for text beside attributes, for ordered children, or for XML.
 const CONTENT: &str = "content";
-/// Characters of a property's name: what providers take.
+/// Maximum characters of a property's name that providers accept.
 const KEY_CHARS_MAX: usize = 64;
 
 /// The properties of one element.
@@ -29,23 +29,23 @@ pub enum PlanContent {
         key: String,
         value: Box<OutlineValue>,
     },
-    /// Each child under its own name. `ordered`: they stand in the order of the slots, whatever
-    /// the order of the properties.
+    /// Each child under its own name. With `ordered`, children come in the order of the list,
+    /// whatever the order of the properties.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
     },
-    /// A list of objects with one child each, where their order says something.
+    /// A list of objects with one child each, because their order matters.
     Listed {
         key: String,
         slots: Vec<ChildProperty>,
         required: bool,
     },
-    /// Text with markup, or elements of others: XML as it would stand inside the element.
+    /// Text with markup, or foreign elements: the XML inside the element.
     Markup {
         key: String,
     },
-    /// Its type is chosen in each instance: not to be said in JSON.
+    /// The type is chosen in each instance, which JSON cannot express.
     Abstract,
 }
 
@@ -72,13 +72,13 @@ impl ElementPlan {
         (plan, outline)
     }
 
-    /// Nothing but a text or some XML: its JSON is that text, no object.
+    /// Whether the JSON is only a text instead of an object.
     pub fn is_bare(&self) -> bool {
         let plain = matches!(self.content, PlanContent::Text { .. } | PlanContent::Markup { .. });
         plain && self.attributes.is_empty()
     }
 
-    /// Gives every property a name of its own: children first, then attributes, then content.
+    /// Gives every property a unique name: children first, then attributes, then content.
     fn name(&mut self, outline: &ElementOutline) {
         let mut taken: Vec<String> = Vec::new();
         if let PlanContent::Keyed { slots, .. } | PlanContent::Listed { slots, .. } =
@@ -112,7 +112,7 @@ impl ElementPlan {
         }
     }
 
-    /// Every property's name, for suggestions.
+    /// Names of all properties, for suggestions.
     pub fn keys(&self) -> Vec<&str> {
         let mut keys: Vec<&str> = self.attributes.iter().map(|(key, _)| key.as_str()).collect();
         match &self.content {
@@ -129,7 +129,7 @@ impl ElementPlan {
     }
 }
 
-/// A local name in the letters providers allow.
+/// A local name in the characters that providers accept.
 fn plain(local: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
     local.chars().map(allowed).take(KEY_CHARS_MAX).collect()
@@ -196,7 +196,7 @@ fn distinct(slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
     out
 }
 
-/// Looks through a content model for its elements, and for whether their order can vary.
+/// Walks a content model to find its elements, and whether their order can vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
@@ -263,7 +263,7 @@ impl ModelWalk<'_> {
         }
     }
 
-    /// Several names that repeat together stand in an order of their own.
+    /// Several names that repeat together have an order that matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);
@@ -292,7 +292,7 @@ impl ModelWalk<'_> {
     }
 }
 
-/// The property's element, where it has that name.
+/// The property for the element of this name.
 pub fn named<'s>(slots: &'s [ChildProperty], name: &QName) -> Option<(usize, &'s ChildProperty)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

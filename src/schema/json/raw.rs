@@ -1,19 +1,19 @@
-//! JSON one level at a time, with numbers as they were written and no member lost.
+//! Parses JSON one level at a time; keeps numbers as written, and every member.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// One JSON value; what is inside it is still text.
+/// One JSON value; nested values are still text.
 #[derive(Debug)]
 pub enum RawJson<'a> {
     Null,
     Flag(bool),
-    /// As written.
+    /// Number as written.
     Number(&'a str),
     Text(String),
     List(Vec<&'a RawValue>),
-    /// In the order of the text; a name may come twice.
+    /// Members in the order of the text; a name may occur twice.
     Object(Vec<(String, &'a RawValue)>),
 }
 
@@ -31,7 +31,7 @@ impl<'a> RawJson<'a> {
         })
     }
 
-    /// In words, for findings.
+    /// Kind of the value, for findings.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -44,8 +44,7 @@ impl<'a> RawJson<'a> {
     }
 }
 
-/// The members of a JSON object in their order, values as they were written; `None` where the
-/// text is no object.
+/// Members of a JSON object in order, with raw values; `None` if the text is not an object.
 pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str::<ObjectMembers<'_>>(text).ok().map(|members| members.0)
 }

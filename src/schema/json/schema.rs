@@ -12,7 +12,7 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// The schema of a payload's parameters; an open object for a name the model does not know.
+/// The JSON Schema of a payload's parameters; an open object for an unknown name.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut build = SchemaBuilder { model, above: vec![element.name.clone()], nodes: 0 };
@@ -76,7 +76,7 @@ impl SchemaBuilder<'_> {
         object
     }
 
-    /// The property `content`, whatever it is called here, with its schema and whether it must be.
+    /// The property for the content: its name, its schema, and whether it is required.
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
             PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
@@ -138,14 +138,14 @@ fn describe(schema: &mut Json, doc: Option<&str>) {
     put(schema, "description", doc.map(|doc| Json::String(doc.to_owned())));
 }
 
-/// Sets a key that is not there yet.
+/// Sets a key unless it is present.
 fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     if let (Some(object), Some(value)) = (schema.as_object_mut(), value) {
         object.entry(key).or_insert(value);
     }
 }
 
-/// A value written in a schema, as what its own JSON Schema says it is.
+/// Converts a value in a schema to the JSON of its own type.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
     let plain =
@@ -154,7 +154,7 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
-/// A simple type. Numbers and booleans are JSON's own; everything else is a string.
+/// JSON Schema of a simple type. Numbers and booleans are native JSON; everything else is a string.
 fn text(value: &OutlineValue) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});
@@ -214,7 +214,7 @@ fn string(value: &OutlineValue) -> Json {
 
     put(&mut schema, "format", format.map(Json::from));
     if let [one] = value.pattern_steps.as_slice() {
-        // Patterns of the schema language match the whole text.
+        // Patterns of XSD match the whole text.
         put(&mut schema, "pattern", Some(Json::String(format!("^(?:{})$", one.join("|")))));
     }
 

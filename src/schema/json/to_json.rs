@@ -1,4 +1,4 @@
-//! A payload as the arguments of the native call that would make it.
+//! Converts a payload to the arguments of the native call that would produce it.
 
 use serde_json::{Map, Value as Json};
 
@@ -12,10 +12,10 @@ use crate::xml::element::{Element, Node};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::write;
 
-/// The JSON of a payload that is valid by its schema.
+/// Converts a valid payload to JSON.
 ///
 /// # Errors
-/// What of it cannot be said in JSON, each by its place in the XML.
+/// The parts that JSON cannot express, each with its location in the XML.
 pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
     let told =
         |message: String| Err(vec![Finding::new("json-gap", TextLocation::default(), message)]);
@@ -124,7 +124,7 @@ impl JsonBuilder<'_> {
         }
     }
 
-    /// The children with their slots; text between them is told.
+    /// The children with their properties; text between them is reported.
     fn children<'n, 's>(
         &mut self,
         slots: &'s [ChildProperty],

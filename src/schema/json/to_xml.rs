@@ -1,4 +1,4 @@
-//! The arguments of a native call as the payload that the schema means by them.
+//! Converts the arguments of a native call to a payload.
 
 use serde_json::value::RawValue;
 
@@ -12,11 +12,11 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// The payload as canonical XML text. It is not yet known to be valid: only libxml2 says that.
+/// The payload as canonical XML. The caller still has to validate it.
 ///
 /// # Errors
-/// Every place where the JSON is none, or not what the schema's JSON Schema asks for; never none,
-/// never more than [`limits::FINDINGS_MAX`].
+/// Every place where the text is not JSON, or does not fit the JSON Schema; between 1 and
+/// [`limits::FINDINGS_MAX`] findings.
 pub fn payload(
     model: &SchemaModel,
     name: &PayloadName,
@@ -58,7 +58,7 @@ struct PayloadBuilder<'a> {
 impl<'a> PayloadBuilder<'a> {
     fn tell(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
-            // The value is a piece of the whole text.
+            // The value is a slice of the whole text.
             let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
             let mut place = TextLocation::at(self.text.as_bytes(), offset);
             place.path = Some(path.to_owned());
@@ -66,7 +66,7 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    /// A value that is not of its type; of a list, the item that is not.
+    /// Reports a value of the wrong type; in a list, the wrong item.
     fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::WrongValue) {
         let path = match wrong.item {
             Some(index) => format!("{path}[{index}]"),
@@ -96,7 +96,7 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Sets the content that a single value is: text, markup, or children in their order.
+    /// Sets the content from a single value: text, markup, or ordered children.
     fn fill(
         &mut self,
         element: &mut Element,
@@ -211,7 +211,7 @@ impl<'a> PayloadBuilder<'a> {
                 self.tell("json-duplicate", value, &at, "is given twice");
                 continue;
             }
-            // What is optional may be said to be nothing.
+            // An optional value may be null.
             if value.get() == "null" && !is_required(plan, key) && plan.keys().contains(&&**key) {
                 continue;
             }
@@ -230,7 +230,7 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// One property: an attribute, children of one name, or the content.
+    /// Converts one property: an attribute, children of one name, or the content.
     fn member(
         &mut self,
         plan: &ElementPlan,

@@ -1,4 +1,4 @@
-//! What of a payload JSON cannot say.
+//! Parts of a payload that JSON cannot express.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::xml::shape::QName;
 
-/// One place of a payload that is not told as JSON.
+/// A part of a payload without a JSON form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnsupportedPart {
-    /// Text with markup, or elements of others: given as XML in a string.
+    /// Text with markup, or foreign elements: given as XML in a string.
     Markup { path: String },
-    /// Its type is chosen with `xsi:type`: it cannot be given at all.
+    /// The type is chosen with `xsi:type`, so the element cannot be given at all.
     Abstract { path: String, required: bool },
 }
 
 impl UnsupportedPart {
-    /// No native call can make such a payload.
+    /// Whether no native call can produce the payload.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Abstract { required: true, .. })
     }
@@ -37,7 +37,7 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Every such place, each element of the schema looked at once.
+/// Lists all such parts; visits each element of the schema once.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: Vec::new(), found: Vec::new() };

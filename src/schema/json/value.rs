@@ -1,5 +1,5 @@
-//! Simple values: numbers and booleans are JSON's own where both write them alike, everything
-//! else is a string with the characters of the XML.
+//! Simple values: numbers and booleans are native JSON if both notations agree; everything else is
+//! a string with the characters of the XML.
 
 use serde_json::{Number, Value as Json};
 
@@ -7,7 +7,7 @@ use super::raw;
 use crate::schema::outline::OutlineValue;
 use crate::xml::escape::is_xml_char;
 
-/// What a simple type is in JSON.
+/// JSON type of a simple type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonType {
     Flag,
@@ -16,12 +16,12 @@ pub enum JsonType {
     Text,
 }
 
-/// Why a JSON value is no text of its type.
+/// Why a JSON value is not a text of its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongValue {
-    /// Of a list, the item it is about.
+    /// Index of the wrong item, in a list.
     pub item: Option<usize>,
-    /// What it is, and what is expected.
+    /// The value and the expectation.
     pub message: String,
 }
 
@@ -31,7 +31,7 @@ impl From<String> for WrongValue {
     }
 }
 
-/// Largest whole number that every reader of JSON keeps exactly.
+/// Largest integer that every JSON parser represents exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 pub fn sort(value: &OutlineValue) -> JsonType {
@@ -49,7 +49,7 @@ pub fn sort(value: &OutlineValue) -> JsonType {
     }
 }
 
-/// The JSON that stands for a text of this type. What JSON would write otherwise stays a string.
+/// The JSON for a text of this type. Stays a string if JSON would write it differently.
 pub fn to_json(value: &OutlineValue, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
@@ -71,10 +71,10 @@ fn number(text: &str) -> Option<Number> {
     (number.to_string() == text).then_some(number)
 }
 
-/// The text of a JSON value of this type.
+/// The text for a JSON value of this type.
 ///
 /// # Errors
-/// What it is, and what is expected.
+/// The value and the expectation.
 pub fn to_text(value: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, WrongValue> {
     match &value.list_of {
         Some(item) => list(item, json),
@@ -107,7 +107,7 @@ fn one(value: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, String> 
     }
 }
 
-/// A number or boolean where one of several texts is meant, or one of several types.
+/// A number or boolean where the type permits several texts or types.
 fn plain(value: &OutlineValue, json: &raw::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw::RawJson::Flag(flag) => flag.to_string(),
@@ -166,7 +166,7 @@ fn integer(written: &str) -> Result<String, String> {
     }
 }
 
-/// `xs:decimal` knows no exponents.
+/// `xs:decimal` has no exponents.
 fn decimal(builtin: &str, written: &str) -> Result<String, String> {
     if builtin != "decimal" || !written.contains(['e', 'E']) {
         return Ok(written.to_owned());

@@ -1,4 +1,4 @@
-//! Names met while reading: the few there are, made once and shared.
+//! Interned names: each name in a run of records is allocated once and shared.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -7,8 +7,8 @@ use std::hash::Hash;
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 use crate::thread::Map;
 
-/// One to a run of records. Shared between runs on different threads, the counts of who holds a
-/// name would be fought over.
+/// Used for one run of records. Sharing it between threads would cause contention on the reference
+/// counts.
 #[derive(Debug, Default)]
 pub struct Names {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,

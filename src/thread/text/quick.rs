@@ -1,6 +1,6 @@
-//! Reading the records that nearly all are, outcomes of listeners, in exactly the form in which
-//! they are written: without a general reader of JSON. Whatever stands differently is not read
-//! here, and [`super::read`] reads it by the rules.
+//! A fast path for outcomes of listeners, which are nearly all records. It reads exactly the form
+//! in which they are written, without a general JSON parser; [`super::read`] reads every other
+//! form.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::envelope::{Disposition, Kind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
 
-/// `None` where the text is not of that form, or wrong.
+/// Returns `None` if the text has another form, or is invalid.
 pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)> {
     let mut text = Text(text);
     let listener = text.after("{\"input\":{\"outcome\":{\"listener\":\"")?.plain()?;
@@ -32,7 +32,7 @@ pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)
     Some((Input::Outcome { listener, call, attempt, verdicts, turn, arrived: None }, facts))
 }
 
-/// What is yet to be read.
+/// The rest of the text.
 struct Text<'t>(&'t str);
 
 impl<'t> Text<'t> {
@@ -45,7 +45,7 @@ impl<'t> Text<'t> {
         self.after(token).is_some()
     }
 
-    /// Up to the end of a string in which nothing is escaped.
+    /// Reads to the end of a string without escapes.
     fn plain(&mut self) -> Option<&'t str> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at_checked(end)?;
@@ -53,7 +53,7 @@ impl<'t> Text<'t> {
         Some(text)
     }
 
-    /// A string of so many bytes.
+    /// Reads a string of this many bytes.
     fn fixed(&mut self, length: usize) -> Option<&'t str> {
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest.strip_prefix('"')?;
@@ -71,7 +71,7 @@ impl<'t> Text<'t> {
         digits.parse().ok()
     }
 
-    /// Elements up to the end of an array that has begun.
+    /// Reads elements to the end of an array that has begun.
     fn row<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut row = Vec::new();
         while !self.is_after("]") {
@@ -95,7 +95,7 @@ impl<'t> Text<'t> {
         Some(verdict(fact))
     }
 
-    /// A model's turn of which nothing had to be told.
+    /// Reads a model's turn without findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let empty = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         if !self.is_after(empty) {
@@ -107,7 +107,7 @@ impl<'t> Text<'t> {
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Tokens of the prompt, just begun, those of the answer, and what they cost.
+    /// Reads the tokens of the prompt and of the answer, and their price.
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;

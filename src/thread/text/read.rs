@@ -1,4 +1,4 @@
-//! Reading: names shared, texts in place, and what was left out put back in.
+//! Parses the text of a record: interns names, parses in place, and restores what was left out.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::envelope::{Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, Digest, IdError, ThreadId};
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
-/// Why a text is not that of a record.
+/// Why a text is not a valid record.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error("{0}")]
@@ -34,8 +34,8 @@ pub enum Unreadable {
     Beyond,
 }
 
-/// What the text of a record of `tree` at `time` says; `payloads` are the bytes of its payloads,
-/// one after another, which may be redacted.
+/// Parses the text of a record of `tree` at `time`. `payloads` are the concatenated bytes of its
+/// payloads, possibly redacted.
 pub fn read(
     text: &str,
     payloads: &str,
@@ -76,10 +76,10 @@ pub(super) struct Reader<'r> {
     pub(super) about: Option<(CallId, Attempt)>,
     /// The call of the latest message.
     pub(super) latest: Option<CallId>,
-    /// Those not yet taken.
+    /// Payload bytes that are not assigned yet.
     payloads: &'r str,
     taken: usize,
-    /// What is wrong, where it is not the JSON.
+    /// The error, if it is not a JSON error.
     wrong: Option<Unreadable>,
 }
 
@@ -208,7 +208,7 @@ impl FactOrDigest {
     }
 }
 
-/// The object that a text is: the input first, as facts refer to it.
+/// The whole object: the input comes first, because facts refer to it.
 struct Whole<'r, 't> {
     reader: Reader<'r>,
     input: Option<SaidInput<'t>>,
@@ -244,7 +244,7 @@ impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
     }
 }
 
-/// Reads facts into a row.
+/// Parses facts into a list.
 struct Facts<'a, 'r>(&'a mut Reader<'r>, &'a mut Vec<Fact>);
 
 impl<'t> DeserializeSeed<'t> for Facts<'_, '_> {
@@ -270,7 +270,7 @@ impl<'t> Visitor<'t> for Facts<'_, '_> {
     }
 }
 
-/// Reads one fact: an object of one key, which says what its value is.
+/// Parses one fact: an object with one key, which names the kind of its value.
 struct OneFact<'a, 'r>(&'a mut Reader<'r>);
 
 impl<'t> DeserializeSeed<'t> for OneFact<'_, '_> {

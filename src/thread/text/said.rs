@@ -1,4 +1,4 @@
-//! What stands in the text of a record, before what was left out is put back in.
+//! The parts of a record's text as written, before omitted values are restored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -99,7 +99,7 @@ pub struct Accepted<'t> {
     pub seq: u64,
     #[serde(rename = "cause")]
     pub cause: Option<MessageId>,
-    /// Not there: what the kind says. `null`: none.
+    /// Absent: as the kind implies. `null`: none.
     #[serde(rename = "call", default, deserialize_with = "there")]
     pub call: Option<Option<CallId>>,
     #[serde(rename = "time")]

@@ -1,4 +1,4 @@
-//! Writing: straight into one buffer, without values in between.
+//! Writes a record's text straight into one buffer, without intermediate values.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use crate::ids::{Attempt, CallId, PayloadName};
 use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 
 impl Record {
-    /// Appends its text to `out`.
+    /// Appends the record's text to `out`.
     pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         Writer { record: self, out, latest: None }.record()
     }
@@ -207,7 +207,7 @@ impl Writer<'_, '_> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// `text` holds nothing that JSON escapes.
+    /// Writes `text`, which contains nothing that JSON escapes.
     fn plain(&mut self, before: &str, text: &str) {
         self.raw(before);
         self.raw(text);
@@ -238,8 +238,8 @@ pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     }
 }
 
-/// Finds the fact that a verdict speaks of. Verdicts mostly come in the order of their facts, so
-/// that a long outcome does not cost its square.
+/// Finds the fact that a verdict refers to. Verdicts mostly come in the order of their facts, so
+/// this avoids quadratic time for a long outcome.
 #[derive(Default)]
 struct Numbers {
     passed: usize,
