@@ -48,7 +48,7 @@ pub(super) enum ClaimedMemory {
 
 /// One answer of a listener.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ListenerAnswer {
     /// The named attempt; `None` if the answer names none.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,
@@ -57,15 +57,15 @@ pub(super) struct Answer {
 }
 
 /// Parses a frame or a message. It need not be UTF-8 or XML.
-pub(super) fn read(frame: &[u8]) -> Answer {
+pub(super) fn read(frame: &[u8]) -> ListenerAnswer {
     match root(frame) {
         None => {
             let payloads = payloads(frame, 0..frame.len());
-            Answer { named: None, memory: ClaimedMemory::Nothing, payloads }
+            ListenerAnswer { named: None, memory: ClaimedMemory::Nothing, payloads }
         }
-        Some(Root { named, memory, content }) => {
+        Some(AnswerRoot { named, memory, content }) => {
             let payloads = content.and_then(|content| payloads(frame, content));
-            Answer { named: Some(named), memory, payloads }
+            ListenerAnswer { named: Some(named), memory, payloads }
         }
     }
 }
@@ -81,7 +81,7 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
 }
 
 /// An `<answer>` or `<missing-memory>` element as the root of a frame.
-struct Root {
+struct AnswerRoot {
     named: NamedAttempt,
     memory: ClaimedMemory,
     /// Range of the bytes between its tags, or why it cannot be found.
@@ -90,7 +90,7 @@ struct Root {
 
 /// Finds the root, if it is an element of the bus that names a call and an attempt. Any other root
 /// is a payload.
-fn root(frame: &[u8]) -> Option<Root> {
+fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
         .or_else(|| memchr::memmem::find(head, b"missing-memory"))?;
@@ -120,7 +120,7 @@ fn root(frame: &[u8]) -> Option<Root> {
 
     let unclosed = || "its <answer> does not end where the frame does".to_owned();
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
-    Some(Root { named, memory, content })
+    Some(AnswerRoot { named, memory, content })
 }
 
 /// Start of the end tag of this name, if it ends the text.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::bus::answer::{self, Answer, ClaimedMemory, NamedAttempt};
+use crate::bus::answer::{self, ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::{ModelState, Outcome};
 use crate::envelope::Failure;
 use crate::limits;
@@ -95,7 +95,7 @@ fn failure(code: &str, detail: &str) -> Failure {
 }
 
 fn answered(body: &[u8]) -> ListenerResponse {
-    let Answer { named, memory, payloads } = answer::read(body);
+    let ListenerAnswer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
         Ok(payloads) => Ok(Outcome { payloads, turn: None }),
         Err(detail) => Err(Failure::Garbage { detail }),

@@ -35,12 +35,12 @@ pub(super) struct Child {
     listener: ListenerName,
     instance: usize,
     stderr: Option<JoinHandle<()>>,
-    words: Arc<Mutex<Words>>,
+    words: Arc<Mutex<StderrLines>>,
 }
 
 /// Lines of a child's standard error.
 #[derive(Debug, Default)]
-struct Words {
+struct StderrLines {
     /// Its last line.
     last: String,
     /// Trace context of its current delivery, if it has one.
@@ -84,9 +84,11 @@ impl Child {
             }
             None => Command::new(path),
         };
+
         for name in &options.withheld {
             command.env_remove(name);
         }
+
         command
             .env_remove(URL_VARIABLE)
             .args(command_line)
@@ -101,9 +103,11 @@ impl Child {
         if let Some(pump) = &options.pump {
             command.env(PUMP_VARIABLE, pump.to_string());
         }
+
         if let Some(directory) = &options.working_dir {
             command.current_dir(directory);
         }
+
         let failed = |source| SpawnError::Failed { program: program.to_owned(), source };
         let started =
             children::spawn(Some(&options.listener), || command.spawn(), tokio::process::Child::id);
@@ -113,7 +117,8 @@ impl Child {
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(failed(io::Error::other("a pipe is missing")));
         };
-        let words = Arc::<Mutex<Words>>::default();
+
+        let words = Arc::<Mutex<StderrLines>>::default();
         let listened = listen(stderr, options.listener.clone(), instance, Arc::clone(&words));
         let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let listener = options.listener.clone();
@@ -136,12 +141,14 @@ impl Child {
     /// Ends a child whose input is closed: waits for it, then sends a signal, then kills it.
     /// Returns a description of the signals used and of surviving processes.
     pub async fn end(&mut self) -> String {
-        let (listener, instance) = (&self.listener, self.instance);
+        let listener = &self.listener;
+        let instance = self.instance;
         let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
         if exited.is_ok() && self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
         {
             tracing::warn!(%listener, instance, "it left processes behind, which are killed");
         }
+
         if exited.is_err() {
             let waited = limits::EXIT_GRACE;
             tracing::info!(%listener, instance, ?waited, "it did not end with its input: SIGTERM");
@@ -149,6 +156,7 @@ impl Child {
             // Whether it obeys is seen by `gone`.
             let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
         }
+
         self.gone(Duration::ZERO).await
     }
 
@@ -166,6 +174,7 @@ impl Child {
             Ok(Err(error)) => format!("its exit was lost: {error}"),
             Err(_) => "it closed its pipes and was killed".to_owned(),
         };
+
         self.sweep();
         // It has been sent SIGKILL, or it is gone already.
         let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
@@ -175,6 +184,7 @@ impl Child {
                 abort.abort();
             }
         }
+
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         if words.last.is_empty() { how } else { format!("{how}; its last words: {}", words.last) }
     }
@@ -214,7 +224,7 @@ async fn listen(
     stderr: ChildStderr,
     listener: ListenerName,
     instance: usize,
-    words: Arc<Mutex<Words>>,
+    words: Arc<Mutex<StderrLines>>,
 ) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -233,23 +243,28 @@ async fn listen(
             line.clear();
         }
     }
+
     log(&listener, instance, &line, &words);
 }
 
-fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<Words>) {
+fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<StderrLines>) {
     let line = line.trim_ascii_end();
     if line.is_empty() {
         return;
     }
+
     let text = String::from_utf8_lossy(line);
     let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+
     match words.about {
         None => tracing::info!(target: "listener", %listener, instance, "{text}"),
         Some(about) => {
-            let (trace, span) = (about.trace_id(), about.span());
+            let trace = about.trace_id();
+            let span = about.span();
             tracing::info!(target: "listener", %listener, instance, trace, %span, "{text}");
         }
     }
+
     words.last.clear();
     words.last.extend(text.chars().take(limits::LAST_WORDS_CHARS_MAX));
 }

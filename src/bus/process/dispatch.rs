@@ -18,7 +18,7 @@ use crate::mutant::mutant;
 
 /// Command to an instance.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum InstanceCommand {
     Deliver(Delivery),
     Cancel(CallId, Attempt),
     Drain,
@@ -27,13 +27,13 @@ pub(super) enum Order {
 pub(super) struct Dispatch {
     listener: ListenerName,
     sink: Arc<dyn Sink>,
-    state: Mutex<State>,
+    state: Mutex<DispatchState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DispatchState {
     draining: bool,
-    seats: Vec<Seat>,
+    seats: Vec<InstanceState>,
     /// Instances that wait for a delivery. The one used last is on top, because its process is
     /// warm.
     idle: Vec<usize>,
@@ -44,9 +44,9 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct InstanceState {
     /// Commands to the instance. Closed when the host is dropped.
-    orders: Option<mpsc::UnboundedSender<Order>>,
+    orders: Option<mpsc::UnboundedSender<InstanceCommand>>,
     serving: Option<(CallId, Attempt)>,
     /// Why the instance is down, once its restarts are used up.
     down: Option<String>,
@@ -63,16 +63,16 @@ impl Dispatch {
         listener: ListenerName,
         sink: Arc<dyn Sink>,
         count: usize,
-    ) -> (Arc<Self>, Vec<Desk>) {
+    ) -> (Arc<Self>, Vec<InstanceHandle>) {
         let (seats, inboxes): (Vec<_>, Vec<_>) = (0..count)
             .map(|_| {
                 let (orders, inbox) = mpsc::unbounded_channel();
-                (Seat { orders: Some(orders), serving: None, down: None }, inbox)
+                (InstanceState { orders: Some(orders), serving: None, down: None }, inbox)
             })
             .unzip();
-        let state = Mutex::new(State { seats, ..State::default() });
+        let state = Mutex::new(DispatchState { seats, ..DispatchState::default() });
         let dispatch = Arc::new(Self { listener, sink, state });
-        let desks = inboxes.into_iter().enumerate().map(|(seat, orders)| Desk {
+        let desks = inboxes.into_iter().enumerate().map(|(seat, orders)| InstanceHandle {
             dispatch: Arc::clone(&dispatch),
             seat,
             orders,
@@ -81,12 +81,13 @@ impl Dispatch {
         (dispatch, desks)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DispatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn deliver(&self, delivery: Delivery) {
-        let (call, attempt) = (delivery.call, delivery.attempt);
+        let call = delivery.call;
+        let attempt = delivery.attempt;
         if let Err(detail) = self.state().take(delivery) {
             self.sink.not_taken(&self.listener, call, attempt, detail);
         }
@@ -108,9 +109,10 @@ impl Dispatch {
         let waiting = {
             let mut state = self.state();
             state.draining = true;
-            state.seats.iter().for_each(|seat| seat.send(Order::Drain));
+            state.seats.iter().for_each(|seat| seat.send(InstanceCommand::Drain));
             std::mem::take(&mut state.waiting)
         };
+
         self.give_back(waiting, "the listener is shutting down");
     }
 
@@ -122,6 +124,7 @@ impl Dispatch {
             state.seats.iter_mut().for_each(|seat| seat.orders = None);
             std::mem::take(&mut state.waiting)
         };
+
         self.give_back(waiting, "the listener was stopped");
     }
 
@@ -137,22 +140,26 @@ impl Dispatch {
     }
 }
 
-impl State {
+impl DispatchState {
     /// Hands the delivery to an idle instance, or refuses it with the reason.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
         }
+
         if let Some(reason) = self.down() {
             return Err(reason);
         }
+
         if self.waiting.len() >= limits::BACKLOG_DEFAULT {
             return Err("more deliveries than the listener has instances for".to_owned());
         }
+
         match self.idle_seat(delivery.call) {
             Some(seat) => self.assign(seat, delivery),
             None => self.waiting.push_back(delivery),
         }
+
         Ok(())
     }
 
@@ -176,7 +183,7 @@ impl State {
     fn assign(&mut self, seat: usize, delivery: Delivery) {
         if let Some(seat) = self.seats.get_mut(seat) {
             seat.serving = Some((delivery.call, delivery.attempt));
-            seat.send(Order::Deliver(delivery));
+            seat.send(InstanceCommand::Deliver(delivery));
         }
     }
 
@@ -184,6 +191,7 @@ impl State {
         if self.draining {
             return unserved.push_back(delivery);
         }
+
         match self.idle_seat(delivery.call) {
             Some(seat) => self.assign(seat, delivery),
             None => self.waiting.push_front(delivery),
@@ -196,17 +204,19 @@ impl State {
         if let Some(index) = self.waiting.iter().position(is_it) {
             return self.waiting.remove(index).is_some();
         }
+
         let serving = self.seats.iter().find(|seat| seat.serving == Some((call, attempt)));
         if let Some(seat) = serving {
-            seat.send(Order::Cancel(call, attempt));
+            seat.send(InstanceCommand::Cancel(call, attempt));
         }
+
         false
     }
 }
 
-impl Seat {
+impl InstanceState {
     /// Sends a command. An instance that has ended takes none, and has no delivery either.
-    fn send(&self, order: Order) {
+    fn send(&self, order: InstanceCommand) {
         if let Some(orders) = &self.orders {
             let _ = orders.send(order);
         }
@@ -215,14 +225,14 @@ impl Seat {
 
 /// One instance's handle to the shared state.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct InstanceHandle {
     dispatch: Arc<Dispatch>,
     pub seat: usize,
     /// Receives commands. Ends when the host is dropped.
-    pub orders: mpsc::UnboundedReceiver<Order>,
+    pub orders: mpsc::UnboundedReceiver<InstanceCommand>,
 }
 
-impl Desk {
+impl InstanceHandle {
     /// Marks the child as idle. Returns the next delivery if one waits; otherwise a command will
     /// bring one.
     pub fn ready(&self) -> Option<Delivery> {
@@ -232,9 +242,11 @@ impl Desk {
         if let Some(seat) = state.seats.get_mut(self.seat) {
             seat.serving = serving;
         }
+
         if next.is_none() && !state.idle.contains(&self.seat) {
             state.idle.push(self.seat);
         }
+
         next
     }
 
@@ -267,10 +279,12 @@ impl Desk {
             }
             loop {
                 match self.orders.try_recv() {
-                    Ok(Order::Deliver(delivery)) => state.hand_back(delivery, &mut unserved),
-                    Ok(Order::Drain) => ending = true,
+                    Ok(InstanceCommand::Deliver(delivery)) => {
+                        state.hand_back(delivery, &mut unserved)
+                    }
+                    Ok(InstanceCommand::Drain) => ending = true,
                     // Of what was handed back just before it; anything else was answered.
-                    Ok(Order::Cancel(call, attempt)) => {
+                    Ok(InstanceCommand::Cancel(call, attempt)) => {
                         if state.cancel(call, attempt) {
                             cancelled.push((call, attempt));
                         }
@@ -287,6 +301,7 @@ impl Desk {
         for (call, attempt) in cancelled {
             self.dispatch.never_handed_over(call, attempt);
         }
+
         ending
     }
 
@@ -298,10 +313,10 @@ impl Desk {
             tokio::select! {
                 () = &mut wait => return true,
                 order = self.orders.recv() => match order {
-                    None | Some(Order::Drain) => return false,
+                    None | Some(InstanceCommand::Drain) => return false,
                     // Only idle seats are delivered to; should it happen, nothing is lost.
-                    Some(Order::Deliver(delivery)) => self.dispatch.deliver(delivery),
-                    Some(Order::Cancel(..)) => {}
+                    Some(InstanceCommand::Deliver(delivery)) => self.dispatch.deliver(delivery),
+                    Some(InstanceCommand::Cancel(..)) => {}
                 },
             }
         }
@@ -329,6 +344,7 @@ impl Desk {
             }
             was_down
         };
+
         if was_down {
             self.dispatch.sink.joined(&self.dispatch.listener, "its process is running again");
         }
@@ -352,9 +368,11 @@ impl Desk {
             let waiting = if is_down { std::mem::take(&mut state.waiting) } else { [].into() };
             (is_down && !was_down, waiting)
         };
+
         if has_left {
             self.dispatch.sink.left(&self.dispatch.listener, reason);
         }
+
         self.dispatch.give_back(waiting, reason);
     }
 }
@@ -390,11 +408,11 @@ mod tests {
         }
     }
 
-    fn two_desks() -> (Arc<Ledger>, Arc<Dispatch>, Desk, Desk) {
+    fn two_desks() -> (Arc<Ledger>, Arc<Dispatch>, InstanceHandle, InstanceHandle) {
         let ledger = Arc::new(Ledger::default());
         let listener = ListenerName::parse("tested").unwrap();
         let (dispatch, desks) = Dispatch::new(listener, ledger.clone(), 2);
-        let [first, second] = <[Desk; 2]>::try_from(desks).unwrap();
+        let [first, second] = <[InstanceHandle; 2]>::try_from(desks).unwrap();
         (ledger, dispatch, first, second)
     }
 
@@ -405,7 +423,7 @@ mod tests {
         dispatch.deliver(delivery(1));
         dispatch.deliver(delivery(2));
         assert!(!first.leave());
-        let next = |desk: &Desk| desk.ready().map(|delivery| delivery.attempt.n);
+        let next = |handle: &InstanceHandle| handle.ready().map(|delivery| delivery.attempt.n);
         assert_eq!((next(&second), next(&second), next(&second)), (Some(1), Some(2), None));
         assert!(ledger.0.lock().unwrap().is_empty(), "handed over, not ended");
     }
@@ -418,7 +436,10 @@ mod tests {
         assert!(second.ready().is_none());
         assert!(!first.leave());
         let order = second.orders.try_recv().unwrap();
-        let Order::Deliver(taken) = order else { panic!("expected a delivery, got {order:?}") };
+        let InstanceCommand::Deliver(taken) = order else {
+            panic!("expected a delivery, got {order:?}")
+        };
+
         assert_eq!(taken.attempt.n, 1);
     }
 
@@ -441,6 +462,7 @@ mod tests {
         for n in 1..=3 {
             dispatch.deliver(delivery(n));
         }
+
         dispatch.drain();
         assert!(first.leave() && second.leave());
         dispatch.close();

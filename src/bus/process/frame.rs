@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::bus::answer::{self, Answer};
+use crate::bus::answer::{self, ListenerAnswer};
 use crate::bus::{Delivery, delivery_frame};
 use crate::ids::CallId;
 use crate::limits;
@@ -32,21 +32,21 @@ pub(super) fn write_cancel(out: &mut String, call: CallId) {
 
 /// Content of one frame of a child.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ChildFrame {
     Heartbeat,
-    Answer(Answer),
+    Answer(ListenerAnswer),
 }
 
-pub(super) fn read(frame: &[u8]) -> Said {
+pub(super) fn read(frame: &[u8]) -> ChildFrame {
     match frame.trim_ascii() {
-        b"<heartbeat/>" | b"<heartbeat />" => Said::Heartbeat,
-        frame => Said::Answer(answer::read(frame)),
+        b"<heartbeat/>" | b"<heartbeat />" => ChildFrame::Heartbeat,
+        frame => ChildFrame::Answer(answer::read(frame)),
     }
 }
 
 /// Why no further frame can be read.
 #[derive(Debug)]
-pub(super) enum Stopped {
+pub(super) enum FrameError {
     /// The child closed its output, after this many bytes of an unfinished frame.
     Closed {
         unfinished: usize,
@@ -57,7 +57,7 @@ pub(super) enum Stopped {
 
 /// Reads frames from a stream of bytes into one reused buffer.
 #[derive(Debug)]
-pub(super) struct Frames<R> {
+pub(super) struct ChildFrameReader<R> {
     from: R,
     buffer: Vec<u8>,
     /// Start of the bytes that belong to no returned frame.
@@ -66,24 +66,25 @@ pub(super) struct Frames<R> {
     scanned: usize,
 }
 
-impl<R: AsyncRead + Unpin> Frames<R> {
+impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     pub fn new(from: R) -> Self {
         Self { from, buffer: Vec::new(), start: 0, scanned: 0 }
     }
 
     /// Returns the next frame without its end mark. Dropping the future loses no bytes.
-    pub async fn next(&mut self) -> Result<&[u8], Stopped> {
+    pub async fn next(&mut self) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {
                 Some(range) => break range,
                 None => self.fill().await?,
             }
         };
+
         self.checked(range)
     }
 
     /// Returns the next frame if it is completely buffered.
-    pub fn next_buffered(&mut self) -> Option<Result<&[u8], Stopped>> {
+    pub fn next_buffered(&mut self) -> Option<Result<&[u8], FrameError>> {
         let range = self.buffered_range()?;
         Some(self.checked(range))
     }
@@ -94,15 +95,16 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             self.scanned = self.buffer.len();
             return None;
         };
+
         let end = self.scanned + found;
         let begin = std::mem::replace(&mut self.start, end + 1);
         self.scanned = self.start;
         Some(begin..end)
     }
 
-    fn checked(&self, range: Range<usize>) -> Result<&[u8], Stopped> {
+    fn checked(&self, range: Range<usize>) -> Result<&[u8], FrameError> {
         if range.len() > limits::FRAME_BYTES_MAX {
-            return Err(Stopped::TooLong);
+            return Err(FrameError::TooLong);
         }
         Ok(self.buffer.get(range).unwrap_or_default())
     }
@@ -115,16 +117,18 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    async fn fill(&mut self) -> Result<(), Stopped> {
+    async fn fill(&mut self) -> Result<(), FrameError> {
         self.discard_used();
         if self.buffer.len() > limits::FRAME_BYTES_MAX {
-            return Err(Stopped::TooLong);
+            return Err(FrameError::TooLong);
         }
+
         self.buffer.reserve(READ_BYTES);
+
         match self.from.read_buf(&mut self.buffer).await {
-            Ok(0) => Err(Stopped::Closed { unfinished: self.buffer.len() }),
+            Ok(0) => Err(FrameError::Closed { unfinished: self.buffer.len() }),
             Ok(_) => Ok(()),
-            Err(error) => Err(Stopped::Failed(error)),
+            Err(error) => Err(FrameError::Failed(error)),
         }
     }
 
@@ -139,7 +143,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 }
 
-impl<R: AsFd> Frames<R> {
+impl<R: AsFd> ChildFrameReader<R> {
     /// Reads what the pipe holds at this moment, without waiting. The pipe is non-blocking.
     pub fn read_available(&mut self) {
         while self.buffer.len() <= self.start + limits::FRAME_BYTES_MAX {
@@ -164,7 +168,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_pipe_holds_is_read_without_waiting() {
         let (mut child, ours) = pipe().unwrap();
-        let mut frames = Frames::new(ours);
+        let mut frames = ChildFrameReader::new(ours);
         child.write_all(b"<a/>\0").await.unwrap();
         assert_eq!(frames.next().await.unwrap(), b"<a/>");
         frames.read_available();

@@ -64,6 +64,7 @@ fn found() -> Option<PathBuf> {
         }
         usable
     };
+
     FOUND.get_or_init(look).clone()
 }
 
@@ -73,6 +74,7 @@ fn has_verb(program: &Path) -> bool {
     if std::env::current_exe().is_ok_and(same) {
         return false;
     }
+
     let mut command = std::process::Command::new(program);
     command
         .arg(VERB)
@@ -97,7 +99,7 @@ fn has_verb(program: &Path) -> bool {
     status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type LaunchJob = Box<dyn FnOnce() + Send>;
 
 /// Runs `start` on the thread that starts all children, within the caller's runtime.
 ///
@@ -106,9 +108,9 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    static THREAD: OnceLock<Option<mpsc::Sender<Job>>> = OnceLock::new();
+    static THREAD: OnceLock<Option<mpsc::Sender<LaunchJob>>> = OnceLock::new();
     let jobs = THREAD.get_or_init(|| {
-        let (jobs, inbox) = mpsc::channel::<Job>();
+        let (jobs, inbox) = mpsc::channel::<LaunchJob>();
         let run = move || {
             for job in inbox {
                 // The thread must outlive every child: a panic ends the job alone, and its caller
@@ -127,6 +129,7 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
         // Without a receiver the result is dropped here, which ends the child.
         drop(result.send(start()));
     };
+
     let failed = || io::Error::other("the thread that starts listeners has failed");
     jobs.as_ref().ok_or_else(failed)?.send(Box::new(job)).map_err(|_| failed())?;
     done.await.map_err(|_| failed())
@@ -152,5 +155,6 @@ pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) 
     if own_parent.and_then(|pid| u32::try_from(pid).ok()) != Some(parent) {
         return Ok(());
     }
+
     Err(std::process::Command::new(program).args(arguments).exec())
 }

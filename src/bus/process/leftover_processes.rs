@@ -61,23 +61,24 @@ impl fmt::Display for PumpMark {
 /// Error for a text that is not a pump's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no mark of a pump")]
-pub struct NoMark;
+pub struct InvalidMark;
 
 impl FromStr for PumpMark {
-    type Err = NoMark;
+    type Err = InvalidMark;
 
     /// Parses exactly the output of [`fmt::Display`].
-    fn from_str(text: &str) -> Result<Self, NoMark> {
+    fn from_str(text: &str) -> Result<Self, InvalidMark> {
         let mut parts = text.split('/');
-        let mut next = || parts.next().ok_or(NoMark);
+        let mut next = || parts.next().ok_or(InvalidMark);
         let mark = Self {
-            journal: next()?.parse().map_err(|_| NoMark)?,
-            epoch: next()?.parse().map_err(|_| NoMark)?,
-            namespace: next()?.parse().map_err(|_| NoMark)?,
-            pid: next()?.parse().map_err(|_| NoMark)?,
-            started: next()?.parse().map_err(|_| NoMark)?,
+            journal: next()?.parse().map_err(|_| InvalidMark)?,
+            epoch: next()?.parse().map_err(|_| InvalidMark)?,
+            namespace: next()?.parse().map_err(|_| InvalidMark)?,
+            pid: next()?.parse().map_err(|_| InvalidMark)?,
+            started: next()?.parse().map_err(|_| InvalidMark)?,
         };
-        if mark.to_string() == text { Ok(mark) } else { Err(NoMark) }
+
+        if mark.to_string() == text { Ok(mark) } else { Err(InvalidMark) }
     }
 }
 
@@ -129,6 +130,7 @@ mod linux {
                 }
             }
         }
+
         ended
     }
 
@@ -140,6 +142,7 @@ mod linux {
             let parent = children::status(i64::from(pid)).map(|status| status.parent);
             next = parent.and_then(|parent| u32::try_from(parent).ok());
         }
+
         line
     }
 
@@ -159,6 +162,7 @@ mod linux {
         if owner != geteuid().as_raw() || status.is_zombie {
             return None;
         }
+
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
         let mark = mark_in(&environment)?;
         own.may_end(&mark, is_running).then_some((pid, handle))
@@ -170,6 +174,7 @@ mod linux {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
             std::str::from_utf8(value).ok().map(str::to_owned)
         };
+
         let mut values = environment.split(|byte| *byte == 0).filter_map(variable);
         let value = values.next().filter(|_| values.next().is_none())?;
         value.parse().ok()
@@ -221,7 +226,7 @@ mod tests {
             text.replace("/3/", "/+3/"),
             text.to_uppercase().replace('-', ""),
         ] {
-            assert_eq!(wrong.parse::<PumpMark>(), Err(NoMark), "{wrong}");
+            assert_eq!(wrong.parse::<PumpMark>(), Err(InvalidMark), "{wrong}");
         }
     }
 

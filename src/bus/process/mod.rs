@@ -5,7 +5,7 @@
 //! `dispatch`. Must not know the contents of payloads: it counts elements and moves bytes.
 
 mod child;
-mod conversation;
+mod child_io;
 mod dispatch;
 mod frame;
 mod instance;
@@ -28,9 +28,9 @@ use crate::limits;
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
 pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
-pub use leftover_processes::{NoMark, PUMP_VARIABLE, PumpMark, end_leftovers};
+pub use leftover_processes::{InvalidMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{NotFound, find};
-pub use restarts::Policy;
+pub use restarts::RestartPolicy;
 
 /// Settings of a process listener.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// Variables of the environment that are not inherited, because they hold secrets.
     pub withheld: Vec<String>,
-    pub restarts: Policy,
+    pub restarts: RestartPolicy,
     /// The `organism` program, which ties the processes to this one. Default: this program, if it
     /// is the command, or one beside it or on `PATH`.
     pub launcher: Option<PathBuf>,
@@ -76,7 +76,7 @@ impl Options {
             working_dir: None,
             env: Vec::new(),
             withheld: Vec::new(),
-            restarts: Policy::default(),
+            restarts: RestartPolicy::default(),
             launcher: None,
             pump: None,
             cancel_grace: limits::CANCEL_GRACE,
@@ -101,7 +101,7 @@ impl ProcessHost {
         let (dispatch, desks) = Dispatch::new(options.listener.clone(), sink, count);
         let instances = desks
             .into_iter()
-            .map(|desk| runtime.spawn(instance::run(Arc::clone(&options), desk)))
+            .map(|handle| runtime.spawn(instance::run(Arc::clone(&options), handle)))
             .collect();
         Self { dispatch, instances: Mutex::new(instances) }
     }

@@ -25,11 +25,13 @@ pub fn find(program: &str) -> Result<PathBuf, NotFound> {
             Err(_) => {}
         }
     }
+
     let looked = match denied {
         Some(path) => format!("{} is not an executable file", path.display()),
         None if program.contains('/') => "there is no such file".to_owned(),
         None => "neither beside organism nor on PATH".to_owned(),
     };
+
     Err(NotFound { program: program.to_owned(), looked })
 }
 
@@ -37,9 +39,11 @@ fn candidates(program: &str) -> Vec<PathBuf> {
     if program.contains('/') {
         return vec![PathBuf::from(program)];
     }
+
     if program.is_empty() {
         return Vec::new();
     }
+
     let exe = std::env::current_exe().ok();
     let beside = exe.and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::limits;
 
 /// Restart limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct RestartPolicy {
     /// Maximum restarts within `window`. After one more, the instance rests until the window is
     /// over.
     pub max: u32,
@@ -18,7 +18,7 @@ pub struct Policy {
     pub backoff_max: Duration,
 }
 
-impl Default for Policy {
+impl Default for RestartPolicy {
     fn default() -> Self {
         Self {
             max: limits::RESTARTS_MAX,
@@ -31,7 +31,7 @@ impl Default for Policy {
 
 /// Decision on an ended instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum RestartDecision {
     After(Duration),
     /// The restarts are used up. One more attempt is allowed after this delay.
     RestFor(Duration),
@@ -40,31 +40,33 @@ pub(super) enum Next {
 /// Recent restarts of one instance.
 #[derive(Debug)]
 pub(super) struct Restarts {
-    policy: Policy,
+    policy: RestartPolicy,
     recent: VecDeque<Instant>,
 }
 
 impl Restarts {
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: RestartPolicy) -> Self {
         Self { policy, recent: VecDeque::new() }
     }
 
     /// Decides on an ended process. `chance` in 0..=255 varies the delay by a factor of 0.5 to 1.5,
     /// so that instances do not restart together.
-    pub fn next(&mut self, now: Instant, chance: u8) -> Next {
+    pub fn next(&mut self, now: Instant, chance: u8) -> RestartDecision {
         let policy = self.policy;
         while self.recent.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {
             self.recent.pop_front();
         }
+
         let count = u32::try_from(self.recent.len()).unwrap_or(u32::MAX);
         if count >= policy.max {
             self.recent.clear();
-            return Next::RestFor(policy.window);
+            return RestartDecision::RestFor(policy.window);
         }
+
         self.recent.push_back(now);
         let doubled = policy.backoff_first.saturating_mul(1 << count.min(16));
         let spread = (128 + u32::from(chance)).min(384);
-        Next::After(doubled.min(policy.backoff_max) * spread / 256)
+        RestartDecision::After(doubled.min(policy.backoff_max) * spread / 256)
     }
 }
 
@@ -72,7 +74,7 @@ impl Restarts {
 mod tests {
     use super::*;
 
-    const POLICY: Policy = Policy {
+    const POLICY: RestartPolicy = RestartPolicy {
         max: 3,
         window: Duration::from_secs(60),
         backoff_first: Duration::from_millis(100),
@@ -81,25 +83,31 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_ceiling_and_then_the_instance_rests() {
-        let (mut restarts, now) = (Restarts::new(POLICY), Instant::now());
+        let mut restarts = Restarts::new(POLICY);
+        let now = Instant::now();
         let waits: Vec<_> = (0..4).map(|_| restarts.next(now, 128)).collect();
-        let after = |ms| Next::After(Duration::from_millis(ms));
-        assert_eq!(waits, [after(100), after(200), after(300), Next::RestFor(POLICY.window)]);
+        let after = |ms| RestartDecision::After(Duration::from_millis(ms));
+        assert_eq!(
+            waits,
+            [after(100), after(200), after(300), RestartDecision::RestFor(POLICY.window)]
+        );
     }
 
     #[test]
     fn restarts_outside_the_window_are_forgotten() {
-        let (mut restarts, start) = (Restarts::new(POLICY), Instant::now());
+        let mut restarts = Restarts::new(POLICY);
+        let start = Instant::now();
         for day in 0..10 {
             let next = restarts.next(start + POLICY.window * day, 128);
-            assert_eq!(next, Next::After(POLICY.backoff_first), "restart {day}");
+            assert_eq!(next, RestartDecision::After(POLICY.backoff_first), "restart {day}");
         }
     }
 
     #[test]
     fn jitter_stays_within_half_and_one_and_a_half() {
         for (chance, ms) in [(0, 50), (128, 100), (255, 149)] {
-            let Next::After(wait) = Restarts::new(POLICY).next(Instant::now(), chance) else {
+            let RestartDecision::After(wait) = Restarts::new(POLICY).next(Instant::now(), chance)
+            else {
                 panic!("a first restart is always granted");
             };
             assert_eq!(wait.as_millis(), ms, "chance {chance}");

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::tested;
 use crate::bus::nats::{self as bus, NatsHost};
-use crate::bus::process::{Options, Policy, ProcessHost};
+use crate::bus::process::{Options, ProcessHost, RestartPolicy};
 use crate::bus::{Host, Sink};
 use crate::limits;
 use crate::listener::Place;
@@ -50,7 +50,7 @@ impl Stage {
         match way {
             Way::Process => {
                 let mut options = Options::new(tested(), command.to_vec());
-                options.restarts = Policy { max: 0, ..Policy::default() };
+                options.restarts = RestartPolicy { max: 0, ..RestartPolicy::default() };
                 Ok(Self::Process(ProcessHost::start(options, ear, &Handle::current())))
             }
             Way::Nats(servers) => Self::on_nats(command, servers, ear).await,

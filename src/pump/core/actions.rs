@@ -2,8 +2,8 @@
 
 use super::cycle;
 use super::message::NewMessage;
-use super::outcome::{CALL_CLOSED, Scene};
-use super::refused::refused;
+use super::outcome::{CALL_CLOSED, OutcomeContext};
+use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
@@ -14,7 +14,7 @@ use crate::pump::gate::Checked;
 use crate::thread::{Opener, Opening};
 
 /// Why a call cannot be opened.
-type Denial = (Rule, String);
+type CallDenial = (Rule, String);
 
 impl Core {
     /// Carries out one action of an outcome.
@@ -25,29 +25,32 @@ impl Core {
     pub(super) fn act(
         &mut self,
         step: &mut Step,
-        scene: &Scene,
+        scene: &OutcomeContext,
         checked: &Checked,
     ) -> Result<(), Refusal> {
         // An action before this one may have ended the call.
         if self.state.call(scene.call).is_none() {
-            return Err(refused(Rule::CallClosed, CALL_CLOSED, checked));
+            return Err(refusal_of(Rule::CallClosed, CALL_CLOSED, checked));
         }
+
         if let Some(spent) = self.tree_spent(&scene.thread, step.time) {
-            return Err(refused(Rule::BudgetSpent, spent, checked));
+            return Err(refusal_of(Rule::BudgetSpent, spent, checked));
         }
+
         match checked.meaning() {
             Meaning::Primitive => self.primitive(step, scene, checked),
             Meaning::Own => self.continue_own(step, scene, checked),
             Meaning::Call { .. } => {
-                let denied = |(rule, text)| refused(rule, text, checked);
+                let denied = |(rule, text)| refusal_of(rule, text, checked);
                 self.call(step, scene, checked, &scene.thread).map_err(denied)?;
             }
             Meaning::Note | Meaning::Reply => {}
         }
+
         Ok(())
     }
 
-    fn continue_own(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
+    fn continue_own(&mut self, step: &mut Step, scene: &OutcomeContext, checked: &Checked) {
         let message = scene.message(Kind::Own, &scene.listener, checked);
         self.accept(step, message.in_call(scene.call));
     }
@@ -60,20 +63,22 @@ impl Core {
     pub(super) fn call(
         &mut self,
         step: &mut Step,
-        scene: &Scene,
+        scene: &OutcomeContext,
         checked: &Checked,
         thread: &ThreadId,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), CallDenial> {
         let own = [scene.listener.clone()];
         let (peers, gather, forward) = match checked.meaning() {
             Meaning::Call { peers, gather, forward } => (peers.as_slice(), *gather, *forward),
             _ => (own.as_slice(), Gather::All, false),
         };
+
         self.can_call(scene, checked, peers, thread, step.time)?;
         // From another thread a result comes back as a `thread-result`, to whoever sent there.
         let forward = forward && *thread == scene.thread;
         let mut group = None;
         let mut calls = Vec::new();
+
         for peer in peers {
             let id = MessageId(step.next_id());
             let opener = Opener::Call {
@@ -90,21 +95,23 @@ impl Core {
             self.accept(step, request);
             calls.push(CallId(id));
         }
+
         calls.into_iter().for_each(|call| self.start_call(step, call));
         Ok(())
     }
 
     fn can_call(
         &self,
-        scene: &Scene,
+        scene: &OutcomeContext,
         checked: &Checked,
         peers: &[ListenerName],
         thread: &ThreadId,
         now: Time,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), CallDenial> {
         if let Some(spent) = self.tree_spent(thread, now) {
             return Err((Rule::BudgetSpent, spent));
         }
+
         let client = self.state.thread(&thread.root()).map(|root| root.by.clone());
         for peer in peers {
             let Some(contract) = self.contracts.get(peer) else { continue };
@@ -124,10 +131,8 @@ impl Core {
                 return Err((Rule::Busy, text));
             }
         }
-        match self.is_full() {
-            true => Err((Rule::Busy, "too much is in flight".to_owned())),
-            false => Ok(()),
-        }
+
+        if self.is_full() { Err((Rule::Busy, "too much is in flight".to_owned())) } else { Ok(()) }
     }
 
     /// Which budget of a tree is used up, if one is.
@@ -138,6 +143,7 @@ impl Core {
         if tree.request_usage().messages.saturating_add(tree.held) >= most {
             return Some(format!("all {most} messages of this tree are used"));
         }
+
         let most = self.budgets.limits.wall_time;
         (tree.worked(now) >= most)
             .then(|| format!("this tree's time of {} s is over", most.as_secs_f64()))

@@ -4,8 +4,8 @@
 //! counts once. A second decision is refused, on record.
 
 use super::event::{CallDecision, Effect, GatedAnswer};
-use super::outcome::{Gated, Scene};
-use super::refused::refused;
+use super::outcome::{Gated, OutcomeContext};
+use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::Meaning;
@@ -40,6 +40,7 @@ impl Core {
             }
             answer @ Decision::Answer(_) => answer,
         };
+
         let recorded = decision.as_ref().map_answer(recorded_answer);
         let origin = origin.map(DecisionOrigin::shortened);
         let input = Input::Decided {
@@ -48,6 +49,7 @@ impl Core {
             decision: recorded.clone(),
             origin: origin.clone(),
         };
+
         step.records(tree, input);
 
         let proved = self.check_decision(step, message, &recorded, &origin.unwrap_or_default());
@@ -55,6 +57,7 @@ impl Core {
             Ok(operator) => (operator, Ok(())),
             Err(refusal) => (ListenerName::operator(), Err(refusal)),
         };
+
         let ruling = match decision {
             Decision::Answer(answer) if signed.is_err() => {
                 signed.map_err(|refusal| of_answer(refusal, &answer.payload))
@@ -66,6 +69,7 @@ impl Core {
                 self.answer_held(step, call, listener, payload)
             }
         };
+
         if let Err(refusal) = &ruling {
             step.verdict(Verdict::Refused(refusal.digest));
             let thread = self.state.call(call).map(|open| open.thread.clone());
@@ -76,6 +80,7 @@ impl Core {
                 self.fail_void(step, call, &refusal.message);
             }
         }
+
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
@@ -93,11 +98,13 @@ impl Core {
         let Some(thread) = waiting.map(|open| open.thread.clone()) else {
             return Ok(ListenerName::operator());
         };
+
         let signed = SignedDecision {
             statement: DecisionStatement::decided(message, decision, &origin.note),
             thread: &thread,
             signature: origin.signature.as_deref(),
         };
+
         self.check_signature(step, &signed)
     }
 
@@ -112,18 +119,22 @@ impl Core {
         if !self.waits(call, Some(Hold::Approval)) && !again {
             return no(Rule::NotWaiting, NOT_WAITING);
         }
+
         let Some(open) = self.state.call(call) else { return no(Rule::NotWaiting, NOT_WAITING) };
         let Some(request) = open.request() else { return no(Rule::NotWaiting, NOT_WAITING) };
         let digest = request.payload.digest;
         if Digest::of(request.payload.as_str().as_bytes()) != digest {
             return no(Rule::WrongHash, "its bytes are no longer those that were recorded");
         }
+
         if !names(hash, digest) && !mutant("accept-a-wrong-hash") {
             return no(Rule::WrongHash, "this is not the hash of its payload; look at it again");
         }
+
         if let Some(spent) = self.spent_meanwhile(step, call) {
             return no(Rule::BudgetSpent, &spent);
         }
+
         self.note_ruling(step, call, by.clone(), "", true);
         self.end_hold(step, call, false);
         self.hand_over(step, call);
@@ -133,20 +144,22 @@ impl Core {
     /// Which budget the caller used up while the call was held. The result would then be useless.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
-        let (thread, opener) = (open.thread.clone(), open.opening.opener.clone());
+        let thread = open.thread.clone();
+        let opener = open.opening.opener.clone();
         if let Opener::Call { name, thread, .. } = opener
             && let Some(spent) = self.spent_for_agent(step, &name, &thread)
         {
             return Some(spent);
         }
+
         // Its own share is among what is spoken for.
         let tree = self.state.tree(&thread)?;
         let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
-        match others >= self.budgets.limits.messages {
-            true => {
-                Some(format!("all {} messages of this tree are used", self.budgets.limits.messages))
-            }
-            false => None,
+
+        if others >= self.budgets.limits.messages {
+            Some(format!("all {} messages of this tree are used", self.budgets.limits.messages))
+        } else {
+            None
         }
     }
 
@@ -165,13 +178,16 @@ impl Core {
         if !self.waits(call, None) {
             return Err(Refusal::new(Rule::NotWaiting, NOT_WAITING, reason.as_bytes()));
         }
+
         if self.waits(call, Some(Hold::Approval)) {
             self.note_ruling(step, call, by.clone(), reason, false);
         }
+
         let text = match reason {
             "" => format!("refused by {}", operator_phrase(by)),
             reason => format!("refused by {}: {reason}", operator_phrase(by)),
         };
+
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Cancelled);
         Ok(())
     }
@@ -189,18 +205,20 @@ impl Core {
         let waits = self.waits(call, Some(Hold::Answer));
         let (Some(thread), true) = (thread, waits) else {
             return Err(match payload {
-                Ok(checked) => refused(Rule::NotWaiting, NOT_WAITING, &checked),
+                Ok(checked) => refusal_of(Rule::NotWaiting, NOT_WAITING, &checked),
                 Err(refusal) => refusal.instead(Rule::NotWaiting, NOT_WAITING),
             });
         };
+
         let checked = payload?;
         if *checked.meaning() != Meaning::Reply {
-            return Err(refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
+            return Err(refusal_of(Rule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
         }
+
         let attempt = self.calls.next_attempt(self.state.epoch, call);
         self.fact(step, Fact::Heard { call, attempt });
         self.dispose(step, call.0, Disposition::Handled);
-        let scene = Scene::new(call, &listener, &thread, false);
+        let scene = OutcomeContext::new(call, &listener, &thread, false);
         self.reply(step, &scene, vec![checked]);
         Ok(())
     }
@@ -208,16 +226,17 @@ impl Core {
 
 /// The operator as a payload's text names them.
 pub(super) fn operator_phrase(operator: &ListenerName) -> String {
-    match *operator == ListenerName::operator() {
-        true => "the operator".to_owned(),
-        false => format!("the operator {operator}"),
+    if *operator == ListenerName::operator() {
+        "the operator".to_owned()
+    } else {
+        format!("the operator {operator}")
     }
 }
 
 /// Adds the signed answer to the refusal of its signature, for the record.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
-        Ok(checked) => refused(refusal.rule, refusal.message, checked),
+        Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),
         Err(other) => other.instead(refusal.rule, refusal.message),
     }
 }

@@ -23,6 +23,7 @@ impl Core {
         if open.is_empty() {
             return;
         }
+
         let answer = Answer::ThreadCancelled { thread: thread.clone(), message };
         self.system_note(step, thread, &ListenerName::core(), &answer);
         for call in open {

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::outcome::Scene;
+use super::outcome::OutcomeContext;
 use super::{Core, Step};
 use crate::contract::{Budget, Contract, TreeLimits};
 use crate::envelope::{Money, Reservation, Spending};
@@ -59,9 +59,10 @@ impl Core {
     /// of any other call.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(root) = self.state.calls.get(&call) else { return };
-        match self.state.call(call).is_some_and(|open| self.will_take_turn(open)) {
-            true => self.budgets.reserve_turn(root.clone(), call),
-            false => self.budgets.release_turn(root, call),
+        if self.state.call(call).is_some_and(|open| self.will_take_turn(open)) {
+            self.budgets.reserve_turn(root.clone(), call)
+        } else {
+            self.budgets.release_turn(root, call)
         }
     }
 
@@ -80,7 +81,9 @@ impl Core {
     ) -> Option<String> {
         let contract = self.contracts.get(listener).filter(|contract| contract.spends())?;
         let tree = self.state.tree(thread)?;
-        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.budgets.limits);
+        let usage = tree.usage;
+        let request = tree.request_usage();
+        let limits = &self.budgets.limits;
         let reserved = self.budgets.turns_reserved(&thread.root());
         debug_assert_eq!(
             reserved,
@@ -90,10 +93,12 @@ impl Core {
         if request.model_calls.saturating_add(reserved) >= limits.model_calls {
             return Some(format!("all {} model calls of this tree are used", limits.model_calls));
         }
+
         if tree.worked(step.time) >= limits.wall_time {
             let most = limits.wall_time.as_secs_f64();
             return Some(format!("this tree's time of {most} s is over"));
         }
+
         let own = tree.by_agent.get(listener).copied().unwrap_or_default();
         let spent = |budget, used, whose: &str| Some(used_up(budget, used)? + whose);
         let of_listener = format!(" of {listener} in this tree are used");
@@ -127,6 +132,7 @@ impl Core {
         if mutant("skip-the-reservation") {
             return Ok(());
         }
+
         // Also for another attempt at the same turn, whose failed one was a model call too.
         if tree.request_usage().model_calls >= self.budgets.limits.model_calls {
             return Err(format!(
@@ -134,30 +140,36 @@ impl Core {
                 self.budgets.limits.model_calls
             ));
         }
+
         within(self.budgets.limits.budget(), of_all, reservation, "this tree")?;
         within(self.budgets.limits.request_budget(), of_request, reservation, "this request")?;
         within(contract.budget, of_own, reservation, running.listener.as_str())
     }
 
     /// Warns once for each budget of the tree that is nearly spent.
-    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &Scene) {
+    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &OutcomeContext) {
         // With nobody to warn, the next turn of the tree is warned.
         if self.state.call(scene.call).is_none() {
             return;
         }
+
         let Some(tree) = self.state.tree(&scene.thread) else { return };
-        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.budgets.limits);
+        let usage = tree.usage;
+        let request = tree.request_usage();
+        let limits = &self.budgets.limits;
         let mut budgets = vec![
-            Gauge::plain("messages", request.messages, limits.messages),
-            Gauge::plain("model-calls", request.model_calls, limits.model_calls),
+            BudgetUse::plain("messages", request.messages, limits.messages),
+            BudgetUse::plain("model-calls", request.model_calls, limits.model_calls),
         ];
-        budgets.extend(Gauge::of_budget(None, limits.budget(), usage.spending()));
-        budgets.extend(Gauge::of_request(limits.request_budget(), request.spending()));
+        budgets.extend(BudgetUse::of_budget(None, limits.budget(), usage.spending()));
+        budgets.extend(BudgetUse::of_request(limits.request_budget(), request.spending()));
         let own = tree.by_agent.get(&scene.listener).copied().unwrap_or_default();
         if let Some(contract) = self.contracts.get(&scene.listener) {
-            budgets.extend(Gauge::of_budget(Some(&scene.listener), contract.budget, own));
+            budgets.extend(BudgetUse::of_budget(Some(&scene.listener), contract.budget, own));
         }
+
         budgets.retain(|gauge| gauge.is_nearly_spent() && !tree.warned.contains(&gauge.key()));
+
         for gauge in budgets {
             self.fact(step, Fact::Warned { budget: gauge.key() });
             let answer = gauge.warning();
@@ -167,7 +179,7 @@ impl Core {
 }
 
 /// Use of one budget.
-struct Gauge {
+struct BudgetUse {
     budget: &'static str,
     /// Owner of the budget: an agent, or `None` for the tree.
     of: Option<ListenerName>,
@@ -177,7 +189,7 @@ struct Gauge {
     is_money: bool,
 }
 
-impl Gauge {
+impl BudgetUse {
     fn plain(budget: &'static str, used: u64, limit: u64) -> Self {
         Self { budget, of: None, used, limit, is_money: false }
     }
@@ -194,6 +206,7 @@ impl Gauge {
             limit,
             is_money,
         };
+
         let tokens = budget.tokens.map(|limit| gauge("tokens", used.tokens, limit, false));
         let money = budget.money.map(|limit| gauge("money", used.money.0, limit.0, true));
         tokens.into_iter().chain(money)
@@ -220,12 +233,14 @@ impl Gauge {
     }
 
     fn warning(&self) -> Answer {
-        let shown = |amount: u64| match self.is_money {
-            true => Money(amount).to_string(),
-            false => amount.to_string(),
+        let shown = |amount: u64| {
+            if self.is_money { Money(amount).to_string() } else { amount.to_string() }
         };
-        let (used, limit) = (shown(self.used), shown(self.limit));
-        let (budget, of) = (self.budget.to_owned(), self.of.clone());
+
+        let used = shown(self.used);
+        let limit = shown(self.limit);
+        let budget = self.budget.to_owned();
+        let of = self.of.clone();
         Answer::BudgetWarning { budget, of, used, limit }
     }
 }
@@ -265,6 +280,7 @@ fn within(
              are left"
         ));
     }
+
     if let Some(limit) = budget.money.filter(|limit| after.money.0 > most(limit.0)) {
         let requested = spending.money;
         let left = Money(limit.0.saturating_sub(spent.money.0));
@@ -272,6 +288,7 @@ fn within(
             "the next model call may cost {requested}, and {left} of the {limit} of {whose} is left"
         ));
     }
+
     Ok(())
 }
 
@@ -289,11 +306,13 @@ mod tests {
     #[test]
     fn a_call_reserves_one_turn_of_its_own_tree_however_often_it_is_counted() {
         let root = |text: &str| ThreadId::parse(text).unwrap();
-        let (one, other) = (root("sess-aaaaaaaa"), root("sess-bbbbbbbb"));
+        let one = root("sess-aaaaaaaa");
+        let other = root("sess-bbbbbbbb");
         let mut budgets = Budgets::new(TreeLimits::default());
         for n in [1, 2, 2, 1] {
             budgets.reserve_turn(one.clone(), call(n));
         }
+
         budgets.reserve_turn(other.clone(), call(3));
         assert_eq!(budgets.turns_reserved(&one), 2);
 

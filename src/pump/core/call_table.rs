@@ -2,7 +2,7 @@
 //! their call.
 
 use super::Core;
-use super::outcome::Source;
+use super::outcome::AttemptSource;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
@@ -72,13 +72,14 @@ impl CallTable {
 
     /// Ends the current attempt of a call. Returns `None` for any other attempt, and for another
     /// listener.
-    fn finish(&mut self, source: &Source) -> Option<RunningAttempt> {
+    fn finish(&mut self, source: &AttemptSource) -> Option<RunningAttempt> {
         let running = self.running.get(&source.call)?;
         let is_current = running.attempt == source.attempt || mutant("trust-any-attempt");
         let is_callee = running.listener == source.listener || mutant("trust-from");
         if !is_current || !is_callee {
             return None;
         }
+
         self.running.remove(&source.call)
     }
 
@@ -91,7 +92,7 @@ impl CallTable {
     }
 
     /// Ends a delivery whose call was closed before.
-    fn finish_orphan(&mut self, source: &Source) -> Option<OrphanedDelivery> {
+    fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let delivery = (source.call, source.attempt);
         self.orphans.get(&delivery).filter(|orphan| orphan.listener == source.listener)?;
         self.orphans.remove(&delivery)
@@ -108,7 +109,7 @@ impl Core {
     /// Ends the current attempt of a call, and its deadline. Returns `None` for any other attempt.
     pub(super) fn end_attempt(
         &mut self,
-        source: &Source,
+        source: &AttemptSource,
         contract: &Contract,
     ) -> Option<RunningAttempt> {
         let running = self.calls.finish(source)?;
@@ -119,7 +120,7 @@ impl Core {
     }
 
     /// Ends a delivery whose call was closed before.
-    pub(super) fn end_orphan(&mut self, source: &Source) -> Option<OrphanedDelivery> {
+    pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let orphan = self.calls.finish_orphan(source)?;
         self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);
         Some(orphan)
@@ -131,7 +132,8 @@ impl Core {
         call: CallId,
         orphan: OrphanedDelivery,
     ) -> Option<Attempt> {
-        let (listener, thread) = (orphan.listener.clone(), orphan.thread.clone());
+        let listener = orphan.listener.clone();
+        let thread = orphan.thread.clone();
         let working = self.calls.close(call, orphan);
         self.timeouts.disarm(call);
         self.holds.remove(call);
@@ -159,21 +161,24 @@ mod tests {
         ThreadId::parse("sess-aaaaaaaa").unwrap()
     }
 
-    fn source(listener: &str, attempt: Attempt) -> Source {
-        Source { listener: name(listener), call: call(), attempt }
+    fn source(listener: &str, attempt: Attempt) -> AttemptSource {
+        AttemptSource { listener: name(listener), call: call(), attempt }
     }
 
     /// A call whose first attempt is in flight.
     fn started() -> (CallTable, Attempt) {
         let mut calls = CallTable::default();
         let attempt = calls.next_attempt(1, call());
-        let (listener, thread) = (name("finder"), thread());
+        let listener = name("finder");
+        let thread = thread();
         calls.start(call(), RunningAttempt { attempt, listener, thread, delivered: Vec::new() });
         (calls, attempt)
     }
 
     fn orphan() -> OrphanedDelivery {
-        let (listener, thread, opener) = (name("finder"), thread(), name("desk"));
+        let listener = name("finder");
+        let thread = thread();
+        let opener = name("desk");
         OrphanedDelivery { listener, thread, opener, opener_call: None }
     }
 

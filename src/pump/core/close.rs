@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::call_table::OrphanedDelivery;
 use super::event::Effect;
 use super::message::NewMessage;
-use super::outcome::Scene;
+use super::outcome::OutcomeContext;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Kind, Message, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
@@ -52,14 +52,14 @@ impl CallResult {
 
 /// Data about a call that is being closed.
 #[derive(Clone)]
-pub(super) struct Closed {
+pub(super) struct ClosingCall {
     pub id: CallId,
     pub callee: ListenerName,
     pub thread: ThreadId,
     pub opening: Opening,
 }
 
-impl Closed {
+impl ClosingCall {
     /// Whether the result stays within the call's own thread.
     fn is_nested(&self) -> bool {
         matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
@@ -67,7 +67,7 @@ impl Closed {
 }
 
 impl Core {
-    pub(super) fn reply(&mut self, step: &mut Step, scene: &Scene, finals: Vec<Checked>) {
+    pub(super) fn reply(&mut self, step: &mut Step, scene: &OutcomeContext, finals: Vec<Checked>) {
         if !finals.is_empty() {
             self.close(step, scene.call, CallResult::replies(finals));
         }
@@ -117,14 +117,18 @@ impl Core {
     ) {
         let Some(open) = self.state.call(call) else { return };
         let about = open.request().map(|request| request.name.local.to_string());
-        let (message, from) = (text.to_owned(), self.leg_name(call));
+        let message = text.to_owned();
+        let from = self.leg_name(call);
         let error = Answer::Error { code, about, message, from, is_lasting };
         self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
     }
 
     pub(super) fn cancel_call(&mut self, step: &mut Step, call: CallId, text: &str) {
-        let (code, message, from) = (ErrorCode::Cancelled, text.to_owned(), self.leg_name(call));
-        let (about, is_lasting) = (None, false);
+        let code = ErrorCode::Cancelled;
+        let message = text.to_owned();
+        let from = self.leg_name(call);
+        let about = None;
+        let is_lasting = false;
         let error = Answer::Error { code, about, message, from, is_lasting };
         self.close(
             step,
@@ -162,9 +166,11 @@ impl Core {
         if closed.is_nested() {
             self.settle_group(step, &closed, opener, &result);
         }
+
         if closed.opening.forward {
             return Some((opener, self.forwarded(step, &closed, opener, result.how)?));
         }
+
         self.wake(step, opener);
         None
     }
@@ -173,7 +179,7 @@ impl Core {
     fn forwarded(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         opener: CallId,
         how: Closing,
     ) -> Option<CallResult> {
@@ -182,6 +188,7 @@ impl Core {
         if open.awaiting.iter().any(|awaited| awaited.group == group) {
             return None;
         }
+
         let own = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0))?;
         let action = own.slot.action;
         let parts = open.pending.iter().filter(|p| p.slot.action == action);
@@ -191,21 +198,24 @@ impl Core {
             self.dispose(step, part.id, Disposition::Handled);
             payloads.push((part.kind, part.name.clone(), part.payload.clone()));
         }
+
         let replied = payloads.iter().any(|(kind, ..)| *kind == Kind::Reply);
         let how = if replied { Closing::Completed } else { how };
         Some(CallResult { how, unheard: Disposition::Late, payloads })
     }
 
-    fn about(&self, call: CallId) -> Option<Closed> {
+    fn about(&self, call: CallId) -> Option<ClosingCall> {
         let open = self.state.call(call)?;
-        let (callee, thread) = (open.callee.clone(), open.thread.clone());
-        Some(Closed { id: call, callee, thread, opening: open.opening.clone() })
+        let callee = open.callee.clone();
+        let thread = open.thread.clone();
+        Some(ClosingCall { id: call, callee, thread, opening: open.opening.clone() })
     }
 
     /// Cancels the open calls beneath a call in its own thread, deepest first. Spawned threads
     /// continue, except those that are bound to one of these calls.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
-        let (mut next, mut falling) = (vec![call], Vec::new());
+        let mut next = vec![call];
+        let mut falling = Vec::new();
         while let Some(call) = next.pop() {
             let Some(open) = self.state.call(call) else { continue };
             let legs = open.awaiting.iter().flat_map(|a| a.open.iter().map(|(leg, _)| *leg));
@@ -213,6 +223,7 @@ impl Core {
             falling.extend(legs);
             next.extend(falling.get(at..).unwrap_or_default());
         }
+
         for leg in falling.into_iter().rev().filter(|_| !mutant("leave-calls-open")) {
             if let Some(closed) = self.about(leg) {
                 self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
@@ -228,7 +239,7 @@ impl Core {
     }
 
     /// Removes a call: its timers, its undelivered messages, and the delivery in flight.
-    fn shut(&mut self, step: &mut Step, closed: &Closed, how: Closing, unheard: Disposition) {
+    fn shut(&mut self, step: &mut Step, closed: &ClosingCall, how: Closing, unheard: Disposition) {
         self.stop_timers(step, closed);
         let open = self.state.call(closed.id);
         let pending = open.map(|open| {
@@ -237,6 +248,7 @@ impl Core {
         });
         let bound = open.map(|open| open.bound.clone()).unwrap_or_default();
         self.fact(step, Fact::CallClosed { call: closed.id, how });
+
         for message in pending.unwrap_or_default() {
             let is_request = message.id == closed.id.0;
             let fate = match how {
@@ -253,10 +265,12 @@ impl Core {
                 self.system_note(step, &closed.thread, &closed.callee, &answer);
             }
         }
+
         let (opener, opener_call) = match &closed.opening.opener {
             Opener::Client { name } => (name.clone(), None),
             Opener::Call { name, call, .. } => (name.clone(), Some(*call)),
         };
+
         let listener = closed.callee.clone();
         let thread = closed.thread.clone();
         let orphan = OrphanedDelivery { listener, thread, opener, opener_call };
@@ -264,6 +278,7 @@ impl Core {
             let listener = closed.callee.clone();
             step.effect(Effect::Withdraw { listener, call: closed.id, attempt });
         }
+
         self.cancel_bound(step, bound);
     }
 
@@ -272,12 +287,13 @@ impl Core {
         tree.is_some_and(|tree| tree.in_flight.contains_key(&message.id))
     }
 
-    fn stop_timers(&mut self, step: &mut Step, closed: &Closed) {
+    fn stop_timers(&mut self, step: &mut Step, closed: &ClosingCall) {
         let has_timers = self.state.call(closed.id).is_some_and(|open| open.timers > 0);
         let Some(tree) = self.state.tree(&closed.thread).filter(|_| has_timers) else { return };
         let timers = tree.timers.iter().filter(|(_, timer)| timer.call == closed.id);
         let timers: Vec<(TimerId, Option<String>)> =
             timers.map(|(id, timer)| (*id, timer.label.clone())).collect();
+
         for (timer, label) in timers {
             self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
             let answer = Answer::TimerCancelled { timer, label };
@@ -297,7 +313,7 @@ impl Core {
     }
 
     /// Delivers the result to the opener of the call.
-    fn hand_back(&mut self, step: &mut Step, closed: &Closed, result: &CallResult) {
+    fn hand_back(&mut self, step: &mut Step, closed: &ClosingCall, result: &CallResult) {
         match &closed.opening.opener {
             Opener::Client { name } => {
                 let messages = self.record_result(step, closed, name, result);
@@ -320,7 +336,7 @@ impl Core {
     fn send_result(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         opener: &ListenerName,
         opener_call: Option<CallId>,
         result: &CallResult,
@@ -333,6 +349,7 @@ impl Core {
             let part = part.caused_by(closed.id.0).in_call(opener_call);
             messages.push(self.accept(step, part));
         }
+
         messages
     }
 
@@ -340,7 +357,7 @@ impl Core {
     fn record_result(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         opener: &ListenerName,
         result: &CallResult,
     ) -> Vec<Arc<Message>> {
@@ -354,7 +371,7 @@ impl Core {
     pub(super) fn thread_result(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         opener: &ListenerName,
         opener_call: CallId,
         thread: &ThreadId,
@@ -375,8 +392,9 @@ impl Core {
 }
 
 /// The payload for another thread: the result's payloads, or a statement of where they are.
-pub(super) fn thread_result(closed: &Closed, result: &CallResult) -> Answer {
-    let (thread, status) = (closed.thread.clone(), result.status());
+pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> Answer {
+    let thread = closed.thread.clone();
+    let status = result.status();
     let parts = result.payloads.iter().map(|(.., payload)| payload);
     let size: usize = parts.clone().map(Payload::len).sum();
     if size + limits::ENVELOPE_BYTES_MAX <= limits::PAYLOAD_BYTES_MAX {
@@ -387,6 +405,7 @@ pub(super) fn thread_result(closed: &Closed, result: &CallResult) -> Answer {
             return whole;
         }
     }
+
     let text = format!("the result of {size} bytes is on record in {thread}; ask for less at once");
     let payloads = vec![Answer::error(ErrorCode::TooLarge, text).payload()];
     Answer::ThreadResult { thread, status, payloads }

@@ -20,5 +20,6 @@ pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: 
         // A call to an agent that another call has waits for that one.
         next.extend(core.scheduler.holder(&call.callee, &call.thread));
     }
+
     false
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::absent::Admission;
+use super::absent_listeners::Admission;
 use super::call_table::RunningAttempt;
 use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
@@ -23,17 +23,22 @@ impl Core {
         if self.is_busy_with(id) || self.hearing == Some(id) {
             return;
         }
+
         // What an earlier pump handed over is dealt with first.
         if !call.is_ready() || call.handed_over.is_some() {
             return;
         }
-        let (listener, thread) = (call.callee.clone(), call.thread.clone());
+
+        let listener = call.callee.clone();
+        let thread = call.thread.clone();
         if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
             return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
         }
+
         if self.bound_rounds(step, id) {
             return;
         }
+
         self.enqueue(step, &listener, &thread, id);
     }
 
@@ -43,6 +48,7 @@ impl Core {
         if self.draining {
             return;
         }
+
         let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.scheduler.pop_runnable() {
             let Some(contract) = contracts.get(&listener) else { continue };
@@ -88,9 +94,11 @@ impl Core {
         if self.state.calls.is_empty() {
             return;
         }
+
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let Standstill { stood, stepped } = standstill;
-        let (stood_micros, stepped_micros) = (micros(stood), micros(stepped));
+        let stood_micros = micros(stood);
+        let stepped_micros = micros(stepped);
         step.records(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
         // What was answered meanwhile has yet to come in.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::close::{CallResult, Closed, thread_result};
+use super::close::{CallResult, ClosingCall, thread_result};
 use super::event::Effect;
 use super::{Core, Step};
 use crate::contract::Gather;
@@ -18,7 +18,7 @@ impl Core {
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         opener: CallId,
         result: &CallResult,
     ) {
@@ -26,14 +26,17 @@ impl Core {
         if !result.has_reply() {
             return;
         }
+
         let Some(open) = self.state.call(opener) else { return };
         let Some(awaited) = open.awaiting.iter().find(|a| a.group == group) else {
             return self.drop_faults(step, opener, closed);
         };
+
         let rest: Vec<_> = awaited.open.iter().map(|(leg, _)| *leg).collect();
         for leg in rest {
             self.drop_call(step, leg);
         }
+
         self.drop_faults(step, opener, closed);
     }
 
@@ -43,7 +46,7 @@ impl Core {
     pub(super) fn settle_away(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         opener: CallId,
         result: &CallResult,
     ) -> bool {
@@ -58,15 +61,17 @@ impl Core {
             }
             return false;
         }
+
         if is_awaited && !others.is_empty() {
             return true;
         }
+
         self.give_kept_faults(step, closed, group);
         false
     }
 
     /// Other legs of the group that are open, in the order of their calls.
-    fn other_legs(&self, closed: &Closed, group: CallId) -> Vec<CallId> {
+    fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
         let mut others: Vec<_> = legs.filter(|leg| *leg != closed.id).collect();
@@ -75,7 +80,7 @@ impl Core {
     }
 
     /// Faults of the legs that ended before this one, in the order in which they ended.
-    fn earlier_faults(&self, closed: &Closed, group: CallId) -> Vec<KeptFault> {
+    fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
         let kept = tree.into_iter().flat_map(|tree| &tree.kept_faults);
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
@@ -87,7 +92,7 @@ impl Core {
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,
-        closed: &Closed,
+        closed: &ClosingCall,
         result: &CallResult,
         messages: Vec<Arc<Message>>,
     ) {
@@ -105,19 +110,22 @@ impl Core {
             let how = how.unwrap_or(Closing::Failed);
             step.effect(Effect::Result { call: leg, how, messages });
         }
+
         step.effect(own);
+
         for leg in others {
             self.drop_call(step, leg);
-            let (how, messages) = (Closing::Cancelled, Vec::new());
+            let how = Closing::Cancelled;
+            let messages = Vec::new();
             step.effect(Effect::Result { call: leg, how, messages });
         }
     }
 
     /// Delivers the faults of legs that ended before this one.
-    fn give_kept_faults(&mut self, step: &mut Step, closed: &Closed, group: CallId) {
+    fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
-            let leg = Closed { id: leg, ..closed.clone() };
+            let leg = ClosingCall { id: leg, ..closed.clone() };
             let part =
                 |fault: &Arc<Message>| (fault.kind, fault.name.clone(), fault.payload.clone());
             let payloads = faults.iter().map(part).collect();
@@ -128,7 +136,7 @@ impl Core {
     }
 
     /// Drops faults of other legs at the action that has got its reply.
-    fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &Closed) {
+    fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &ClosingCall) {
         let Some(open) = self.state.call(opener) else { return };
         let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));
         let Some(action) = won.map(|p| p.slot.action) else { return };

@@ -83,7 +83,8 @@ impl Core {
     /// Queues a call for its listener, with all effects of a message to that listener.
     pub(super) fn hand_over(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
 
         self.end_wait(step, &listener, &thread);
         self.wake(step, call);
@@ -145,7 +146,8 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let patience = self.contracts.get(&open.callee).and_then(|contract| contract.patience);
         let until = patience.map(|patience| step.time.plus(patience));
-        let (thread, listener) = (open.thread.clone(), open.callee.clone());
+        let thread = open.thread.clone();
+        let listener = open.callee.clone();
 
         self.fact(step, Fact::Held { call, hold, until });
         self.count_hold(call);
@@ -203,9 +205,12 @@ impl Core {
         if at > step.time {
             return step.effect(Effect::Alarm { at, alarm: Alarm::Held { call } });
         }
-        let (thread, held) = (open.thread.clone(), open.held);
+
+        let thread = open.thread.clone();
+        let held = open.held;
         let wanted = self.hold_of(open).map(|(hold, _)| hold);
         step.records(thread.root(), Input::Held { call });
+
         match held {
             Some(held) if Some(held.hold) == wanted => self.hold_expired(step, call, held.hold),
             Some(held) => {
@@ -223,11 +228,13 @@ impl Core {
     fn hold_expired(&mut self, step: &mut Step, call: CallId, hold: Hold) {
         let Some(open) = self.state.call(call) else { return };
         let since = open.request().map_or(step.time, |request| request.time);
-        let (listener, waited) = (open.callee.clone(), step.time.since(since).as_secs_f64());
+        let listener = open.callee.clone();
+        let waited = step.time.since(since).as_secs_f64();
         if hold == Hold::Answer {
             let text = format!("{listener} did not answer within {waited} s");
             return self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
         }
+
         let reason = format!("nobody approved it within {waited} s");
         self.note_ruling(step, call, ListenerName::core(), &reason, false);
         self.fail_with(step, call, ErrorCode::Denied, &reason, Disposition::Expired);
@@ -243,12 +250,13 @@ impl Core {
         granted: bool,
     ) {
         let Some(held) = self.held_call_notice(call) else { return };
-        let (message, digest, reason) = (held.message, held.digest, reason.to_owned());
+        let message = held.message;
+        let digest = held.digest;
+        let reason = reason.to_owned();
         let ruling = Ruling { message, digest, by, reason };
-        let answer = match granted {
-            true => Answer::ApprovalGranted(ruling),
-            false => Answer::ApprovalRefused(ruling),
-        };
+        let answer =
+            if granted { Answer::ApprovalGranted(ruling) } else { Answer::ApprovalRefused(ruling) };
+
         self.system_note(step, &held.thread, &held.caller, &answer);
     }
 
@@ -258,6 +266,7 @@ impl Core {
             Opener::Call { thread, .. } => thread,
             Opener::Client { .. } => &open.thread,
         };
+
         Some(HeldCallNotice {
             message: call.0,
             digest: open.request()?.payload.digest,
@@ -300,6 +309,7 @@ mod tests {
         for n in [1, 2, 2] {
             holds.insert(call(n), key("desk", "boss"));
         }
+
         holds.insert(call(3), key("desk", "lawyer"));
         holds.insert(call(4), key("other", "boss"));
 

@@ -42,6 +42,7 @@ impl Core {
             let by = ListenerName::core();
             self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by, bound: None });
         }
+
         let answer = Answer::Boot { epoch, version: detail, core_version, config };
         self.organism_note(step, &answer);
         self.pick_up(step);
@@ -56,6 +57,7 @@ impl Core {
             let seq = self.state.call(*call).and_then(|c| c.request()).map_or(0, |m| m.seq);
             (thread.clone(), seq)
         });
+
         for (thread, id) in &open {
             self.count_hold(*id);
             self.count_turn(*id);
@@ -71,6 +73,7 @@ impl Core {
                 self.scheduler.holds_thread(&call.callee, thread, *id);
             }
         }
+
         for (thread, id) in open {
             let Some(call) = self.state.call(id) else { continue };
             match call.handed_over.filter(|_| !mutant("forget-the-hand-over")) {
@@ -81,6 +84,7 @@ impl Core {
                 None => self.pick_up_call(step, &thread, id),
             }
         }
+
         self.look_for_unsettled(step);
         let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
         for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
@@ -145,6 +149,7 @@ impl Core {
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
             return step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
         }
+
         let reason: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
         let origin = origin.map(DecisionOrigin::shortened);
         let input = Input::Cancel {
@@ -153,6 +158,7 @@ impl Core {
             reason: reason.clone(),
             origin: origin.clone(),
         };
+
         step.records(thread.root(), input);
 
         let origin = origin.unwrap_or_default();
@@ -165,11 +171,13 @@ impl Core {
             },
         );
         let open = self.to_cancel(&thread);
-        let by =
-            proved.and_then(|operator| match open.is_empty() && !mutant("cancel-what-ended") {
-                true => Err(ended(&thread, &reason)),
-                false => Ok(operator),
-            });
+        let by = proved.and_then(|operator| {
+            if open.is_empty() && !mutant("cancel-what-ended") {
+                Err(ended(&thread, &reason))
+            } else {
+                Ok(operator)
+            }
+        });
         let ruling = by.as_ref().map(drop).map_err(Clone::clone);
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
         let by = match by {
@@ -183,10 +191,12 @@ impl Core {
         let report = ActionReport::cancel(by.clone(), thread.clone(), reason.clone());
         let answer = Answer::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);
-        let text = match reason.is_empty() {
-            true => format!("cancelled by {}", operator_phrase(&by)),
-            false => format!("cancelled by {}: {reason}", operator_phrase(&by)),
+        let text = if reason.is_empty() {
+            format!("cancelled by {}", operator_phrase(&by))
+        } else {
+            format!("cancelled by {}: {reason}", operator_phrase(&by))
         };
+
         for call in open {
             self.cancel_call(step, call, &text);
         }

@@ -92,6 +92,7 @@ impl NewMessage {
             Some(_) => Some(CallId(id)),
             None => self.call,
         };
+
         let Self { kind, from, to, thread, cause, name, payload, opening, key, .. } = self;
         let time = step.time;
         let message = Message { id, kind, from, to, thread, seq, cause, call, time, name, payload };

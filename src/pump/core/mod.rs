@@ -3,7 +3,7 @@
 //! **Invariant:** no clock, no I/O, no async, no randomness. A step reads only its event and the
 //! state, so the same events give the same records, ids included.
 
-mod absent;
+mod absent_listeners;
 mod actions;
 mod approvals;
 mod bound;
@@ -13,15 +13,15 @@ mod close;
 mod cycle;
 mod dispatch;
 mod event;
-mod failure;
+mod failures;
 mod groups;
 mod holds;
-mod left;
 mod lifecycle;
 mod message;
+mod open_work;
 mod outcome;
 mod primitives;
-mod refused;
+mod refusals;
 pub mod replay;
 mod reservations;
 mod scheduler;
@@ -37,7 +37,7 @@ pub use event::{
     Alarm, BusyCount, CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Standstill,
     Submission, Target,
 };
-pub use left::LeftOpen;
+pub use open_work::OpenWork;
 pub use step::Step;
 pub use version::CORE_VERSION;
 
@@ -48,7 +48,7 @@ use crate::thread::{Input, OperatorKeys, Record, State};
 use budgets::Budgets;
 use call_table::CallTable;
 use holds::Holds;
-use outcome::Source;
+use outcome::AttemptSource;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
 
@@ -125,14 +125,14 @@ impl Core {
             }
             Event::Submit(submission) => self.submit(&mut step, submission),
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
-                let source = Source { listener, call, attempt };
+                let source = AttemptSource { listener, call, attempt };
                 self.outcome(&mut step, source, payloads, turn, arrived);
             }
             Event::Failed { listener, call, attempt, failure } => {
-                self.attempt_failed(&mut step, &Source { listener, call, attempt }, failure);
+                self.attempt_failed(&mut step, &AttemptSource { listener, call, attempt }, failure);
             }
             Event::NotTaken { listener, call, attempt, detail } => {
-                self.not_taken(&mut step, &Source { listener, call, attempt }, detail);
+                self.not_taken(&mut step, &AttemptSource { listener, call, attempt }, detail);
             }
             Event::Stray { listener, named, payloads } => {
                 self.stray(&mut step, listener, named, payloads);
@@ -153,9 +153,11 @@ impl Core {
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
         }
+
         if let Some((tree, _)) = &step.record {
             self.state.reached(tree, position);
         }
+
         self.dispatch(&mut step);
         debug_assert_eq!(self.timeouts.len(), self.calls.running_count(), "one deadline each");
         step

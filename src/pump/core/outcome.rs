@@ -2,7 +2,7 @@
 
 use super::call_table::{OrphanedDelivery, RunningAttempt};
 use super::message::NewMessage;
-use super::refused::refused;
+use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Contract, Meaning};
@@ -18,14 +18,14 @@ use crate::xml::findings::TextLocation;
 pub(super) type Gated = Result<Checked, Refusal>;
 
 /// Sender of an outcome or of a failure: listener, call and attempt.
-pub(super) struct Source {
+pub(super) struct AttemptSource {
     pub listener: ListenerName,
     pub call: CallId,
     pub attempt: Attempt,
 }
 
 /// The call of an outcome, with the data that its processing needs.
-pub(super) struct Scene {
+pub(super) struct OutcomeContext {
     pub call: CallId,
     pub listener: ListenerName,
     pub thread: ThreadId,
@@ -36,14 +36,15 @@ pub(super) struct Scene {
     pub shown: u32,
 }
 
-impl Scene {
+impl OutcomeContext {
     pub fn new(
         call: CallId,
         listener: &ListenerName,
         thread: &ThreadId,
         receives_refusals: bool,
     ) -> Self {
-        let (listener, thread) = (listener.clone(), thread.clone());
+        let listener = listener.clone();
+        let thread = thread.clone();
         Self { call, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
@@ -58,7 +59,7 @@ impl Core {
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
-        source: Source,
+        source: AttemptSource,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
         arrived: Option<Time>,
@@ -73,6 +74,7 @@ impl Core {
             turn: turn.clone().map(without_note),
             arrived: arrived.filter(|_| has_passed),
         };
+
         if let Some(orphan) = self.end_orphan(&source) {
             step.records(orphan.thread.root(), input);
             self.late_outcome(step, &source, &orphan, payloads, turn);
@@ -99,12 +101,12 @@ impl Core {
     }
 
     /// Returns the open call of an outcome with its contract, if the sender is the callee.
-    fn scene(&self, source: &Source) -> Option<(Scene, Contract)> {
+    fn scene(&self, source: &AttemptSource) -> Option<(OutcomeContext, Contract)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
         let contract = self.contracts.get(&open.callee)?.clone();
         let judged_alone = contract.receives_refusals();
-        let scene = Scene::new(source.call, &open.callee, &open.thread, judged_alone);
+        let scene = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
         Some((scene, contract))
     }
 
@@ -112,7 +114,7 @@ impl Core {
     fn hear(
         &mut self,
         step: &mut Step,
-        scene: &mut Scene,
+        scene: &mut OutcomeContext,
         attempt: Attempt,
         running: &RunningAttempt,
     ) {
@@ -120,6 +122,7 @@ impl Core {
         for message in &running.delivered {
             self.dispose(step, *message, Disposition::Handled);
         }
+
         if let Some(thread) = self.state.thread(&scene.thread) {
             scene.first_seq = thread.seq + 1;
             scene.shown = thread.shown.get(&scene.listener).copied().unwrap_or(0);
@@ -128,11 +131,11 @@ impl Core {
 
     /// Processes the outcome of a listener that is no agent: all of its payloads are accepted, or
     /// none.
-    fn listener_outcome(&mut self, step: &mut Step, scene: &Scene, payloads: Vec<Gated>) {
+    fn listener_outcome(&mut self, step: &mut Step, scene: &OutcomeContext, payloads: Vec<Gated>) {
         let rubbish = |payload: &Gated| matches!(payload, Err(refusal) if refusal.name.is_none());
         if payloads.iter().any(rubbish) {
             for payload in payloads {
-                let spoiled = |checked: Checked| refused(Rule::CallClosed, SPOILED, &checked);
+                let spoiled = |checked: Checked| refusal_of(Rule::CallClosed, SPOILED, &checked);
                 let refusal = payload.map_or_else(|refusal| refusal, spoiled);
                 step.verdict(Verdict::Refused(refusal.digest));
                 self.refuse_in(step, scene, refusal);
@@ -140,24 +143,28 @@ impl Core {
             let text = format!("{} gave an answer that cannot be used", scene.listener);
             return self.fail(step, scene.call, ErrorCode::ListenerFailed, &text);
         }
+
         if payloads.is_empty() {
             return self.nothing_more(step, scene.call);
         }
+
         let replies = payloads.iter().flatten().any(is_reply);
         let mut finals = Vec::new();
+
         for payload in payloads {
-            let taken = payload.and_then(|checked| match is_reply(&checked) {
-                true => {
+            let taken = payload.and_then(|checked| {
+                if is_reply(&checked) {
                     finals.push(checked.clone());
                     Ok(checked)
+                } else if replies {
+                    Err(refusal_of(Rule::CallBesideReply, CALL_BESIDE_REPLY, &checked))
+                } else {
+                    self.act(step, scene, &checked).map(|()| checked)
                 }
-                false if replies => {
-                    Err(refused(Rule::CallBesideReply, CALL_BESIDE_REPLY, &checked))
-                }
-                false => self.act(step, scene, &checked).map(|()| checked),
             });
             self.settle(step, scene, taken);
         }
+
         self.reply(step, scene, finals);
     }
 
@@ -175,7 +182,7 @@ impl Core {
     fn agent_outcome(
         &mut self,
         step: &mut Step,
-        scene: &Scene,
+        scene: &OutcomeContext,
         contract: &Contract,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
@@ -183,21 +190,23 @@ impl Core {
         let mut turn = turn.unwrap_or_default();
         let mut written = std::mem::take(&mut turn.written);
         self.model_turn(step, scene, &turn, None);
-        let mut plan = Plan::new(contract.actions_per_turn, turn.spent, &payloads);
+        let mut plan = ActionPlan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
+
         for item in in_order(payloads, &turn.broken) {
             let payload = match item {
-                Item::Broken(broken) => {
+                TurnItem::Broken(broken) => {
                     self.broken(step, scene, broken);
                     continue;
                 }
-                Item::Gated(payload) => {
+                TurnItem::Gated(payload) => {
                     payload.map_err(|refusal| as_written(refusal, &mut written))
                 }
             };
             let taken = payload.and_then(|checked| match plan.verdict(&checked) {
                 Planned::Note => {
-                    let (listener, thread) = (&scene.listener, &scene.thread);
+                    let listener = &scene.listener;
+                    let thread = &scene.thread;
                     self.own_note(step, listener, thread, scene.call, &checked);
                     Ok(checked)
                 }
@@ -206,13 +215,15 @@ impl Core {
                     Ok(checked)
                 }
                 Planned::Act => self.act(step, scene, &checked).map(|()| checked),
-                Planned::Refuse(rule, text) => Err(refused(rule, text, &checked)),
+                Planned::Refuse(rule, text) => Err(refusal_of(rule, text, &checked)),
             });
             self.settle(step, scene, taken);
         }
+
         if let Some(huh) = Huh::about(&turn.findings) {
             self.tell(step, scene.call, None, &Answer::Huh(huh));
         }
+
         self.reply(step, scene, finals);
         if let Some(spent) = turn.spent {
             self.iterations_spent(step, scene.call, spent);
@@ -221,23 +232,31 @@ impl Core {
 
     /// Records the note of a model call before its results. `late` is the attempt if the call is
     /// closed.
-    fn model_turn(&mut self, step: &mut Step, scene: &Scene, turn: &Turn, late: Option<Attempt>) {
+    fn model_turn(
+        &mut self,
+        step: &mut Step,
+        scene: &OutcomeContext,
+        turn: &Turn,
+        late: Option<Attempt>,
+    ) {
         if turn.note.is_empty() {
             return;
         }
+
         let answer = Answer::ModelTurn(turn.note.clone());
         let payload = (&answer.name(), &answer.payload());
         let core = ListenerName::core();
         let note = NewMessage::new(Kind::Note, &core, &scene.listener, &scene.thread, payload);
         self.note(step, note.caused_by(scene.call.0).in_call(scene.call));
-        let (call, agent) = (scene.call, Some(scene.listener.clone()));
+        let call = scene.call;
+        let agent = Some(scene.listener.clone());
         let Turn { tokens_in, tokens_out, money, .. } = *turn;
         self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: late });
         self.warn_of_budgets(step, scene);
     }
 
     /// Records the verdict on a payload, and handles its refusal.
-    fn settle(&mut self, step: &mut Step, scene: &Scene, taken: Gated) {
+    fn settle(&mut self, step: &mut Step, scene: &OutcomeContext, taken: Gated) {
         step.verdict(verdict(&taken));
         if let Err(refusal) = taken {
             self.turn_down(step, scene, refusal);
@@ -272,6 +291,7 @@ impl Core {
                 (ErrorCode::BudgetSpent, text)
             }
         };
+
         self.fail(step, call, code, text);
     }
 
@@ -280,20 +300,23 @@ impl Core {
     fn late_outcome(
         &mut self,
         step: &mut Step,
-        source: &Source,
+        source: &AttemptSource,
         orphan: &OrphanedDelivery,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
-        let (listener, thread, call) = (&orphan.listener, &orphan.thread, source.call);
+        let listener = &orphan.listener;
+        let thread = &orphan.thread;
+        let call = source.call;
         if let Some(turn) = turn {
-            let scene = Scene::new(call, listener, thread, true);
+            let scene = OutcomeContext::new(call, listener, thread, true);
             self.model_turn(step, &scene, &turn, Some(source.attempt));
         }
+
         for payload in payloads {
             let taken = payload.and_then(|checked| match checked.meaning() {
                 Meaning::Reply | Meaning::Note => Ok(checked),
-                _ => Err(refused(Rule::CallClosed, CALL_CLOSED, &checked)),
+                _ => Err(refusal_of(Rule::CallClosed, CALL_CLOSED, &checked)),
             });
             step.verdict(verdict(&taken));
             match taken {
@@ -336,7 +359,7 @@ impl Core {
         }
 
         for payload in payloads {
-            let stray = |checked: Checked| refused(Rule::StrayAnswer, &message, &checked);
+            let stray = |checked: Checked| refusal_of(Rule::StrayAnswer, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stray);
             step.verdict(Verdict::Refused(refusal.digest));
             self.refuse(step, &listener, None, None, refusal);
@@ -348,7 +371,7 @@ impl Core {
     fn stale_outcome(
         &mut self,
         step: &mut Step,
-        source: &Source,
+        source: &AttemptSource,
         thread: Option<&ThreadId>,
         payloads: Vec<Gated>,
     ) {
@@ -356,8 +379,9 @@ impl Core {
         let asked = self.state.call(source.call).map(|open| open.callee.clone());
         let claimed = asked.filter(|_| mutant("record-the-claimed-name"));
         let sender = claimed.as_ref().unwrap_or(&source.listener);
+
         for payload in payloads {
-            let stale = |checked: Checked| refused(Rule::StaleAttempt, &message, &checked);
+            let stale = |checked: Checked| refusal_of(Rule::StaleAttempt, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stale);
             step.verdict(Verdict::Refused(refusal.digest));
             self.refuse(step, sender, thread, Some(source.call), refusal);
@@ -381,9 +405,11 @@ fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusa
         let path = place.path.take();
         *place = TextLocation { path, ..one.place };
     }
+
     if refusal.expected.is_some() && one.expected.is_some() {
         refusal.expected = one.expected;
     }
+
     refusal
 }
 
@@ -404,22 +430,22 @@ fn verdict(payload: &Gated) -> Verdict {
     }
 }
 
-enum Item<'a> {
+enum TurnItem<'a> {
     Gated(Gated),
     Broken(&'a Broken),
 }
 
 /// Payloads and broken actions in the order of the model's text.
-fn in_order(payloads: Vec<Gated>, broken: &[Broken]) -> Vec<Item<'_>> {
-    let mut items: Vec<_> = payloads.into_iter().map(Item::Gated).collect();
+fn in_order(payloads: Vec<Gated>, broken: &[Broken]) -> Vec<TurnItem<'_>> {
+    let mut items: Vec<_> = payloads.into_iter().map(TurnItem::Gated).collect();
     for one in broken {
-        items.insert(one.index.min(items.len()), Item::Broken(one));
+        items.insert(one.index.min(items.len()), TurnItem::Broken(one));
     }
     items
 }
 
 /// Which actions of a turn are allowed: at most so many, and no calls beside a final.
-struct Plan {
+struct ActionPlan {
     room: u32,
     has_final: bool,
     spent: Option<Spent>,
@@ -433,7 +459,7 @@ enum Planned {
     Refuse(Rule, String),
 }
 
-impl Plan {
+impl ActionPlan {
     fn new(room: u32, spent: Option<Spent>, payloads: &[Gated]) -> Self {
         let is_action = |checked: &&Checked| *checked.meaning() != Meaning::Note;
         let actions = payloads.iter().flatten().filter(is_action);
@@ -445,18 +471,19 @@ impl Plan {
         if *checked.meaning() == Meaning::Note {
             return Planned::Note;
         }
+
         self.taken += 1;
-        match is_reply(checked) {
-            _ if self.taken > self.room => Planned::Refuse(Rule::ExcessAction, excess(self.room)),
-            true => Planned::Final,
-            false if self.has_final => {
-                Planned::Refuse(Rule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
-            }
-            false if self.spent.is_some() => {
-                let text = "this was the last turn: only a final counts";
-                Planned::Refuse(Rule::BudgetSpent, text.to_owned())
-            }
-            false => Planned::Act,
+        if self.taken > self.room {
+            Planned::Refuse(Rule::ExcessAction, excess(self.room))
+        } else if is_reply(checked) {
+            Planned::Final
+        } else if self.has_final {
+            Planned::Refuse(Rule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
+        } else if self.spent.is_some() {
+            let text = "this was the last turn: only a final counts";
+            Planned::Refuse(Rule::BudgetSpent, text.to_owned())
+        } else {
+            Planned::Act
         }
     }
 }
@@ -481,6 +508,7 @@ fn without_lines(message: &str) -> String {
             }
         }
     }
+
     out.push_str(rest);
     out
 }

@@ -1,7 +1,7 @@
 //! Primitives: an agent's requests to the core, which are answered in the same step.
 
 use super::event::{Alarm, Effect};
-use super::outcome::Scene;
+use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Kind, Refusal, Rule};
@@ -13,12 +13,13 @@ use crate::thread::{Call, Fact, TimerEnd};
 
 impl Core {
     /// Records a primitive as a call to the core and answers it in the same step.
-    pub(super) fn primitive(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
+    pub(super) fn primitive(&mut self, step: &mut Step, scene: &OutcomeContext, checked: &Checked) {
         let Some(primitive) = checked.primitive().cloned() else { return };
         let request = scene.message(Kind::Call, &ListenerName::core(), checked);
         let request = self.accept(step, request);
         self.dispose(step, request.id, Disposition::Handled);
-        let ask = Ask { scene, checked, request: request.id };
+        let ask = PrimitiveRequest { scene, checked, request: request.id };
+
         match primitive {
             Primitive::SpawnThread { suggested_sub_id, is_bound } => {
                 self.spawn(step, &ask, suggested_sub_id, is_bound);
@@ -31,7 +32,13 @@ impl Core {
         }
     }
 
-    fn spawn(&mut self, step: &mut Step, ask: &Ask<'_>, label: Option<String>, is_bound: bool) {
+    fn spawn(
+        &mut self,
+        step: &mut Step,
+        ask: &PrimitiveRequest<'_>,
+        label: Option<String>,
+        is_bound: bool,
+    ) {
         let parent = &ask.scene.thread;
         if let Some(label) = &label
             && !ThreadId::is_label(label)
@@ -41,9 +48,11 @@ impl Core {
             let refusal = Refusal::new(Rule::BadLabel, message, text);
             return self.turn_down(step, ask.scene, refusal);
         }
+
         if let Some(text) = self.cannot_spawn(parent) {
             return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
         }
+
         let label = self.free_label(step, parent, label);
         let child = parent.child(&label);
         let by = ask.scene.listener.clone();
@@ -61,9 +70,11 @@ impl Core {
         if parent.depth() as u64 >= u64::from(limits.depth) {
             return Some(format!("threads may be at most {} deep", limits.depth));
         }
+
         if children as u64 >= u64::from(limits.children) {
             return Some(format!("a thread may have at most {} children", limits.children));
         }
+
         (tree.request_threads() as u64 >= u64::from(limits.threads))
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
@@ -75,6 +86,7 @@ impl Core {
             let thread = self.state.thread(parent);
             thread.is_some_and(|thread| thread.children.contains(label))
         };
+
         let base = label.unwrap_or_else(|| {
             let id = step.next_id().simple().to_string();
             id.chars().take(SHORT_LABEL_CHARS).collect()
@@ -82,25 +94,27 @@ impl Core {
         if !taken(&base) {
             return base;
         }
+
         let numbered = |n: u32| {
             let suffix = format!("-{n}");
             let room = limits::LABEL_CHARS_MAX - suffix.len();
             format!("{}{suffix}", base.get(..base.len().min(room)).unwrap_or_default())
         };
+
         (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
     }
 
     /// Routes the payload inside a primitive. The record has it in the primitive itself. If it is
     /// refused, its sender gets the refusal.
-    fn send_inner(&mut self, step: &mut Step, ask: &Ask<'_>, thread: &ThreadId) {
+    fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.scene, inner, thread) {
-            let refusal = super::refused::refused(rule, text, inner);
+            let refusal = super::refusals::refusal_of(rule, text, inner);
             self.answer(step, ask, &Answer::to(&refusal));
         }
     }
 
-    fn send_to_thread(&mut self, step: &mut Step, ask: &Ask<'_>, thread_id: String) {
+    fn send_to_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: String) {
         let known = ThreadId::parse(&thread_id).ok().filter(|thread| {
             thread.is_beneath(&ask.scene.thread) && self.state.thread(thread).is_some()
         });
@@ -119,7 +133,7 @@ impl Core {
         }
     }
 
-    fn wait(&mut self, step: &mut Step, ask: &Ask<'_>, until: WaitFor) {
+    fn wait(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, until: WaitFor) {
         let call = ask.scene.call;
         let open = self.state.call(call);
         let (threads, timers) = open.map_or((0, 0), |open| (open.away.len(), open.timers));
@@ -128,30 +142,41 @@ impl Core {
             let text = "no thread or timer of yours is unfinished";
             return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, text);
         }
+
         self.answer(step, ask, &Answer::Waiting { until, threads, timers });
         self.fact(step, Fact::Waiting { call, until });
     }
 
-    fn clear_context(&mut self, step: &mut Step, ask: &Ask<'_>, keep: u32) {
-        let (agent, thread) = (ask.scene.listener.clone(), ask.scene.thread.clone());
+    fn clear_context(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, keep: u32) {
+        let agent = ask.scene.listener.clone();
+        let thread = ask.scene.thread.clone();
         // The turn that asked stays beside what is kept, and is not counted.
-        let (kept, before) = (keep.min(ask.scene.shown), ask.scene.first_seq);
+        let kept = keep.min(ask.scene.shown);
+        let before = ask.scene.first_seq;
         self.fact(step, Fact::Window { agent, thread, before, kept });
         self.answer(step, ask, &Answer::ContextCleared { kept });
     }
 
-    fn set_timer(&mut self, step: &mut Step, ask: &Ask<'_>, when: When, label: Option<String>) {
+    fn set_timer(
+        &mut self,
+        step: &mut Step,
+        ask: &PrimitiveRequest<'_>,
+        when: When,
+        label: Option<String>,
+    ) {
         let call = ask.scene.call;
         let timers = self.state.call(call).map_or(0, |open| open.timers);
         if timers >= limits::TIMERS_PER_CALL_MAX {
             let text = format!("a call may have at most {} timers", limits::TIMERS_PER_CALL_MAX);
             return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
         }
+
         let latest = step.time.plus(limits::TIMER_MAX);
         let (fires_at, at) = match when {
             When::After(after) => (step.time.plus(after), false),
             When::At(at) => (at, true),
         };
+
         let fires_at = fires_at.clamp(step.time, latest);
         let timer = TimerId(step.next_id());
         self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
@@ -159,7 +184,7 @@ impl Core {
         self.answer(step, ask, &Answer::TimerSet { timer, fires_at, label });
     }
 
-    fn cancel_timer(&mut self, step: &mut Step, ask: &Ask<'_>, timer_id: &str) {
+    fn cancel_timer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, timer_id: &str) {
         let tree = self.state.tree(&ask.scene.thread);
         let found = tree.and_then(|tree| {
             let mut timers = tree.timers.iter();
@@ -176,11 +201,17 @@ impl Core {
         }
     }
 
-    fn answer(&mut self, step: &mut Step, ask: &Ask<'_>, answer: &Answer) {
+    fn answer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, answer: &Answer) {
         self.tell(step, ask.scene.call, Some(ask.request), answer);
     }
 
-    fn answer_error(&mut self, step: &mut Step, ask: &Ask<'_>, code: ErrorCode, text: &str) {
+    fn answer_error(
+        &mut self,
+        step: &mut Step,
+        ask: &PrimitiveRequest<'_>,
+        code: ErrorCode,
+        text: &str,
+    ) {
         let about = Some(ask.checked.name().local.to_string());
         let error =
             Answer::Error { code, about, message: text.to_owned(), from: None, is_lasting: false };
@@ -189,8 +220,8 @@ impl Core {
 }
 
 /// A primitive that is being answered.
-struct Ask<'a> {
-    scene: &'a Scene,
+struct PrimitiveRequest<'a> {
+    scene: &'a OutcomeContext,
     checked: &'a Checked,
     request: MessageId,
 }

@@ -22,7 +22,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
         Input::Submitted { id, client, thread, suggested, key, verdict } => {
-            let payload = Reader::new(record, gate).payload(&client, &verdict)?;
+            let payload = RecordedPayloads::new(record, gate).payload(&client, &verdict)?;
             let target = match thread {
                 Some(id) => Target::Thread { id },
                 None => Target::New { suggested },
@@ -34,12 +34,12 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
         }
         Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
-            let payloads = Reader::new(record, gate).payloads(&listener, &verdicts)?;
+            let payloads = RecordedPayloads::new(record, gate).payloads(&listener, &verdicts)?;
             let turn = turn.map(|turn| with_note(record, turn));
             Event::Outcome { listener, call, attempt, payloads, turn, arrived }
         }
         Input::Stray { listener, named, verdicts } => {
-            let payloads = Reader::new(record, gate).payloads(&listener, &verdicts)?;
+            let payloads = RecordedPayloads::new(record, gate).payloads(&listener, &verdicts)?;
             Event::Stray { listener, named, payloads }
         }
         Input::Failed { listener, call, attempt, failure } => {
@@ -63,7 +63,8 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                 Decision::Approve { hash } => Decision::Approve { hash },
                 Decision::Refuse { reason } => Decision::Refuse { reason },
                 Decision::Answer(RecordedAnswer { listener, verdict }) => {
-                    let payload = Reader::new(record, gate).payload(&listener, &verdict)?;
+                    let payload =
+                        RecordedPayloads::new(record, gate).payload(&listener, &verdict)?;
                     Decision::Answer(GatedAnswer { listener, payload })
                 }
             };
@@ -83,6 +84,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },
         Input::Operator(action) => Event::Operator { ticket: Uuid::nil(), action },
     };
+
     Some(event)
 }
 
@@ -121,7 +123,8 @@ fn reserve(record: &Record) -> Option<Event> {
         Fact::Reserved { spending, request, route, .. } => {
             let route = route.clone().zip(most);
             let route = route.map(|(route, most)| RouteLimit { route, most });
-            let (spending, request) = (*spending, *request);
+            let spending = *spending;
+            let request = *request;
             let reservation = Reservation { spending, counted, request, route };
             Some(Event::Reserve { call, attempt, reservation })
         }
@@ -146,14 +149,14 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
 }
 
 /// Yields the payloads of a record in the order of its input.
-struct Reader<'a> {
+struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,
     /// Refusals of whole payloads that are not used yet.
     refusals: Vec<&'a Refusal>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RecordedPayloads<'a> {
     fn new(record: &'a Record, gate: &'a Gate) -> Self {
         let is_submitted = matches!(record.input, Input::Submitted { .. } | Input::Decided { .. });
         let refusals = record.facts.iter().filter_map(|fact| match fact {

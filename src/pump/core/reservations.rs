@@ -24,11 +24,13 @@ impl Core {
             // Its answer was lost on the way, and it is requested again.
             return step.effect(Effect::Reserved { call, attempt, answer: Ok(()) });
         }
+
         let answer = self.may_request(call, attempt, &reservation);
         if answer.is_ok()
             && let Some(running) = self.calls.running(call)
         {
-            let (agent, thread) = (running.listener.clone(), running.thread.root());
+            let agent = running.listener.clone();
+            let thread = running.thread.root();
             let Reservation { spending, counted, request, route } = reservation;
             let most = route.as_ref().map(|limit| limit.most);
             let route = route.map(|limit| limit.route);
@@ -36,6 +38,7 @@ impl Core {
             step.records(thread, Input::Reserved { call, attempt, counted, most });
             self.fact(step, Fact::Reserved { call, attempt, agent, spending, request, route });
         }
+
         step.effect(Effect::Reserved { call, attempt, answer });
     }
 
@@ -60,6 +63,7 @@ impl Core {
         if made < *most || mutant("retry-in-every-layer") {
             return Ok(());
         }
+
         let detail = format!("{route}: this model call has made all of its {most} requests");
         Err(NotReserved::Exhausted(detail))
     }
@@ -93,6 +97,7 @@ impl Core {
         if attempt.epoch == self.state.epoch {
             return;
         }
+
         let has = |tree: &&Tree| tree.reservation(call, attempt).is_some();
         let trees = self.state.trees.iter();
         let root = trees.filter(|(_, tree)| has(tree)).map(|(root, _)| root.clone()).next();

@@ -3,7 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::absent::{Absences, Admission};
+use super::absent_listeners::{AbsentListeners, Admission};
 use crate::clock::Time;
 use crate::contract::Contract;
 use crate::ids::{CallId, ListenerName, ThreadId};
@@ -23,7 +23,7 @@ use crate::thread::Map;
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
     waiting: HashSet<CallId, foldhash::fast::RandomState>,
-    pub absences: Absences,
+    pub absences: AbsentListeners,
     /// Listeners that may have a call to deliver since the last dispatch.
     runnable: VecDeque<ListenerName>,
 }
@@ -99,6 +99,7 @@ impl Scheduler {
         if !self.waiting.insert(call) {
             return;
         }
+
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.waiting += 1;
         queue.threads.entry(thread.clone()).or_default().ready.push_back(call);
@@ -111,6 +112,7 @@ impl Scheduler {
         if !self.waiting.insert(call) {
             return;
         }
+
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.waiting += 1;
         let own = queue.threads.entry(thread.clone()).or_default();
@@ -118,6 +120,7 @@ impl Scheduler {
         if own.in_ring {
             queue.ring.retain(|queued| queued != thread);
         }
+
         own.in_ring = true;
         queue.ring.push_front(thread.clone());
     }
@@ -161,15 +164,18 @@ impl Scheduler {
         if admission == Admission::Nothing {
             return None;
         }
+
         let queue = self.queues.get_mut(&contract.name)?;
+
         while queue.running < contract.concurrency {
             let thread = queue.ring.pop_front()?;
             let Some(own) = queue.threads.get_mut(&thread) else { continue };
             own.in_ring = false;
             let Some(call) = own.next() else { continue };
-            match own.ready.front() == Some(&call) {
-                true => drop(own.ready.pop_front()),
-                false => own.ready.retain(|ready| *ready != call),
+            if own.ready.front() == Some(&call) {
+                drop(own.ready.pop_front())
+            } else {
+                own.ready.retain(|ready| *ready != call)
             }
             if takes_thread(contract) {
                 own.current = Some(call);
@@ -179,6 +185,7 @@ impl Scheduler {
             self.waiting.remove(&call);
             return Some((call, admission));
         }
+
         None
     }
 
@@ -225,6 +232,7 @@ impl Scheduler {
         {
             own.current = None;
         }
+
         queue.refresh(thread);
         self.mark_runnable(listener);
     }
@@ -246,6 +254,7 @@ impl Scheduler {
                 own.ready.retain(|ready| *ready != call);
             }
         }
+
         // While the handler works, a serial listener's thread stays taken.
         if !is_running || mutant("free-the-thread-early") {
             self.free_thread(listener, thread, call);
@@ -298,10 +307,12 @@ mod tests {
 
     #[test]
     fn threads_take_turns_however_many_calls_one_of_them_has() {
-        let (mut scheduler, finder) = (Scheduler::default(), contract(10));
+        let mut scheduler = Scheduler::default();
+        let finder = contract(10);
         for n in [1, 2, 3] {
             scheduler.enqueue(&finder.name, &thread("busy"), call(n));
         }
+
         scheduler.enqueue(&finder.name, &thread("other"), call(9));
         let taken: Vec<_> = std::iter::from_fn(|| take(&mut scheduler, &finder)).collect();
         assert_eq!(taken, [call(1), call(9), call(2), call(3)]);
@@ -310,7 +321,8 @@ mod tests {
 
     #[test]
     fn a_listener_has_room_again_only_when_its_handler_has_ended() {
-        let (mut scheduler, finder) = (Scheduler::default(), contract(1));
+        let mut scheduler = Scheduler::default();
+        let finder = contract(1);
         let own = thread("own");
         scheduler.enqueue(&finder.name, &own, call(1));
         scheduler.enqueue(&finder.name, &own, call(2));
@@ -325,7 +337,8 @@ mod tests {
 
     #[test]
     fn a_thread_of_a_serial_listener_belongs_to_one_call_until_its_handler_has_ended() {
-        let (mut scheduler, mut finder) = (Scheduler::default(), contract(10));
+        let mut scheduler = Scheduler::default();
+        let mut finder = contract(10);
         finder.serial_per_thread = true;
         let own = thread("own");
         scheduler.enqueue(&finder.name, &own, call(1));
@@ -340,7 +353,8 @@ mod tests {
 
     #[test]
     fn a_closed_call_leaves_its_queue() {
-        let (mut scheduler, finder) = (Scheduler::default(), contract(10));
+        let mut scheduler = Scheduler::default();
+        let finder = contract(10);
         let own = thread("own");
         scheduler.enqueue(&finder.name, &own, call(1));
         scheduler.enqueue(&finder.name, &own, call(1));
@@ -354,10 +368,12 @@ mod tests {
 
     #[test]
     fn a_call_that_is_put_back_is_the_next_one() {
-        let (mut scheduler, finder) = (Scheduler::default(), contract(10));
+        let mut scheduler = Scheduler::default();
+        let finder = contract(10);
         for (n, label) in [(1, "one"), (2, "two")] {
             scheduler.enqueue(&finder.name, &thread(label), call(n));
         }
+
         let first = take(&mut scheduler, &finder);
         scheduler.end_attempt(&finder.name, &thread("one"), call(1), &finder);
         scheduler.put_back(&finder.name, &thread("one"), call(1));

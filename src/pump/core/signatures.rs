@@ -37,11 +37,13 @@ impl Core {
             }
             return Err(refusal(&unsigned(&self.operators)));
         };
+
         self.judge(step.time, decision, signature).map_err(|message| refusal(&message))?;
 
         let Some(operator) = self.operators.owner(&signature.key).cloned() else {
             return Ok(ListenerName::operator());
         };
+
         let DecisionSignature { nonce, time, .. } = *signature;
         step.decided_by(&operator);
         self.fact(step, Fact::Signed { operator: operator.clone(), nonce, time });
@@ -61,22 +63,27 @@ impl Core {
                 "the key that signed it is of no operator of this config ({names})"
             ));
         }
+
         let Some(statement) = &decision.statement else {
             return Err("a signed approval names the whole hash of its payload".to_owned());
         };
+
         if !signature.holds(statement) && !mutant("take-any-signature") {
             return Err("its signature is of something else: it was changed after it was \
                         signed"
                 .to_owned());
         }
+
         let is_here = signature.journal == self.state.journal;
         if !is_here && !mutant("take-signatures-of-other-threads") {
             return Err("it was signed for another journal; sign it again".to_owned());
         }
+
         let is_thread = *decision.thread == signature.thread;
         if !is_thread && !mutant("take-signatures-of-other-threads") {
             return Err("it was signed for another thread; sign it again".to_owned());
         }
+
         self.judge_time(now, signature)
     }
 
@@ -89,15 +96,18 @@ impl Core {
                  again"
             ));
         }
+
         if signed > now.plus(limits::SIGNATURE_AHEAD_MAX) {
             return Err(format!(
                 "it was signed at {signed}, and here it is {now}: compare the clocks of the two \
                  hosts, then sign it again"
             ));
         }
+
         if self.state.nonces.contains_key(&signature.nonce) && !mutant("use-a-signature-twice") {
             return Err("its signature was used before; sign it again".to_owned());
         }
+
         Ok(())
     }
 }

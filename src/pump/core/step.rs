@@ -29,7 +29,8 @@ pub struct Step {
 
 impl Step {
     pub(super) fn new(position: Position, time: Time, journal: Uuid) -> Self {
-        let (facts, effects) = (Vec::new(), Vec::new());
+        let facts = Vec::new();
+        let effects = Vec::new();
         Self { position, time, journal, record: None, facts, effects, ids: 0 }
     }
 
@@ -146,7 +147,8 @@ impl Core {
         call: Option<CallId>,
         refusal: Refusal,
     ) {
-        let (sender, thread) = (sender.clone(), thread.cloned());
+        let sender = sender.clone();
+        let thread = thread.cloned();
         if !mutant("drop-a-refusal") {
             self.fact(step, Fact::Refused { sender, thread, call, refusal });
         }

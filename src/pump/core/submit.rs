@@ -2,7 +2,7 @@
 
 use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
-use super::refused::refused;
+use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::contract::{Meaning, Role};
 use crate::envelope::{Kind, Refusal, Rule};
@@ -14,7 +14,7 @@ use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
 /// Why a submission is not accepted.
-enum Denial {
+enum SubmissionDenial {
     Refused(Refusal),
     NoThread(String),
 }
@@ -27,22 +27,27 @@ impl Core {
         {
             shorten(text);
         }
+
         let key = submission.key.take_if(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX);
         let placed = match self.same_key_again(&submission) {
             _ if key.is_some() => {
                 let most = limits::CLIENT_KEY_BYTES_MAX;
                 let text = format!("the key has more than {most} bytes; use a shorter one");
-                Err(Denial::Refused(instead(&submission, Rule::TooLarge, &text)))
+                Err(SubmissionDenial::Refused(instead(&submission, Rule::TooLarge, &text)))
             }
             Ok(None) => self.place(&submission),
             Ok(Some(receipt)) => return step.effect(Effect::Receipt { submission: id, receipt }),
-            Err(refusal) => Err(Denial::Refused(refusal)),
+            Err(refusal) => Err(SubmissionDenial::Refused(refusal)),
         };
+
         let receipt = match placed {
             Ok((checked, thread, peers)) => self.admit(step, &submission, &checked, thread, &peers),
-            Err(Denial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
-            Err(Denial::NoThread(unknown_id)) => self.no_thread(step, &submission, unknown_id),
+            Err(SubmissionDenial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
+            Err(SubmissionDenial::NoThread(unknown_id)) => {
+                self.no_thread(step, &submission, unknown_id)
+            }
         };
+
         // First: a call may have ended as it was opened, and its result goes to whoever knows of it.
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
@@ -54,55 +59,68 @@ impl Core {
         let used = self.state.keys.get(&(submission.client.clone(), key));
         let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {
-            let (thread, calls) = (used.thread.clone(), used.calls.clone());
+            let thread = used.thread.clone();
+            let calls = used.calls.clone();
             let held = self.awaits_approval(&calls);
             return Ok(Some(Receipt::Accepted { thread, calls, again: true, held }));
         }
+
         let message = "this key was used for another payload; use a new key";
-        Err(refused(Rule::KeyReused, message, checked))
+        Err(refusal_of(Rule::KeyReused, message, checked))
     }
 
     /// Chooses the thread of a submission, by the rules in the gate's order.
     fn place(
         &self,
         submission: &Submission,
-    ) -> Result<(Checked, ThreadId, Vec<ListenerName>), Denial> {
+    ) -> Result<(Checked, ThreadId, Vec<ListenerName>), SubmissionDenial> {
         let checked = match &submission.payload {
             Ok(checked) => checked,
             // A refusal of the pump's own comes back when a record is processed again.
             Err(refusal) if refusal.rule < Rule::UnknownThread || refusal.name.is_some() => {
                 return Err(match (refusal.rule, &submission.target) {
-                    (Rule::UnknownThread, Target::Thread { id }) => Denial::NoThread(id.clone()),
-                    _ => Denial::Refused(refusal.clone()),
+                    (Rule::UnknownThread, Target::Thread { id }) => {
+                        SubmissionDenial::NoThread(id.clone())
+                    }
+                    _ => SubmissionDenial::Refused(refusal.clone()),
                 });
             }
             Err(refusal) => {
                 self.target_thread(submission)?;
-                return Err(Denial::Refused(refusal.clone()));
+                return Err(SubmissionDenial::Refused(refusal.clone()));
             }
         };
+
         let thread = self.target_thread(submission)?;
-        let refused = |rule, message: &str| Err(Denial::Refused(refused(rule, message, checked)));
+        let refused = |rule, message: &str| {
+            Err(SubmissionDenial::Refused(refusal_of(rule, message, checked)))
+        };
+
         // Whoever submits is a client: under a listener's name only its host brings anything.
         let contract = self.contracts.get(&submission.client);
         if contract.is_none_or(|contract| contract.role != Role::Client) {
             let text = checked.payload().as_str().as_bytes();
             let refusal = Refusal::new(Rule::NotInVocabulary, NOT_IN_VOCABULARY, text);
-            return Err(Denial::Refused(refusal));
+            return Err(SubmissionDenial::Refused(refusal));
         }
+
         let Meaning::Call { peers, .. } = checked.meaning() else {
             return refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY);
         };
+
         if self.draining {
             return refused(Rule::Draining, "the organism is stopping; send again when it is back");
         }
+
         let full = |name: &ListenerName| {
             let backlog = self.contracts.get(name).map_or(0, |contract| contract.backlog);
             self.scheduler.backlog(name) >= backlog
         };
+
         if self.is_full() || peers.iter().any(full) {
             return refused(Rule::Busy, "too much is waiting; send it again in a moment");
         }
+
         let payload = checked.payload().as_str();
         let held = |peer: &ListenerName| self.too_many_held(&submission.client, peer, payload);
         if let Some((peer, held)) = peers.iter().find_map(|peer| Some((peer, held(peer)?))) {
@@ -112,6 +130,7 @@ impl Core {
             );
             return refused(Rule::Busy, &text);
         }
+
         if let Some(tree) = self.state.tree(&thread)
             && !self.renews(&submission.client, &thread)
             && tree.request_usage().messages.saturating_add(tree.held)
@@ -119,6 +138,7 @@ impl Core {
         {
             return refused(Rule::BudgetSpent, "this thread has used all its messages");
         }
+
         Ok((checked.clone(), thread, peers.clone()))
     }
 
@@ -135,14 +155,14 @@ impl Core {
     /// The thread that a submission names, or a fresh id. A client may continue only a root thread
     /// that it opened. Foreign and unknown threads take the same branch, so that the response
     /// reveals nothing.
-    fn target_thread(&self, submission: &Submission) -> Result<ThreadId, Denial> {
+    fn target_thread(&self, submission: &Submission) -> Result<ThreadId, SubmissionDenial> {
         match &submission.target {
             Target::Thread { id } => {
                 let known = ThreadId::parse(id).ok().filter(|thread| {
                     let by = self.state.thread(thread).map(|thread| &thread.by);
                     thread.is_root() && by == Some(&submission.client)
                 });
-                known.ok_or_else(|| Denial::NoThread(id.clone()))
+                known.ok_or_else(|| SubmissionDenial::NoThread(id.clone()))
             }
             Target::New { suggested: None } => Ok(self.fresh_root(submission.id)),
             Target::New { suggested: Some(id) } => {
@@ -150,7 +170,7 @@ impl Core {
                     .ok()
                     .filter(|t| t.is_root() && t.as_str() != ThreadId::ORGANISM);
                 let refused = |message: String| {
-                    Denial::Refused(instead(submission, Rule::BadLabel, &message))
+                    SubmissionDenial::Refused(instead(submission, Rule::BadLabel, &message))
                 };
                 let Some(thread) = usable else {
                     return Err(refused(
@@ -203,14 +223,17 @@ impl Core {
         } else if self.renews(&by, &thread) {
             self.fact(step, Fact::Renewed { by: by.clone() });
         }
+
         let belongs = self.state.tree(&thread).is_some_and(|tree| tree.trace.is_some());
         let begun = submission.begun.filter(|_| !belongs);
         if let Some(trace) = submission.trace.or(begun) {
             self.fact(step, Fact::Traced { trace });
         }
+
         let gather = self.contracts.get(&by).map(|client| client.gather).unwrap_or_default();
         let group = (peers.len() > 1).then_some((CallId(submission.id), gather));
         let mut calls = Vec::new();
+
         for (leg, peer) in peers.iter().enumerate() {
             let opener = Opener::Client { name: by.clone() };
             let opening = Opening { opener, group, forward: false };
@@ -220,6 +243,7 @@ impl Core {
             let request = request.opening(opening).with_id(id).with_key(key);
             calls.push(CallId(self.accept(step, request).id));
         }
+
         calls.iter().for_each(|call| self.start_call(step, *call));
         let held = self.awaits_approval(&calls);
         Receipt::Accepted { thread, calls, again: false, held }
@@ -235,9 +259,11 @@ impl Core {
             Target::Thread { id } => ThreadId::parse(id).ok(),
             Target::New { .. } => None,
         };
+
         let own = |thread: &ThreadId| {
             self.state.thread(thread).is_some_and(|thread| thread.by == submission.client)
         };
+
         let thread = thread.filter(own);
         let tree = thread.as_ref().map_or_else(ThreadId::organism, ThreadId::root);
         step.records(tree, input_of(submission, Verdict::Refused(refusal.digest)));
@@ -274,7 +300,7 @@ pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 /// Refuses a submission by `rule`, in place of the gate's verdict.
 fn instead(submission: &Submission, rule: Rule, message: &str) -> Refusal {
     match &submission.payload {
-        Ok(checked) => refused(rule, message, checked),
+        Ok(checked) => refusal_of(rule, message, checked),
         Err(refusal) => refusal.instead(rule, message),
     }
 }
@@ -284,6 +310,7 @@ fn input_of(submission: &Submission, verdict: Verdict) -> Input {
         Target::Thread { id } => (Some(id.clone()), None),
         Target::New { suggested } => (None, suggested.clone()),
     };
+
     Input::Submitted {
         id: submission.id,
         client: submission.client.clone(),

@@ -139,8 +139,10 @@ impl Core {
         if !self.timeouts.is_due(call, attempt, step.time) {
             return;
         }
+
         let Some(running) = self.calls.running(call) else { return };
-        let (listener, thread) = (running.listener.clone(), running.thread.clone());
+        let listener = running.listener.clone();
+        let thread = running.thread.clone();
         let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
 
         step.records(thread.root(), Input::Deadline { call, attempt });

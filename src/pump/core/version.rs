@@ -36,7 +36,8 @@ const CHANGES: &[(u32, &str)] = &[
 pub const CORE_VERSION: u32 = CHANGES.len() as u32;
 
 const _: () = {
-    let (mut before, mut rest) = (0, CHANGES);
+    let mut before = 0;
+    let mut rest = CHANGES;
     while let [(number, _), after @ ..] = rest {
         assert!(*number == before + 1, "the numbers rise by one");
         (before, rest) = (*number, after);

@@ -9,7 +9,7 @@ use crate::xml::scan::{NestedElement, attributes, nested};
 
 /// Parses the primitive `local` from its element. `Err` describes the mistake.
 pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
-    let attributes = Attributes(attributes(text));
+    let attributes = PrimitiveAttributes(attributes(text));
     match local {
         "spawn-thread" => {
             let suggested_sub_id = attributes.text("suggested_sub_id");
@@ -56,9 +56,9 @@ pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedEl
     }
 }
 
-struct Attributes<'a>(Vec<(&'a str, Cow<'a, str>)>);
+struct PrimitiveAttributes<'a>(Vec<(&'a str, Cow<'a, str>)>);
 
-impl Attributes<'_> {
+impl PrimitiveAttributes<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{Alarm, Effect};
-use super::outcome::Source;
+use super::outcome::AttemptSource;
 use super::{Core, Step};
 use crate::contract::Contract;
 use crate::envelope::{Disposition, Failure};
@@ -14,9 +14,16 @@ use crate::system::{Answer, ErrorCode};
 use crate::thread::{Fact, Input, TimerEnd};
 
 impl Core {
-    pub(super) fn attempt_failed(&mut self, step: &mut Step, source: &Source, failure: Failure) {
-        let Source { listener, call, attempt } = source;
-        let (call, attempt, listener) = (*call, *attempt, listener.clone());
+    pub(super) fn attempt_failed(
+        &mut self,
+        step: &mut Step,
+        source: &AttemptSource,
+        failure: Failure,
+    ) {
+        let AttemptSource { listener, call, attempt } = source;
+        let call = *call;
+        let attempt = *attempt;
+        let listener = listener.clone();
         let input =
             Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
@@ -30,12 +37,14 @@ impl Core {
             }
             return self.charge_reservation(step, call, attempt);
         }
+
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
         let Some(contract) = self.contracts.get(&listener).cloned() else { return };
         if self.end_attempt(source, &contract).is_none() {
             return;
         }
+
         step.records(thread.root(), input);
         self.fact(step, failed);
         self.charge_reservation(step, call, attempt);
@@ -49,6 +58,7 @@ impl Core {
             let at = step.time.plus(backoff(call, failures));
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
         }
+
         self.attempts_spent(step, call, &listener, &failure);
     }
 
@@ -67,6 +77,7 @@ impl Core {
             Failure::TooLarge { .. } => ErrorCode::TooLarge,
             _ => ErrorCode::ListenerFailed,
         };
+
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         let text = match (failure, failures) {
             // Nobody failed: what it would have taken was not to be had.
@@ -79,6 +90,7 @@ impl Core {
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
             (failure, n) => format!("{listener} failed {n} times, last: {}", outward(failure)),
         };
+
         match failure {
             Failure::Model { passing: false, .. } | Failure::Refused { .. } => {
                 self.fail_for_good(step, call, code, &text, Disposition::Failed);
@@ -92,7 +104,8 @@ impl Core {
     fn attempt_lost(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };
-        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
         let input = Input::Lost { listener: listener.clone(), call, attempt };
         step.records(thread.root(), input);
         let failure = Failure::Lost { detail: "the pump ended before its answer".to_owned() };
@@ -101,9 +114,10 @@ impl Core {
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         // Without a listener nothing is left to be tried.
         let attempts = self.contracts.get(&listener).map_or(0, |contract| contract.attempts);
-        match failures < attempts || mutant("deliver-what-was-lost") {
-            true => self.pick_up_call(step, &thread, call),
-            false => self.attempts_spent(step, call, &listener, &failure),
+        if failures < attempts || mutant("deliver-what-was-lost") {
+            self.pick_up_call(step, &thread, call)
+        } else {
+            self.attempts_spent(step, call, &listener, &failure)
         }
     }
 
@@ -125,7 +139,8 @@ impl Core {
     /// one. Returns whether it did. Rounds of agents are paced by their model calls.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
-        let (listener, failed) = (open.callee.clone(), open.rounds_failed());
+        let listener = open.callee.clone();
+        let failed = open.rounds_failed();
         if failed >= self.budgets.limits.rounds_failed && !mutant("forget-failed-rounds") {
             let text = format!(
                 "{listener} went on through {failed} rounds in a row in which every result was a \
@@ -134,10 +149,12 @@ impl Core {
             self.fail(step, call, ErrorCode::LimitReached, &text);
             return true;
         }
+
         let contract = self.contracts.get(&listener);
         if contract.is_none_or(Contract::spends) {
             return false;
         }
+
         let Some(paced) = failed.checked_sub(limits::ROUNDS_FAILED_BACKOFF) else { return false };
         let at = step.time.plus(backoff(call, paced.saturating_add(1)));
         step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
@@ -151,7 +168,9 @@ impl Core {
         if !is_due || self.is_busy_with(call) {
             return;
         }
-        let (callee, thread) = (open.callee.clone(), open.thread.clone());
+
+        let callee = open.callee.clone();
+        let thread = open.thread.clone();
         step.records(thread.root(), Input::Retry { call });
         self.enqueue(step, &callee, &thread, call);
     }
@@ -165,6 +184,7 @@ impl Core {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }
+
         step.records(root, Input::Timer { timer, call });
         self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
         self.tell(step, call, None, &Answer::TimerFired { timer, label: set.label });
@@ -174,7 +194,8 @@ impl Core {
     /// Fails a call whose listener the config no longer has.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
         step.records(thread.root(), Input::Gone { call });
         let text = format!("{listener} is no longer part of this organism");
         self.fail_for_good(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);

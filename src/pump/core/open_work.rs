@@ -9,7 +9,7 @@ use crate::limits;
 
 /// Open calls and timers. All of them are on record and continue at the next start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LeftOpen {
+pub struct OpenWork {
     /// For each thread with open calls, the listeners that work on them or are waited for.
     pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
     /// Number of held calls.
@@ -18,8 +18,8 @@ pub struct LeftOpen {
 }
 
 impl Core {
-    pub fn left_open(&self) -> LeftOpen {
-        let mut left = LeftOpen::default();
+    pub fn left_open(&self) -> OpenWork {
+        let mut left = OpenWork::default();
         for tree in self.state.trees.values() {
             left.timers += tree.timers.len();
             for call in tree.calls.values() {
@@ -28,11 +28,12 @@ impl Core {
                 *callees.entry(call.callee.clone()).or_default() += 1;
             }
         }
+
         left
     }
 }
 
-impl LeftOpen {
+impl OpenWork {
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.timers == 0
     }
@@ -40,7 +41,7 @@ impl LeftOpen {
 
 /// Prints, for example, `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them
 /// held, 1 timer`.
-impl fmt::Display for LeftOpen {
+impl fmt::Display for OpenWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls: usize = self.threads.values().flat_map(BTreeMap::values).sum();
         let shown = self.threads.iter().take(limits::LEFT_OPEN_SHOWN).map(|(thread, callees)| {
@@ -54,16 +55,20 @@ impl fmt::Display for LeftOpen {
         if self.threads.len() > shown.len() {
             shown.push(format!("{} more threads", self.threads.len() - shown.len()));
         }
+
         write!(f, "{calls} {}", if calls == 1 { "call" } else { "calls" })?;
         if calls > 0 {
             write!(f, " ({})", shown.join("; "))?;
         }
+
         if self.held > 0 {
             write!(f, ", {} of them held", self.held)?;
         }
+
         if self.timers > 0 {
             write!(f, ", {} {}", self.timers, if self.timers == 1 { "timer" } else { "timers" })?;
         }
+
         Ok(())
     }
 }

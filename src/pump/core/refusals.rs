@@ -3,24 +3,25 @@
 //! A refusal is self-contained, so that replaying it reproduces the same effects.
 
 use super::Core;
-use super::outcome::Scene;
+use super::outcome::OutcomeContext;
 use super::step::Step;
 use crate::envelope::{Broken, Refusal, Rule};
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode};
 
 /// Makes the refusal of a payload that passed the gate.
-pub(super) fn refused(rule: Rule, message: impl Into<String>, checked: &Checked) -> Refusal {
+pub(super) fn refusal_of(rule: Rule, message: impl Into<String>, checked: &Checked) -> Refusal {
     Refusal::new(rule, message, checked.payload().as_str().as_bytes()).named(checked.name())
 }
 
 impl Core {
     /// Refuses a payload of an outcome and informs its sender. A sender that receives refusals gets
     /// each of them; others get only those that they can act on.
-    pub(super) fn turn_down(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
+    pub(super) fn turn_down(&mut self, step: &mut Step, scene: &OutcomeContext, refusal: Refusal) {
         let rule = refusal.rule;
         let answer = Answer::to(&refusal);
         self.refuse_in(step, scene, refusal);
+
         match rule {
             _ if scene.receives_refusals => {}
             Rule::Busy | Rule::Cycle | Rule::BadLabel => {}
@@ -31,16 +32,17 @@ impl Core {
             }
             _ => return,
         }
+
         self.tell(step, scene.call, None, &answer);
     }
 
-    pub(super) fn broken(&mut self, step: &mut Step, scene: &Scene, broken: &Broken) {
+    pub(super) fn broken(&mut self, step: &mut Step, scene: &OutcomeContext, broken: &Broken) {
         let finding = &broken.finding;
         let refusal = Refusal::new(broken.rule(), &finding.message, broken.attempt.as_bytes());
         self.turn_down(step, scene, refusal.at(finding.place.clone()));
     }
 
-    pub(super) fn refuse_in(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
+    pub(super) fn refuse_in(&mut self, step: &mut Step, scene: &OutcomeContext, refusal: Refusal) {
         self.refuse(step, &scene.listener, Some(&scene.thread), Some(scene.call), refusal);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::event::{Alarm, Effect};
-use super::outcome::Source;
+use super::outcome::AttemptSource;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Disposition;
@@ -20,7 +20,7 @@ use crate::thread::{Fact, Input};
 /// Listeners that did not take their last delivery. Ordered, so that the same events cause the same
 /// probes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Absences(BTreeMap<ListenerName, Absence>);
+pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
@@ -53,7 +53,7 @@ impl Absence {
     }
 }
 
-impl Absences {
+impl AbsentListeners {
     pub fn admission(&self, listener: &ListenerName, now: Time) -> Admission {
         match self.0.get(listener) {
             None => Admission::Any,
@@ -70,6 +70,7 @@ impl Absences {
         if is_news {
             self.0.remove(listener);
         }
+
         let absence = self.0.entry(listener.clone()).or_insert(Absence {
             rounds: 0,
             probe_at: now,
@@ -82,6 +83,7 @@ impl Absences {
             absence.rounds += 1;
             absence.probe_at = now.plus(doubled.min(limits::PROBE_MAX));
         }
+
         absence.probe.take_if(|(probe, _)| *probe == call);
         (absence.probe_at, is_news)
     }
@@ -170,9 +172,11 @@ impl Core {
     }
 
     /// Handles a delivery that no listener took: reverts the delivery and its attempt.
-    pub(super) fn not_taken(&mut self, step: &mut Step, source: &Source, detail: String) {
-        let Source { listener, call, attempt } = source;
-        let (listener, call, attempt) = (listener.clone(), *call, *attempt);
+    pub(super) fn not_taken(&mut self, step: &mut Step, source: &AttemptSource, detail: String) {
+        let AttemptSource { listener, call, attempt } = source;
+        let listener = listener.clone();
+        let call = *call;
+        let attempt = *attempt;
         let input = Input::NotTaken { listener: listener.clone(), call, attempt, detail };
         let back = Fact::NotTaken { call, attempt };
         if let Some(orphan) = self.end_orphan(source) {
@@ -180,12 +184,14 @@ impl Core {
             self.fact(step, back);
             return self.is_absent(step, &listener, call);
         }
+
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
         let Some(contract) = self.contracts.get(&listener).cloned() else { return };
         if self.end_attempt(source, &contract).is_none() {
             return;
         }
+
         step.records(thread.root(), input);
         self.fact(step, back);
         self.is_absent(step, &listener, call);
@@ -193,6 +199,7 @@ impl Core {
             // What comes after it in the thread waits until it is dealt with.
             self.scheduler.holds_thread(&listener, &thread, call);
         }
+
         self.scheduler.put_back(&listener, &thread, call);
         self.count_turn(call);
         self.wait_for_listener(step, &listener, call);
@@ -213,6 +220,7 @@ impl Core {
         if self.draining {
             return;
         }
+
         let due: Vec<_> = self.scheduler.absences.looks(step.time).cloned().collect();
         for listener in due {
             let Some(contract) = self.contracts.get(&listener) else { continue };
@@ -230,11 +238,14 @@ impl Core {
         let Some(open) = self.state.call(call).filter(|_| self.scheduler.is_waiting(call)) else {
             return;
         };
-        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+
+        let listener = open.callee.clone();
+        let thread = open.thread.clone();
         let Some(due) = self.scheduler.absences.due(&listener, call, step.time) else { return };
         if due > step.time {
             return step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
         }
+
         step.records(thread.root(), Input::Untaken { call });
         let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
         let text = format!("{listener} could not be reached within {} s", timeout.as_secs_f64());

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep_until};
 
-use crate::bus::answer::{Answer, ClaimedMemory, NamedAttempt};
+use crate::bus::answer::{ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::memory::MemoryMark;
 use crate::bus::{Delivery, Outcome};
 use crate::envelope::Failure;
@@ -17,23 +17,23 @@ use crate::mutant::mutant;
 
 use super::Options;
 use super::child::{Child, Pipes};
-use super::dispatch::{Desk, Order};
-use super::frame::{self, Frames, Said, Stopped};
+use super::dispatch::{InstanceCommand, InstanceHandle};
+use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
 /// Why the exchange ended. The child has exited in every case.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum ChildExit {
     Drained,
     /// The host killed it, because it continued a call that was cancelled.
     Killed,
     Fault(String),
 }
 
-pub(super) struct Conversation<'a> {
+pub(super) struct ChildIo<'a> {
     options: &'a Options,
-    desk: &'a mut Desk,
+    handle: &'a mut InstanceHandle,
     child: Child,
-    frames: Frames<ChildStdout>,
+    frames: ChildFrameReader<ChildStdout>,
     /// `None` once either side has closed it.
     stdin: Option<ChildStdin>,
     outgoing: String,
@@ -54,28 +54,28 @@ pub(super) struct Conversation<'a> {
     patience: Option<Instant>,
 }
 
-enum Event {
-    Said(Said),
-    Stopped(Stopped),
+enum ChildEvent {
+    Said(ChildFrame),
+    Stopped(FrameError),
     /// The process has exited. Another process may still hold its standard output.
     Exited,
     Wrote(std::io::Result<usize>),
-    Ordered(Option<Order>),
+    Ordered(Option<InstanceCommand>),
     OutOfPatience,
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> ChildIo<'a> {
     pub fn new(
         options: &'a Options,
-        desk: &'a mut Desk,
+        handle: &'a mut InstanceHandle,
         child: Child,
         (stdin, stdout): Pipes,
     ) -> Self {
         Self {
             options,
-            desk,
+            handle,
             child,
-            frames: Frames::new(stdout),
+            frames: ChildFrameReader::new(stdout),
             stdin: Some(stdin),
             outgoing: String::new(),
             written: 0,
@@ -91,23 +91,24 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    pub async fn hold(mut self) -> Ended {
-        if let Some(delivery) = self.desk.ready() {
+    pub async fn hold(mut self) -> ChildExit {
+        if let Some(delivery) = self.handle.ready() {
             self.hand_over(delivery);
         }
+
         loop {
             if self.draining && self.serving.is_none() {
                 self.stdin = None;
                 self.child.end().await;
-                return Ended::Drained;
+                return ChildExit::Drained;
             }
             let ended = match self.event().await {
-                Event::Said(said) => self.said(said).await,
-                Event::Stopped(stopped) => Some(self.stopped(stopped).await),
-                Event::Exited => Some(self.exited().await),
-                Event::Wrote(wrote) => self.wrote(wrote).await,
-                Event::Ordered(order) => self.ordered(order).await,
-                Event::OutOfPatience => Some(self.out_of_patience().await),
+                ChildEvent::Said(said) => self.said(said).await,
+                ChildEvent::Stopped(stopped) => Some(self.stopped(stopped).await),
+                ChildEvent::Exited => Some(self.exited().await),
+                ChildEvent::Wrote(wrote) => self.wrote(wrote).await,
+                ChildEvent::Ordered(order) => self.ordered(order).await,
+                ChildEvent::OutOfPatience => Some(self.out_of_patience().await),
             };
             if let Some(ended) = ended {
                 return ended;
@@ -117,7 +118,7 @@ impl<'a> Conversation<'a> {
 
     /// Waits for the next event. Output of the child comes before commands to it, so that
     /// unsolicited output is not taken for the answer to the next delivery.
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> ChildEvent {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
             match &mut self.stdin {
@@ -125,6 +126,7 @@ impl<'a> Conversation<'a> {
                 _ => std::future::pending().await,
             }
         };
+
         let patience = self.patience;
         let patience = async {
             match patience {
@@ -132,21 +134,22 @@ impl<'a> Conversation<'a> {
                 None => std::future::pending().await,
             }
         };
+
         tokio::select! {
             biased;
             frame = self.frames.next() => match frame {
-                Ok(frame) => Event::Said(frame::read(frame)),
-                Err(stopped) => Event::Stopped(stopped),
+                Ok(frame) => ChildEvent::Said(frame::read(frame)),
+                Err(stopped) => ChildEvent::Stopped(stopped),
             },
-            () = self.child.exited(), if !mutant("watch-only-the-pipe") => Event::Exited,
-            wrote = writing => Event::Wrote(wrote),
-            order = self.desk.orders.recv() => Event::Ordered(order),
-            () = patience => Event::OutOfPatience,
+            () = self.child.exited(), if !mutant("watch-only-the-pipe") => ChildEvent::Exited,
+            wrote = writing => ChildEvent::Wrote(wrote),
+            order = self.handle.orders.recv() => ChildEvent::Ordered(order),
+            () = patience => ChildEvent::OutOfPatience,
         }
     }
 
     fn hand_over(&mut self, delivery: Delivery) {
-        let remembered = self.desk.recall(&delivery);
+        let remembered = self.handle.recall(&delivery);
         frame::write_delivery(&mut self.outgoing, &delivery, remembered);
         self.child.works_on(delivery.trace);
 
@@ -164,40 +167,45 @@ impl<'a> Conversation<'a> {
             let detail = "asks for messages of a delivery that had them all".to_owned();
             return Err(Failure::Garbage { detail });
         };
+
         if self.is_cancelled {
             let detail = "its caller was gone before it was handed over".to_owned();
             return Err(Failure::Refused { detail });
         }
+
         frame::write_delivery(&mut self.outgoing, &delivery, None);
         Ok(())
     }
 
     /// Result of the current delivery by its answer. `None` if the delivery continues.
-    fn outcome(&mut self, answer: Answer) -> Option<Result<Outcome, Failure>> {
+    fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, Failure>> {
         if answer.memory == ClaimedMemory::Missing {
             return self.hand_over_all().err().map(Err);
         }
+
         let payloads = match answer.payloads {
             Ok(payloads) => payloads,
             Err(detail) => return Some(Err(Failure::Garbage { detail })),
         };
+
         if answer.memory == ClaimedMemory::Kept
             && let (Some((call, _)), Some(mark)) = (self.serving, self.mark)
         {
-            self.desk.remember(call, mark);
+            self.handle.remember(call, mark);
         }
+
         Some(Ok(Outcome { payloads, turn: None }))
     }
 
     /// Handles one frame: a heartbeat, the answer, or unsolicited output.
-    async fn said(&mut self, said: Said) -> Option<Ended> {
+    async fn said(&mut self, said: ChildFrame) -> Option<ChildExit> {
         let answer = match (said, self.serving) {
-            (Said::Heartbeat, Some((call, attempt))) => {
-                self.desk.heartbeat(call, attempt);
+            (ChildFrame::Heartbeat, Some((call, attempt))) => {
+                self.handle.heartbeat(call, attempt);
                 return None;
             }
-            (Said::Heartbeat, None) => return Some(self.unasked().await),
-            (Said::Answer(answer), _) => answer,
+            (ChildFrame::Heartbeat, None) => return Some(self.unasked().await),
+            (ChildFrame::Answer(answer), _) => answer,
         };
 
         let is_named = answer.named.is_some();
@@ -206,6 +214,7 @@ impl<'a> Conversation<'a> {
             None if self.serving.is_none() => return Some(self.unasked().await),
             _ => {}
         }
+
         let result = self.outcome(answer)?;
         self.settle(result);
 
@@ -213,15 +222,18 @@ impl<'a> Conversation<'a> {
         if !is_named {
             self.frames.read_available();
         }
+
         if let Some(ended) = self.surplus(is_named).await {
             return Some(ended);
         }
+
         if !self.draining
             && !self.has_exited
-            && let Some(delivery) = self.desk.ready()
+            && let Some(delivery) = self.handle.ready()
         {
             self.hand_over(delivery);
         }
+
         None
     }
 
@@ -231,11 +243,11 @@ impl<'a> Conversation<'a> {
     }
 
     /// Handles output behind an answer, before the next delivery.
-    async fn surplus(&mut self, is_named: bool) -> Option<Ended> {
+    async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let said = self.frames.next_buffered().map(|frame| frame.map(frame::read));
             match said {
-                Some(Ok(Said::Answer(answer))) if answer.named.is_some() => {
+                Some(Ok(ChildFrame::Answer(answer))) if answer.named.is_some() => {
                     if let Some(ended) = self.stray(answer).await {
                         return Some(ended);
                     }
@@ -245,33 +257,36 @@ impl<'a> Conversation<'a> {
                 _ => return Some(self.unasked().await),
             }
         }
+
         None
     }
 
     /// Handles an answer that names another attempt. The third one replaces the process.
-    async fn stray(&mut self, answer: Answer) -> Option<Ended> {
+    async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
-        let (listener, instance) = (&self.options.listener, self.desk.seat);
+        let listener = &self.options.listener;
+        let instance = self.handle.seat;
         tracing::warn!(%listener, instance, "an answer to {named}, which it was not given");
-        self.desk.stray(named, answer.payloads.unwrap_or_default());
+        self.handle.stray(named, answer.payloads.unwrap_or_default());
 
         self.strays += 1;
         if self.strays < limits::STRAYS_MAX {
             return None;
         }
+
         self.child.kill().await;
         let detail = format!("answered {} times to what it was not given", self.strays);
         self.settle(Err(Failure::Crashed { detail: detail.clone() }));
-        Some(Ended::Fault(detail))
+        Some(ChildExit::Fault(detail))
     }
 
-    async fn unasked(&mut self) -> Ended {
+    async fn unasked(&mut self) -> ChildExit {
         self.child.kill().await;
-        Ended::Fault("wrote to its standard output unasked".to_owned())
+        ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
     /// Handles the exit of the process. All of its output is in the pipe by now, and counts.
-    async fn exited(&mut self) -> Ended {
+    async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();
 
@@ -286,14 +301,14 @@ impl<'a> Conversation<'a> {
         }
 
         let unfinished = self.frames.unfinished();
-        self.stopped(Stopped::Closed { unfinished }).await
+        self.stopped(FrameError::Closed { unfinished }).await
     }
 
     /// Handles the end of the child's output, or output that cannot be parsed.
-    async fn stopped(&mut self, stopped: Stopped) -> Ended {
+    async fn stopped(&mut self, stopped: FrameError) -> ChildExit {
         let max = limits::FRAME_BYTES_MAX;
         let (detail, failure): (String, fn(String) -> Failure) = match stopped {
-            Stopped::Closed { unfinished } => {
+            FrameError::Closed { unfinished } => {
                 let how = self.child.gone(limits::EXIT_GRACE).await;
                 let detail = match unfinished {
                     0 => how,
@@ -301,22 +316,23 @@ impl<'a> Conversation<'a> {
                 };
                 (detail, |detail| Failure::Crashed { detail })
             }
-            Stopped::TooLong => {
+            FrameError::TooLong => {
                 self.child.kill().await;
                 let detail = format!("a frame of more than {max} bytes");
                 (detail, |detail| Failure::Garbage { detail })
             }
-            Stopped::Failed(error) => {
+            FrameError::Failed(error) => {
                 self.child.kill().await;
                 let detail = format!("its standard output cannot be read: {error}");
                 (detail, |detail| Failure::Crashed { detail })
             }
         };
+
         self.settle(Err(failure(detail.clone())));
-        Ended::Fault(detail)
+        ChildExit::Fault(detail)
     }
 
-    async fn wrote(&mut self, wrote: std::io::Result<usize>) -> Option<Ended> {
+    async fn wrote(&mut self, wrote: std::io::Result<usize>) -> Option<ChildExit> {
         match wrote {
             Ok(count) => {
                 self.written += count;
@@ -333,22 +349,24 @@ impl<'a> Conversation<'a> {
                 let how = self.child.gone(limits::EXIT_GRACE).await;
                 let detail = format!("closed its standard input; {how}");
                 self.settle(Err(Failure::Crashed { detail: detail.clone() }));
-                Some(Ended::Fault(detail))
+                Some(ChildExit::Fault(detail))
             }
         }
     }
 
-    async fn ordered(&mut self, order: Option<Order>) -> Option<Ended> {
+    async fn ordered(&mut self, order: Option<InstanceCommand>) -> Option<ChildExit> {
         match order {
-            Some(Order::Deliver(delivery)) => self.hand_over(delivery),
-            Some(Order::Cancel(call, attempt)) if self.serving == Some((call, attempt)) => {
+            Some(InstanceCommand::Deliver(delivery)) => self.hand_over(delivery),
+            Some(InstanceCommand::Cancel(call, attempt))
+                if self.serving == Some((call, attempt)) =>
+            {
                 frame::write_cancel(&mut self.outgoing, call);
                 self.is_cancelled = true;
                 self.be_patient(self.options.cancel_grace);
             }
             // It was answered while the order was on its way.
-            Some(Order::Cancel(..)) => {}
-            Some(Order::Drain) => {
+            Some(InstanceCommand::Cancel(..)) => {}
+            Some(InstanceCommand::Drain) => {
                 self.draining = true;
                 self.be_patient(self.options.drain_timeout);
             }
@@ -356,9 +374,10 @@ impl<'a> Conversation<'a> {
                 self.child.kill().await;
                 let detail = "the listener was stopped".to_owned();
                 self.settle(Err(Failure::Crashed { detail }));
-                return Some(Ended::Drained);
+                return Some(ChildExit::Drained);
             }
         }
+
         None
     }
 
@@ -367,13 +386,14 @@ impl<'a> Conversation<'a> {
         self.patience = Some(self.patience.map_or(at, |earlier| earlier.min(at)));
     }
 
-    async fn out_of_patience(&mut self) -> Ended {
+    async fn out_of_patience(&mut self) -> ChildExit {
         self.child.kill().await;
         let (ended, why) = if self.draining {
-            (Ended::Drained, "the listener was stopped")
+            (ChildExit::Drained, "the listener was stopped")
         } else {
-            (Ended::Killed, "its caller was gone")
+            (ChildExit::Killed, "its caller was gone")
         };
+
         let detail = format!("did not answer in time after {why}; it was killed");
         self.settle(Err(Failure::Crashed { detail }));
         ended
@@ -382,7 +402,7 @@ impl<'a> Conversation<'a> {
     fn settle(&mut self, result: Result<Outcome, Failure>) {
         self.patience = None;
         if let Some((call, attempt)) = self.serving.take() {
-            self.log_span.in_scope(|| self.desk.ended(call, attempt, result));
+            self.log_span.in_scope(|| self.handle.ended(call, attempt, result));
         }
     }
 }
