@@ -266,8 +266,9 @@ pub const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command at the control socket may take to send its request, and to read a line of the
 /// response.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum age of a connection at its first request; less than [`CONTROL_PATIENCE`].
-pub const FOUND_CONNECTION: Duration = Duration::from_secs(10);
+/// Maximum time of a connection without a request before a client uses it; less than
+/// [`CONTROL_PATIENCE`].
+pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Timeout for the held calls of an organism; the command then reads the journal.
 pub const HELD_PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout for the query which config runs, for a command that only displays data.

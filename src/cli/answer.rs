@@ -81,7 +81,7 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn by_form(reach: &OrganismReach, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
-    let OrganismReach::Config(config) = reach else {
+    let OrganismReach::Config { config, .. } = reach else {
         let text = "the form needs a config that loads; name a file with the answer instead";
         return Err(CommandFailure::new(CommandExit::Config, text).into());
     };

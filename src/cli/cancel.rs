@@ -30,7 +30,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let usage = |e: crate::ids::IdError| CommandFailure::new(CommandExit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
-    if reach.has_one_journal() {
+    if reach.starts_organism() {
         refuse_unknown(reach.data(), &thread)?;
     }
 
@@ -57,8 +57,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Refuses an unknown thread if there is a single journal, which would know it. An organism that
-/// never ran has no journal.
+/// Refuses a thread that the journal does not have, so that no organism is started for it. The pumps
+/// of several partitions refuse it themselves.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =

@@ -145,10 +145,12 @@ enum CommandVerb {
 pub fn main() -> ExitCode {
     log();
     use_this_program();
-    output::finish(match CommandLine::parse().verb.run() {
+    let code = match CommandLine::parse().verb.run() {
         Ok(code) => code,
         Err(error) => exit::report(&error),
-    })
+    };
+    startup::end_runtime();
+    output::finish(code)
 }
 
 impl CommandVerb {

@@ -3,8 +3,9 @@
 use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
+use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
 use crate::audit::{self, HeldCall};
@@ -22,8 +23,7 @@ use crate::organism::{self, OrganismClient, operator, project};
 use crate::service::handshake::Handshake;
 use crate::service::signing::{self, OperatorSigner};
 use crate::service::{
-    self, DecisionRequest, ServiceClient, ServiceTransport, SocketTransport, SubmittedAnswer,
-    socket_path,
+    DecisionRequest, ServiceClient, ServiceTransport, SocketTransport, SubmittedAnswer, socket_path,
 };
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
@@ -155,8 +155,11 @@ fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     }
 
     let asking = async {
-        let handshake = Handshake::of_project(directories);
-        let socket = SocketTransport::find(&directories.data, handshake).await.ok().flatten()?;
+        let socket = socket_in(&directories.data, Handshake::of_project(directories));
+        let is_found = socket.locate().await.ok()?;
+        if !is_found {
+            return None;
+        }
         Some(socket.running_config().await.ok().flatten())
     };
 
@@ -172,8 +175,8 @@ fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
 /// The organism that runs on the journal in `data`, whatever its config.
 fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
-    let find = SocketTransport::find(data, handshake.clone());
-    if runtime()?.block_on(find).is_ok_and(|found| found.is_some()) {
+    let socket = socket_in(data, handshake.clone());
+    if runtime()?.block_on(socket.locate()).is_ok_and(|is_found| is_found) {
         return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
     }
 
@@ -188,7 +191,7 @@ fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
 /// How a command with a decision reaches the organism.
 pub(super) enum OrganismReach {
     /// By its config: connects to the running organism, or starts one for the command.
-    Config(Box<Config>),
+    Config { config: Box<Config>, is_running: bool },
     /// By its socket only, because its config is invalid or not given.
     Running { data: PathBuf, handshake: Handshake },
 }
@@ -196,7 +199,7 @@ pub(super) enum OrganismReach {
 impl OrganismReach {
     pub fn data(&self) -> &Path {
         match self {
-            Self::Config(config) => &config.data,
+            Self::Config { config, .. } => &config.data,
             Self::Running { data, .. } => data,
         }
     }
@@ -204,19 +207,19 @@ impl OrganismReach {
     /// Client of the organism. Starts the organism if its config is known and none runs.
     pub async fn client(self) -> Result<OrganismClient, organism::Error> {
         match self {
-            Self::Config(config) => OrganismClient::open(*config).await,
-            Self::Running { data, handshake } => {
-                let found = ServiceClient::find(&data, handshake).await?;
-                Ok(found.ok_or(service::Error::Lost)?.into())
+            Self::Config { config, .. } => {
+                let socket = socket_in(&config.data, Handshake::of(&config));
+                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_PATIENCE).await
             }
+            Self::Running { data, handshake } => Ok(client_in(&data, handshake).into()),
         }
     }
 
-    /// Whether a single journal holds all threads.
-    pub fn has_one_journal(&self) -> bool {
+    /// Whether no organism runs, so that [`OrganismReach::client`] starts one.
+    pub fn starts_organism(&self) -> bool {
         match self {
-            Self::Config(config) => config.partitions() == 1,
-            Self::Running { .. } => true,
+            Self::Config { config, is_running } => !is_running && config.partitions() == 1,
+            Self::Running { .. } => false,
         }
     }
 }
@@ -254,8 +257,9 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
 /// each journal once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
-    let found = ServiceClient::find(data, handshake_in(data)?);
-    let running = runtime.block_on(found).ok().flatten();
+    let socket = socket_in(data, handshake_in(data)?);
+    let is_found = runtime.block_on(socket.locate()).is_ok_and(|is_found| is_found);
+    let running = is_found.then(|| ServiceClient::new(data, ServiceTransport::Socket(socket)));
     let mut all = Vec::new();
     let mut is_read = false;
 
@@ -301,8 +305,7 @@ pub(super) fn follow(
     data: &Path,
     mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
 ) -> anyhow::Result<()> {
-    let socket = SocketTransport::new(data, handshake_in(data)?);
-    let client = ServiceClient::new(data, ServiceTransport::Socket(socket));
+    let client = client_in(data, handshake_in(data)?);
     runtime()?.block_on(async {
         loop {
             let mut has_responded = false;
@@ -402,8 +405,39 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+/// The runtime of this command, until [`end_runtime`].
+static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
+
+/// The one runtime of this command: its connections live as long as their runtime does.
+pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
+    let mut shared = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = &*shared {
+        return Ok(Arc::clone(runtime));
+    }
+    let runtime = Arc::new(runtime::Builder::new_multi_thread().enable_all().build()?);
+    *shared = Some(Arc::clone(&runtime));
+    Ok(runtime)
+}
+
+/// Ends the tasks of this command that still run.
+pub(super) fn end_runtime() {
+    drop(RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// The transport of this command to the organism that runs on the journal in `data`. All of its
+/// requests share the connection, whatever handshake they name.
+fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
+    static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = shared.take().filter(|known| known.data() == data);
+    let socket = known.unwrap_or_else(|| SocketTransport::new(data, Handshake::default()));
+    *shared = Some(socket.clone());
+    socket.with_handshake(handshake)
+}
+
+/// The client of the organism that runs on the journal in `data` when a request is sent.
+fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
+    ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }
 
 /// Arguments that all decisions share.
@@ -500,7 +534,8 @@ impl ConfigArg {
         let found = find_directories(given).ok();
         let running = found.and_then(|found| running_config(&found).map(|config| (found, config)));
         let Some((directories, config)) = running else {
-            return Ok(OrganismReach::Config(Box::new(self.load_without_keys()?)));
+            let config = Box::new(self.load_without_keys()?);
+            return Ok(OrganismReach::Config { config, is_running: false });
         };
 
         belongs(&directories)?;
@@ -508,7 +543,10 @@ impl ConfigArg {
         let path = config::locate(given, &around);
 
         match path.and_then(|path| config::load_without_keys(&path, &around)) {
-            Ok(_) => Ok(OrganismReach::Config(Box::new(self.load_without_keys()?))),
+            Ok(_) => {
+                let config = Box::new(self.load_without_keys()?);
+                Ok(OrganismReach::Config { config, is_running: true })
+            }
             Err(_) => {
                 let handshake = Handshake::of_project(&directories);
                 Ok(OrganismReach::Running { data: directories.data, handshake })

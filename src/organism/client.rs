@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::journal;
 use crate::limits;
 use crate::service::handshake::Handshake;
-use crate::service::{ServiceClient, ServiceTransport, announcement};
+use crate::service::{ServiceClient, ServiceTransport, SocketTransport, announcement};
 
 pub struct OrganismClient {
     service: ServiceClient,
@@ -46,22 +46,28 @@ impl OrganismClient {
     /// Connects to the running organism of this config, or starts it. Waits for one that is
     /// starting or stopping. Starts nothing if the config has several partitions.
     pub async fn open(config: Config) -> Result<Self, Error> {
-        Self::open_within(config, limits::ANNOUNCED_PATIENCE).await
+        let socket = SocketTransport::new(&config.data, Handshake::of(&config));
+        Self::open_over(socket, config, limits::ANNOUNCED_PATIENCE).await
     }
 
-    /// Like [`OrganismClient::open`]; `patience` bounds the wait for an organism that has announced
-    /// itself.
-    pub async fn open_within(config: Config, patience: Duration) -> Result<Self, Error> {
+    /// As [`OrganismClient::open`], over the connection of `socket` if it has one; waits for an
+    /// organism that has announced itself for `patience`.
+    pub async fn open_over(
+        socket: SocketTransport,
+        config: Config,
+        patience: Duration,
+    ) -> Result<Self, Error> {
         if config.partitions() > 1 {
-            return Ok(ServiceClient::of_partitions(config).into());
+            return Ok(ServiceClient::of_partitions(config, socket).into());
         }
 
         let announced_until = Instant::now() + patience;
         let mut held_until = Instant::now() + limits::DOOR_PATIENCE;
 
         loop {
-            if let Some(client) = ServiceClient::find(&config.data, Handshake::of(&config)).await? {
-                return Ok(client.into());
+            if socket.locate().await? {
+                let transport = ServiceTransport::Socket(socket);
+                return Ok(ServiceClient::new(&config.data, transport).into());
             }
             // A hosted process whose pump has ended must not become the client of the next one.
             refuse_hosted_start(&config)?;

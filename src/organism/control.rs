@@ -2,7 +2,8 @@
 //! only.
 //!
 //! A client sends one request line and receives response lines ([`encoding`]): a receipt, then a
-//! result for every call that it waits for. The connection ends after the last response.
+//! result for every call that it waits for. The connection ends after the last response,
+//! unless its request keeps it for another one.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,7 +29,7 @@ use crate::envelope::{Refusal, Rule};
 use crate::limits;
 use crate::pump::driver::Handle;
 use crate::service::encoding;
-use crate::service::handshake::{OrganismIdentity, SocketRequest};
+use crate::service::handshake::{Handshake, OrganismIdentity, SocketRequest};
 use crate::service::{
     Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
@@ -115,6 +118,37 @@ impl ControlContext {
             }
             response => response,
         }
+    }
+
+    /// The response to a request that does not reach the pump, if it does not.
+    async fn judge(
+        &self,
+        caller: &SocketCaller,
+        request: &ServiceRequest,
+        handshake: &Handshake,
+    ) -> Option<ServiceResponse> {
+        if let Err(denied) = self.rules.judge(caller, request) {
+            // Queries of commands that only look are refused, too; what a command then tries is
+            // recorded.
+            if !is_look(request) {
+                self.record_denied(&denied).await;
+            }
+            return Some(refused(request, denied.refusal));
+        }
+        let judged = self.identity.as_ref().and_then(|own| own.judge(request, handshake));
+        if judged.is_some() {
+            return judged;
+        }
+
+        // Decisions and queries are carried out beyond the bound: they free the places of those that
+        // wait.
+        let waits = matches!(
+            request,
+            ServiceRequest::Submit(_)
+                | ServiceRequest::AwaitResults { .. }
+                | ServiceRequest::FollowJournals
+        );
+        (self.is_busy && waits).then(|| self.busy(request))
     }
 
     async fn respond(
@@ -279,60 +313,84 @@ async fn serve(
     // Read now: the process at the other end is still there.
     let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
-    let mut writer = ResponseWriter { write, patience: context.patience };
+    let writer = ResponseWriter { write, patience: context.patience };
+    let mut connection = ControlConnection { read: BufReader::new(read), writer, closed };
     // A client that left gets no responses; its request is carried out all the same.
-    if let Err(error) = respond(read, &mut writer, &context, &caller, closed).await {
+    if let Err(error) = connection.serve(&context, &caller).await {
         tracing::debug!("a control connection ended early: {error}");
     }
 }
 
-async fn respond(
-    read: OwnedReadHalf,
-    writer: &mut ResponseWriter,
-    context: &ControlContext,
-    caller: &SocketCaller,
+struct ControlConnection {
+    read: BufReader<OwnedReadHalf>,
+    writer: ResponseWriter,
+    /// The socket is closed: no further request is taken.
     closed: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let mut line = Vec::new();
-    let mut read =
-        tokio::io::AsyncReadExt::take(BufReader::new(read), limits::FRAME_BYTES_MAX as u64);
-    // A client that sends nothing, or reads nothing, would hold up an orderly stop.
-    let Ok(received) = timeout(context.patience, read.read_until(b'\n', &mut line)).await else {
-        return writer.fail("no request came in time").await;
-    };
+}
 
-    received?;
-    let SocketRequest { mut request, handshake } = match encoding::decode_request(&line) {
-        Ok(request) => request,
-        Err(refusal) => return writer.write_line(refusal).await,
-    };
-
-    if let Err(denied) = context.rules.judge(caller, &request) {
-        // Queries of commands that only look are refused, too; what a command then tries is recorded.
-        if !is_look(&request) {
-            context.record_denied(&denied).await;
+impl ControlConnection {
+    /// Responds to its request, and to those that come after it where they keep the connection.
+    async fn serve(&mut self, context: &ControlContext, caller: &SocketCaller) -> io::Result<()> {
+        let mut line = Vec::new();
+        // A client that sends nothing, or reads nothing, would hold up an orderly stop.
+        let Ok(received) = timeout(context.patience, self.next_line(&mut line)).await else {
+            return self.writer.fail("no request came in time").await;
+        };
+        received?;
+        while self.respond(&line, context, caller).await? {
+            line.clear();
+            let mut closed = self.closed.clone();
+            tokio::select! {
+                biased;
+                received = timeout(context.patience, self.next_line(&mut line)) => {
+                    if !matches!(received, Ok(Ok(_))) {
+                        return Ok(());
+                    }
+                }
+                // Its client may connect again, to the organism that runs then.
+                _ = closed.wait_for(|closed| *closed) => return Ok(()),
+            }
+            if line.is_empty() {
+                return Ok(());
+            }
         }
-        return writer.write(&refused(&request, denied.refusal)).await;
+        Ok(())
     }
 
-    let judged = context.identity.as_ref().and_then(|own| own.judge(&request, &handshake));
-    if let Some(response) = judged {
-        return writer.write(&response).await;
+    async fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<usize> {
+        let mut bounded = (&mut self.read).take(limits::FRAME_BYTES_MAX as u64);
+        bounded.read_until(b'\n', line).await
     }
 
-    // Decisions and queries are carried out beyond the bound: they free the places of those that wait.
-    let waits = matches!(
-        request,
-        ServiceRequest::Submit(_)
-            | ServiceRequest::AwaitResults { .. }
-            | ServiceRequest::FollowJournals
-    );
-    if context.is_busy && waits {
-        return writer.write(&context.busy(&request)).await;
-    }
+    /// Returns whether the connection takes another request.
+    async fn respond(
+        &mut self,
+        line: &[u8],
+        context: &ControlContext,
+        caller: &SocketCaller,
+    ) -> io::Result<bool> {
+        let SocketRequest { mut request, handshake, keep } = match encoding::decode_request(line) {
+            Ok(request) => request,
+            Err(refusal) => {
+                self.writer.write_line(refusal).await?;
+                return Ok(false);
+            }
+        };
+        match context.judge(caller, &request, &handshake).await {
+            Some(response) => self.writer.write(&response).await?,
+            None => {
+                context.rules.vouch_for(caller, &mut request);
+                self.pass_on(request, context).await?;
+            }
+        }
 
-    context.rules.vouch_for(caller, &mut request);
-    pass_on(request, read, writer, context, closed).await
+        // A connection that is one too many gives its place back.
+        let is_kept = keep && !context.is_busy;
+        if is_kept {
+            self.writer.write(&ServiceResponse::End).await?;
+        }
+        Ok(is_kept)
+    }
 }
 
 /// Queries of commands that only look.
@@ -361,50 +419,60 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
     }
 }
 
-/// Carries out a request to its end even if its client disconnects. The wait for results ends with
-/// the client's connection, which frees its place.
-async fn pass_on(
-    request: ServiceRequest,
-    mut read: impl AsyncRead + Unpin,
-    writer: &mut ResponseWriter,
-    context: &ControlContext,
-    mut closed: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
-    let context = context.clone();
-    let is_query = !matches!(
-        request,
-        ServiceRequest::Submit(_) | ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. }
-    );
-    // A follower has no last response that an orderly stop could wait for.
-    let is_follower = matches!(request, ServiceRequest::FollowJournals);
-    let responding = tokio::spawn(async move { context.respond(request, responses).await });
-    let mut rest = tokio::io::sink();
-    let left = tokio::io::copy(&mut read, &mut rest);
-    let closing = async { drop(closed.wait_for(|closed| *closed).await) };
-    tokio::pin!(left, closing);
-
-    loop {
-        let response = tokio::select! {
-            biased;
-            response = received.recv() => response,
-            _ = &mut left => {
-                drop(received);
-                responding.await.ok();
-                return Ok(());
-            }
-            () = &mut closing, if is_follower => return Ok(()),
-        };
-        let Some(response) = response else { break };
-        writer.write(&response).await?;
+impl ControlConnection {
+    /// Carries out a request, also where its client leaves. A client that left waits for nothing: its
+    /// place is free once the request itself is done.
+    async fn pass_on(
+        &mut self,
+        request: ServiceRequest,
+        context: &ControlContext,
+    ) -> io::Result<()> {
+        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let context = context.clone();
+        let is_query = !matches!(
+            request,
+            ServiceRequest::Submit(_) | ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. }
+        );
+        // A follower has no last response that an orderly stop could wait for.
+        let is_follower = matches!(request, ServiceRequest::FollowJournals);
+        let responding = tokio::spawn(async move { context.respond(request, responses).await });
+        let (read, closed) = (&mut self.read, &mut self.closed);
+        let left = has_left(read);
+        let closing = async { drop(closed.wait_for(|closed| *closed).await) };
+        tokio::pin!(left, closing);
+        loop {
+            let response = tokio::select! {
+                biased;
+                response = received.recv() => response,
+                () = &mut left => {
+                    drop(received);
+                    responding.await.ok();
+                    return Ok(());
+                }
+                () = &mut closing, if is_follower => return Err(aborted()),
+            };
+            let Some(response) = response else { break };
+            self.writer.write(&response).await?;
+        }
+        match responding.await {
+            Ok(Ok(())) => Ok(()),
+            // It may be on record. A connection that ends without a response states no more.
+            Ok(Err(Error::Stopped)) if is_follower || !is_query => Err(aborted()),
+            Ok(Err(error)) => self.writer.fail(error).await,
+            Err(error) => self.writer.fail(error).await,
+        }
     }
+}
 
-    match responding.await {
-        Ok(Ok(())) => Ok(()),
-        // It may be on record. A connection that ends without a response states no more.
-        Ok(Err(Error::Stopped)) if !is_query => Ok(()),
-        Ok(Err(error)) => writer.fail(error).await,
-        Err(error) => writer.fail(error).await,
+/// Ends a connection without a last response.
+fn aborted() -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
+}
+
+/// Returns when the client has left. One that has sent its next request already has not.
+async fn has_left(read: &mut (impl AsyncBufRead + Unpin)) {
+    if read.fill_buf().await.is_ok_and(|next| !next.is_empty()) {
+        std::future::pending::<()>().await;
     }
 }
 

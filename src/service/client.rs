@@ -37,7 +37,7 @@ enum Transports {
     One(ServiceTransport),
     /// To the partitions of an organism, chosen for each attempt because partitions move: the
     /// socket of the organism on this host, or NATS if none runs here.
-    Partitioned { config: Box<Config>, nats: OnceCell<ServiceTransport> },
+    Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
 impl ServiceClient {
@@ -52,12 +52,12 @@ impl ServiceClient {
         Ok(found.map(|socket| Self::new(data, ServiceTransport::Socket(socket))))
     }
 
-    /// Creates the client of an organism with several partitions.
-    pub fn of_partitions(config: Config) -> Self {
+    /// Creates the client of an organism with several partitions; `local` leads to the process on
+    /// this host.
+    pub fn of_partitions(config: Config, local: SocketTransport) -> Self {
         let data = config.data.clone();
-        let transports =
-            Transports::Partitioned { config: Box::new(config), nats: OnceCell::new() };
-        Self { data, transports }
+        let (config, nats) = (Box::new(config), OnceCell::new());
+        Self { data, transports: Transports::Partitioned { config, local, nats } }
     }
 
     /// Number of partitions, where requests go to the pump of one of several.
@@ -355,14 +355,13 @@ impl ServiceClient {
         request: &ServiceRequest,
         mut on_response: impl FnMut(ServiceResponse),
     ) -> Result<(), Error> {
-        let local;
+        let socket;
         let transport = match &self.transports {
             Transports::One(transport) => transport,
-            Transports::Partitioned { config, nats } => {
-                let found = SocketTransport::find(&self.data, Handshake::of(config)).await?;
-                if let Some(socket) = found {
-                    local = ServiceTransport::Socket(socket);
-                    &local
+            Transports::Partitioned { config, local, nats } => {
+                if local.locate().await? {
+                    socket = ServiceTransport::Socket(local.clone());
+                    &socket
                 } else {
                     match nats.get_or_try_init(|| connect(config)).await {
                         Ok(transport) => transport,

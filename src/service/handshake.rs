@@ -45,6 +45,10 @@ pub struct SocketRequest {
     pub request: ServiceRequest,
     #[serde(flatten)]
     pub handshake: Handshake,
+    /// The client may send another request over this connection: the last response is followed by
+    /// [`ServiceResponse::End`], and the connection stays open.
+    #[serde(rename = "keep", default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
 }
 
 /// The organism behind a socket.

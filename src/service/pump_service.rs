@@ -50,6 +50,9 @@ impl PumpService {
             ServiceRequest::AwaitResults { thread, calls } => {
                 return self.await_results(&thread, calls, responses).await;
             }
+            ServiceRequest::Cancel { thread, .. } if !self.has_thread(&thread).await? => {
+                ServiceResponse::UnknownThread
+            }
             ServiceRequest::Cancel { thread, reason, origin, .. } => {
                 match self.pump.cancel(thread, reason, origin).await? {
                     Ok(()) => ServiceResponse::Cancelled,
@@ -76,8 +79,7 @@ impl PumpService {
                 ServiceResponse::HeldCallsEnd
             }
             ServiceRequest::FollowJournals => {
-                follow(0, self.pump.recorded(), responses).await;
-                return Ok(());
+                return follow(0, self.pump.recorded(), responses).await;
             }
             // The control socket answers this request itself.
             ServiceRequest::Status => return Ok(()),
@@ -182,32 +184,29 @@ impl PumpService {
         self.pump.count_busy(client);
     }
 
-    pub async fn has_thread(&self, thread: &ThreadId) -> Result<bool, Error> {
+    async fn has_thread(&self, thread: &ThreadId) -> Result<bool, Error> {
         Ok(self.pump.tree_head(thread.clone()).await?.is_some())
     }
 }
 
-/// Sends the last readable position at once and whenever it grows, until the pump ends or the
-/// client leaves.
+/// Sends the last readable position at once and whenever it grows, until the client leaves.
+/// Returns [`Error::Stopped`] if the pump has ended.
 pub async fn follow(
     partition: u32,
     mut recorded: watch::Receiver<Position>,
     responses: &mpsc::Sender<ServiceResponse>,
-) {
-    loop {
+) -> Result<(), Error> {
+    while recorded.has_changed().is_ok() {
         let position = *recorded.borrow_and_update();
         // The receiver is gone if the client has left.
         responses.send(ServiceResponse::Recorded { partition, position }).await.ok();
 
         tokio::select! {
-            grown = recorded.changed() => {
-                if grown.is_err() {
-                    return;
-                }
-            }
-            () = responses.closed() => return,
+            _ = recorded.changed() => {}
+            () = responses.closed() => return Ok(()),
         }
     }
+    Err(Error::Stopped)
 }
 
 fn result_of(completion: &CallCompletion) -> SubmitUpdate {

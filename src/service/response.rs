@@ -44,6 +44,9 @@ pub enum ServiceResponse {
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
     Failed(String),
+    /// Every response was sent, and the connection takes another request.
+    #[serde(rename = "end")]
+    End,
     /// Nothing was done: this organism belongs to another project.
     #[serde(rename = "otherproject")]
     OtherProject(String),

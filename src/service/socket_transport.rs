@@ -1,12 +1,12 @@
 //! Requests to the organism that runs on the journal in a directory of this host, over its control
 //! socket: a line for the request and a line for each response ([`encoding`](super::encoding)). A
-//! connection carries one request.
+//! connection carries one request after another.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -51,24 +51,35 @@ pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(&ShortSocketPath::of(path)?.name)
 }
 
+#[derive(Clone)]
 pub struct SocketTransport {
     data: PathBuf,
     path: PathBuf,
     handshake: Handshake,
-    /// The connection that found the organism, for the first request.
-    found: Mutex<Option<FoundConnection>>,
+    /// Connections without a request, for the next ones. Clones share them.
+    idle: Arc<Mutex<Vec<IdleConnection>>>,
 }
 
-struct FoundConnection {
-    stream: UnixStream,
+struct IdleConnection {
+    stream: BufReader<UnixStream>,
     since: Instant,
+}
+
+impl IdleConnection {
+    /// Whether the organism still reads requests, as far as is known here.
+    fn is_open(&self) -> bool {
+        // The organism closes a connection that carries no request in time.
+        let is_fresh = self.since.elapsed() < limits::IDLE_CONNECTION;
+        let read = self.stream.get_ref().try_read(&mut [0]);
+        is_fresh && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
 }
 
 impl SocketTransport {
     /// The transport to whichever organism runs on the journal in `data` when a request is sent.
     pub fn new(data: &Path, handshake: Handshake) -> Self {
         let (data, path) = (data.to_owned(), socket_path(data));
-        Self { data, path, handshake, found: Mutex::default() }
+        Self { data, path, handshake, idle: Arc::default() }
     }
 
     /// Connects to the organism that runs on the journal in `data`, if one does.
@@ -76,11 +87,39 @@ impl SocketTransport {
     /// journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let transport = Self::new(data, handshake);
-        let Some(stream) = transport.connect().await? else { return Ok(None) };
+        Ok(transport.locate().await?.then_some(transport))
+    }
 
-        let found = FoundConnection { stream, since: Instant::now() };
-        *transport.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-        Ok(Some(transport))
+    /// The same connections, for requests with another handshake.
+    #[must_use]
+    pub fn with_handshake(self, handshake: Handshake) -> Self {
+        Self { handshake, ..self }
+    }
+
+    /// Whether an organism takes requests now: one takes them over this transport's connection, or
+    /// over a new one. As [`SocketTransport::find`].
+    pub async fn locate(&self) -> Result<bool, Error> {
+        let found = match self.take_idle() {
+            Some(connection) => Some(connection),
+            None => self.connect().await?.map(BufReader::new),
+        };
+        let is_found = found.is_some();
+        found.into_iter().for_each(|connection| self.put_idle(connection));
+        Ok(is_found)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_idle(&self) -> Option<BufReader<UnixStream>> {
+        let mut idle = self.idle();
+        idle.retain(IdleConnection::is_open);
+        idle.pop().map(|idle| idle.stream)
+    }
+
+    fn put_idle(&self, stream: BufReader<UnixStream>) {
+        self.idle().push(IdleConnection { stream, since: Instant::now() });
     }
 
     /// Directory of the journal.
@@ -106,33 +145,35 @@ impl SocketTransport {
         request: &ServiceRequest,
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        let (read, mut write) = self.connection().await?.into_split();
-        let request = SocketRequest { request: request.clone(), handshake: self.handshake.clone() };
+        let mut connection = self.connection().await?;
+        let handshake = self.handshake.clone();
+        let request = SocketRequest { request: request.clone(), handshake, keep: true };
         let mut line = encoding::encode(&request).map_err(Error::failed)?;
         line.push(b'\n');
-        write.write_all(&line).await.map_err(|_| Error::Lost)?;
+        connection.write_all(&line).await.map_err(|_| Error::Lost)?;
 
-        let mut lines = BufReader::new(read).split(b'\n');
-        while let Some(line) = lines.next_segment().await.map_err(|_| Error::Lost)? {
-            let response = encoding::decode(&line)?;
+        loop {
+            line.clear();
+            connection.read_until(b'\n', &mut line).await.map_err(|_| Error::Lost)?;
+            let Some(line) = line.strip_suffix(b"\n") else { return Ok(()) };
+            let response = encoding::decode(line)?;
             if let Some(refused) = refusal(&response, &self.data, &self.handshake) {
                 return Err(refused);
+            }
+            if matches!(response, ServiceResponse::End) {
+                self.put_idle(connection);
+                return Ok(());
             }
             // The client may have left.
             responses.send(response).await.ok();
         }
-
-        Ok(())
     }
 
-    /// The connection that found the organism, or for later requests a new one: to the same
-    /// organism, or to the announced one that takes its place.
-    async fn connection(&self) -> Result<UnixStream, Error> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The organism closes a connection that carries no request in time.
-        if let Some(found) = found.filter(|found| found.since.elapsed() < limits::FOUND_CONNECTION)
-        {
-            return Ok(found.stream);
+    /// An idle connection, or a new one: to the same organism, or to the announced one that takes
+    /// its place.
+    async fn connection(&self) -> Result<BufReader<UnixStream>, Error> {
+        if let Some(idle) = self.take_idle() {
+            return Ok(idle);
         }
 
         let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
@@ -140,7 +181,7 @@ impl SocketTransport {
             // Read first: the announcement ends when the socket is there.
             let is_announced = announcement::is_announced(&self.data);
             if let Some(stream) = self.connect().await? {
-                return Ok(stream);
+                return Ok(BufReader::new(stream));
             }
             if !is_announced || Instant::now() >= until {
                 return Err(Error::Lost);

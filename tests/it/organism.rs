@@ -11,6 +11,7 @@ mod busy;
 mod cancel;
 mod clock;
 mod cluster;
+mod connections;
 mod copies;
 mod core_words;
 mod demo;

@@ -217,10 +217,7 @@ impl PartitionMap {
             ServiceRequest::HeldThread { partition, .. }
             | ServiceRequest::HeldCalls { partition }
             | ServiceRequest::JournalId { partition } => *partition,
-            ServiceRequest::FollowJournals => {
-                self.follow(responses).await;
-                return Ok(());
-            }
+            ServiceRequest::FollowJournals => return self.follow(responses).await,
             ServiceRequest::Status => return Ok(()),
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
@@ -248,11 +245,11 @@ impl PartitionMap {
     }
 
     /// Follows the journals of all partitions on this host.
-    async fn follow(&self, responses: &mpsc::Sender<ServiceResponse>) {
+    async fn follow(&self, responses: &mpsc::Sender<ServiceResponse>) -> Result<(), Error> {
         let journals = (0..).zip(&self.recorded);
         let following = journals
             .map(|(partition, recorded)| follow(partition, recorded.subscribe(), responses));
-        join_all(following).await;
+        join_all(following).await.into_iter().collect()
     }
 
     async fn arrival_of(&self, partition: u32) {
@@ -273,7 +270,7 @@ impl PartitionMap {
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         let response = match self.place(partition) {
-            PartitionLocation::Here(pump) => match respond(&pump, request, responses).await {
+            PartitionLocation::Here(pump) => match pump.respond(request, responses).await {
                 Err(Error::Stopped) => ServiceResponse::unavailable("its pump ended", true, true),
                 other => return other,
             },
@@ -284,19 +281,4 @@ impl PartitionMap {
         responses.send(response).await.ok();
         Ok(())
     }
-}
-
-async fn respond(
-    pump: &PumpService,
-    request: ServiceRequest,
-    responses: &mpsc::Sender<ServiceResponse>,
-) -> Result<(), Error> {
-    if let ServiceRequest::Cancel { thread, .. } = &request
-        && !pump.has_thread(thread).await?
-    {
-        responses.send(ServiceResponse::UnknownThread).await.ok();
-        return Ok(());
-    }
-
-    pump.respond(request, responses).await
 }

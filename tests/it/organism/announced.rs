@@ -1,17 +1,14 @@
 //! `organism run` and commands that start an organism for themselves wait for each other.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
-use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use organism::config::{self, ConfigEnvironment};
-use organism::ids::{Digest, ThreadId};
 use organism::journal::sqlite::DirectoryLock;
 use organism::organism::{Error, OrganismClient};
+use organism::service::SocketTransport;
 use organism::service::announcement::{Announcement, is_announced};
-use organism::service::{ServiceResponse, SubmitUpdate, encoding, socket_path};
 
 use super::{CONFIG, House, Running, Said, numbered, said, say, until};
 
@@ -153,7 +150,8 @@ fn a_command_gives_up_on_an_announced_organism_that_does_not_open_its_socket() {
     let config = config::load(&house.path("organism.toml"), &around).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
 
-    let opening = OrganismClient::open_within(config, Duration::from_millis(100));
+    let socket = SocketTransport::new(&house.data(), house.handshake());
+    let opening = OrganismClient::open_over(socket, config, Duration::from_millis(100));
     let error = runtime.block_on(opening).err().unwrap();
 
     let process = format!("process {}", std::process::id());
@@ -187,50 +185,4 @@ fn a_run_among_many_sends_gets_ready_and_every_send_is_answered() {
     }
     assert_eq!(running.stop(), Some(0));
     house.verified();
-}
-
-#[test]
-fn a_command_connects_once_for_each_of_its_requests() {
-    let house = House::new();
-    assert_eq!(ended(send(&house, "first")).code, Some(0));
-    let _lock = DirectoryLock::take(&house.data()).unwrap();
-    let listener = UnixListener::bind(socket_path(&house.data())).unwrap();
-    listener.set_nonblocking(true).unwrap();
-
-    house.write("second.xml", say("second"));
-    let sending = spawn(house.command(&["send", "second.xml", "--as", "desk", "--no-wait"]));
-    let thread = ThreadId::parse("sess-onlyonce").unwrap();
-    let receipt = SubmitUpdate::Accepted { thread, calls: Vec::new(), again: false, held: false };
-    respond(&listener, "send", &ServiceResponse::SubmitUpdate(receipt));
-
-    let sent = ended(sending);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
-    assert!(is_idle(&listener), "it connected again");
-
-    let message = "01970000-0000-7000-8000-000000000001";
-    let refusing = spawn(house.command(&["refuse", message]));
-    respond(&listener, "status", &ServiceResponse::Status { config: Digest::of(b"config") });
-    respond(&listener, "decide", &ServiceResponse::Ruled(None));
-
-    let refused = ended(refusing);
-    assert_eq!(refused.code, Some(0), "{refused:?}");
-    assert!(is_idle(&listener), "one connection for each of its two requests");
-}
-
-/// Accepts one connection, which must carry this request, and sends the response.
-fn respond(listener: &UnixListener, request: &str, response: &ServiceResponse) {
-    let (mut stream, _) = until("it connects", || listener.accept().ok());
-    stream.set_nonblocking(false).unwrap();
-    let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line).unwrap();
-    assert!(line.contains(&format!("\"do\":\"{request}\"")), "{line}");
-
-    let mut response = encoding::encode(response).unwrap();
-    response.push(b'\n');
-    stream.write_all(&response).unwrap();
-}
-
-fn is_idle(listener: &UnixListener) -> bool {
-    let accepted = listener.accept().map(drop).map_err(|error| error.kind());
-    accepted == Err(ErrorKind::WouldBlock)
 }

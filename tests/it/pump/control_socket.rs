@@ -145,3 +145,37 @@ async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     close(server).await;
     end(running).await;
 }
+
+const KEPT: &[u8] = b"organism/2 {\"do\":\"held\",\"partition\":0,\"keep\":true}\n";
+
+#[tokio::test]
+async fn a_connection_that_is_kept_takes_another_request_and_holds_up_no_stop() {
+    let running = start(None, silent);
+    let (server, path) = serve(&running, PATIENCE);
+    let mut kept = tokio::io::BufReader::new(UnixStream::connect(&path).await.unwrap());
+    for _ in 0..3 {
+        kept.write_all(KEPT).await.unwrap();
+        for expected in ["organism/2 \"heldend\"\n", "organism/2 \"end\"\n"] {
+            let mut line = String::new();
+            kept.read_line(&mut line).await.unwrap();
+            assert_eq!(line, expected);
+        }
+    }
+
+    close(server).await;
+    assert_eq!(kept.read_u8().await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    end(running).await;
+}
+
+#[tokio::test]
+async fn a_follower_gets_the_position_at_once_and_holds_up_no_stop() {
+    let running = start(None, silent);
+    let (server, path) = serve(&running, PATIENCE);
+    let mut follower = UnixStream::connect(&path).await.unwrap();
+    follower.write_all(b"organism/2 {\"do\":\"follow\",\"keep\":true}\n").await.unwrap();
+    let first = first_line(&mut follower).await;
+    assert!(first.starts_with("organism/2 {\"recorded\":{\"partition\":0,"), "{first}");
+
+    close(server).await;
+    end(running).await;
+}
