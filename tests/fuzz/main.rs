@@ -11,6 +11,7 @@
     reason = "a test that panics has failed, which is what is wanted"
 )]
 
+mod answers;
 mod driver;
 mod targets;
 
@@ -51,4 +52,15 @@ fn a_damaged_journal_is_an_error_and_never_another_story() {
 fn a_config_is_good_or_has_a_problem() {
     let mut desk = targets::Desk::new();
     assert!(fuzz("config", &mut |bytes| desk.config(bytes)).outcomes > 5);
+}
+
+#[test]
+fn an_answer_over_http_is_the_same_however_it_is_cut_and_never_a_part() {
+    let mut provider = answers::Provider::new();
+    assert!(fuzz("http", &mut |bytes| provider.http(bytes)).outcomes > 5);
+}
+
+#[test]
+fn the_events_of_a_stream_are_those_of_the_standard_however_it_is_cut() {
+    assert!(fuzz("sse", &mut answers::sse).outcomes > 5);
 }
