@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let hash = match (args.hash, call) {
         (Some(hash), call) => whole(long_enough(hash.trim().to_lowercase())?, call),
-        (None, Some(call)) => asked(call)?,
+        (None, Some(call)) => confirm(call)?,
         (None, None) => {
             let text = format!("{message} waits for no approval; `organism approvals` shows all");
             return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
@@ -71,7 +71,7 @@ fn whole(hash: String, call: Option<&HeldCall>) -> String {
 }
 
 /// Shows the call, asks for a confirmation, and returns the hash of the shown payload.
-fn asked(call: &HeldCall) -> anyhow::Result<String> {
+fn confirm(call: &HeldCall) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());

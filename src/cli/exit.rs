@@ -54,7 +54,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return config_error_carets::report(missing);
     }
 
-    let text = told(error);
+    let text = describe(error);
     if !text.is_empty() {
         note!("organism: {text}");
     }
@@ -63,7 +63,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The error and its causes, without repetitions, because many errors include their cause.
-fn told(error: &anyhow::Error) -> String {
+fn describe(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |told, cause| {
         let cause = cause.to_string();
         match told.as_str() {

@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Some(submission) => {
                 send(Organism::start_for_command(config).await?.into(), submission).await
             }
-            None => until_told(Organism::start(config).await?).await,
+            None => until_stopped(Organism::start(config).await?).await,
         }
     })?;
     let so_far = recorder.so_far();
@@ -144,7 +144,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
 }
 
 /// Runs until a signal arrives, or until the pump ends by itself.
-async fn until_told(organism: Organism) -> anyhow::Result<CommandExit> {
+async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
     note!("recording; stop with Ctrl-C");
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -40,13 +40,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     if readers.len() > 1 {
-        found.sort_by_key(|said| said.at);
+        found.sort_by_key(|message| message.at);
         found.drain(..found.len().saturating_sub(args.limit));
     }
 
     let paper = RenderOutput::stdout(args.full);
-    for said in &found {
-        if args.json { put_json(said)? } else { put(&render::said(&paper, said))? }
+    for message in &found {
+        if args.json { put_json(message)? } else { put(&render::draw_message(&paper, message))? }
     }
 
     if found.is_empty() {

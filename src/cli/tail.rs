@@ -149,8 +149,8 @@ fn show(
     for fact in &record.facts {
         match fact {
             Fact::Accepted { message, .. } if inside(&message.thread) => {
-                let said = MessageView::new(record.position, message);
-                if json { put_json(&said)? } else { put(&render::said(paper, &said))? }
+                let view = MessageView::new(record.position, message);
+                if json { put_json(&view)? } else { put(&render::draw_message(paper, &view))? }
             }
             Fact::Refused { sender, thread, refusal, .. }
                 if inside(thread.as_ref().unwrap_or(&record.tree)) =>

@@ -23,27 +23,27 @@ pub enum Error {
         phase.key()
     )]
     Timeout { route: ModelRoute, phase: CallPhase, after: Duration },
-    #[error("{route}: too many requests{}{}", told(message), later(*retry_after))]
+    #[error("{route}: too many requests{}{}", after_colon(message), later(*retry_after))]
     RateLimited { route: ModelRoute, message: String, retry_after: Option<Duration> },
-    #[error("{route}: overloaded (HTTP {status}){}{}", told(message), later(*retry_after))]
+    #[error("{route}: overloaded (HTTP {status}){}{}", after_colon(message), later(*retry_after))]
     Overloaded { route: ModelRoute, status: u16, message: String, retry_after: Option<Duration> },
-    #[error("{route}: denied (HTTP {status}){}; the key comes from {key}", told(message))]
+    #[error("{route}: denied (HTTP {status}){}; the key comes from {key}", after_colon(message))]
     Denied { route: ModelRoute, status: u16, message: String, key: String },
     #[error(
         "{route}: the account has no credit or quota left (HTTP {status}){}; the key comes from \
          {key}",
-        told(message)
+        after_colon(message)
     )]
     NoCredit { route: ModelRoute, status: u16, message: String, key: String },
     #[error(
         "{route}: no such model, or no such address{}; `organism models --try` tries `model` and \
          `base_url`",
-        told(message)
+        after_colon(message)
     )]
     UnknownModel { route: ModelRoute, message: String },
-    #[error("{route}: the request was rejected (HTTP {status}){}", told(message))]
+    #[error("{route}: the request was rejected (HTTP {status}){}", after_colon(message))]
     Rejected { route: ModelRoute, status: u16, message: String },
-    #[error("{route}: HTTP {status}{}", told(message))]
+    #[error("{route}: HTTP {status}{}", after_colon(message))]
     Status { route: ModelRoute, status: u16, message: String },
     #[error(
         "{route}: redirected (HTTP {status}) to {to}, where no key is sent; write the final \
@@ -53,14 +53,14 @@ pub enum Error {
     #[error(
         "{route}: an HTML page instead of an answer (HTTP {status}){}; see that `base_url` is the \
          API's address and that no proxy answers in its place",
-        told(message)
+        after_colon(message)
     )]
     Html { route: ModelRoute, status: u16, message: String },
     #[error("{route}: an empty answer (HTTP {status})")]
     Empty { route: ModelRoute, status: u16 },
     #[error("{route}: an event that cannot be read: {detail}")]
     InvalidEvent { route: ModelRoute, detail: String },
-    #[error("{route}: failed in the middle of its answer: {kind}{}", told(message))]
+    #[error("{route}: failed in the middle of its answer: {kind}{}", after_colon(message))]
     Stream { route: ModelRoute, kind: String, message: String, retried: bool },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
     Cut { route: ModelRoute, bytes: usize },
@@ -267,7 +267,7 @@ impl Error {
     }
 }
 
-fn told(message: &str) -> String {
+fn after_colon(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 

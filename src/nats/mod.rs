@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_once_for_each_reason_and_so_is_its_end() {
+    fn an_outage_is_logged_once_for_each_reason_and_its_end_once() {
         let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
         let tries = vec![failed("refused"); 50];
         let one = [vec![Event::Disconnected], tries.clone(), vec![failed("no such host")]].concat();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_connection_is_told_with_what_to_look_at() {
+    fn a_failed_connection_is_reported_with_its_cause_and_advice() {
         let options = nobody_at("nats://127.0.0.1:4222");
         for (detail, told) in [
             ("IO error: Connection refused (os error 111)", "start the server"),

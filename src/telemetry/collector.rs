@@ -55,12 +55,12 @@ impl SpanCollector {
         let posted = self.client.post(&self.endpoint, "/v1/traces", &headers, body, TIMEOUTS);
         match posted.await {
             Ok(answer) => judged(answer).await,
-            Err(failed) => ExportVerdict::Later { why: told(failed), after: None },
+            Err(failed) => ExportVerdict::Later { why: describe(failed), after: None },
         }
     }
 }
 
-fn told(failed: HttpError) -> String {
+fn describe(failed: HttpError) -> String {
     match failed {
         HttpError::Connect { host, detail } => format!("no connection to {host}: {detail}"),
         HttpError::Timeout { phase, after } => format!("{phase} within {after:?}"),

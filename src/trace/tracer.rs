@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_traces_that_was_asked_for_is_kept() {
+    fn the_configured_share_of_traces_is_kept() {
         for (sample, least, most) in [(0.0, 0, 0), (0.25, 200, 300), (1.0, 1000, 1000)] {
             let (tracer, _spans) = SpanTracer::new(sample);
             let ids = (0..1000).map(|_| Uuid::now_v7());

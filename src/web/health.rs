@@ -34,13 +34,13 @@ pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     let ended = health.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log says why".to_owned();
     let dead = ended.then(|| ReadinessProblem { what: "pump", why: why(), partition: None });
-    told(dead.into_iter().collect())
+    respond(dead.into_iter().collect())
 }
 
 /// `/readyz`: whether the organism accepts payloads and processes them.
 pub(super) async fn ready(State(health): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
-    told(match health.get() {
+    respond(match health.get() {
         Some(watcher) => watcher.lacks(),
         None => vec![ReadinessProblem { what: "journal", why: why(), partition: None }],
     })
@@ -51,7 +51,7 @@ pub(super) async fn metrics(State(health): State<HealthSource>) -> Response {
     ([(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)], page).into_response()
 }
 
-fn told(lacks: Vec<ReadinessProblem>) -> Response {
+fn respond(lacks: Vec<ReadinessProblem>) -> Response {
     let ok = lacks.is_empty();
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let reason = |ReadinessProblem { what, why, partition }| HealthReason { what, why, partition };

@@ -150,7 +150,7 @@ fn verify_says_ok_or_where_it_breaks_with_exit_code_4() {
 
 // O4 O9
 #[test]
-fn a_thread_reads_as_who_said_what_to_whom_with_subthreads_beneath_their_spawn() {
+fn a_timeline_names_senders_and_receivers_with_subthreads_beneath_their_spawn() {
     let place = researched();
     expect![[r#"
         sess-abcdefgh  completed  0.8 s  8 messages

@@ -25,10 +25,7 @@ const MUTATED_TURNS: &str =
 
 /// Each mutant, and who has to notice it.
 const GUARDS: &[(&str, &str)] = &[
-    (
-        "no-lock",
-        "journal::suite::sqlite::a_second_pump_is_refused_at_once_and_told_who_holds_the_journal",
-    ),
+    ("no-lock", "journal::suite::sqlite::a_second_pump_is_refused_at_once_with_the_holders_name"),
     ("no-fence", "journal::damage::a_pump_that_lost_its_journal_to_another_is_fenced_and_stops"),
     (
         "no-fence",
@@ -117,7 +114,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "send-under-any-config",
-        "organism::project::under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so",
+        "organism::project::a_changed_config_stops_new_submissions_and_every_other_command_notes_it",
     ),
     (
         "take-any-service-version",
@@ -187,15 +184,15 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "remember-for-strangers",
-        "organism::hosted::strangers::a_thread_is_told_to_whom_its_turn_was_handed_and_only_while_it_is",
+        "organism::hosted::strangers::a_thread_is_sent_only_to_the_host_of_its_open_turn",
     ),
     (
         "tell-the-whole-tree",
-        "organism::hosted::strangers::of_a_tree_nothing_is_told_but_the_thread_of_the_turn",
+        "organism::hosted::strangers::a_transfer_holds_only_the_thread_of_the_turn",
     ),
     (
         "tell-anybody",
-        "organism::hosted::strangers::what_is_asked_is_told_in_the_agents_inbox_and_nowhere_else",
+        "organism::hosted::strangers::responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else",
     ),
     (
         "believe-the-note",
@@ -246,11 +243,11 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "skip-the-cycle-check",
-        "pump::limits::agents_that_would_wait_for_each_other_are_told_of_the_cycle",
+        "pump::limits::agents_that_would_wait_for_each_other_get_cycle_refusals",
     ),
     (
         "skip-the-budget",
-        "pump::limits::spent_messages_are_told_to_agents_and_end_the_calls_of_others",
+        "pump::limits::a_spent_message_budget_warns_agents_and_fails_the_calls_of_others",
     ),
     ("skip-the-vocabulary", "gate::rules::unknown_and_forbidden_answer_with_the_same_bytes"),
     ("skip-the-reserved-names", "gate::rules::names_only_the_core_writes_are_reserved"),
@@ -312,10 +309,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("drop-a-refusal", ATTACKER),
     ("forget-the-inputs", "agent::preview::the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent"),
-    (
-        "let-a-result-close",
-        "agent::injections::no_result_in_xml_is_anything_but_what_the_listener_said",
-    ),
+    ("let-a-result-close", "agent::injections::a_result_in_xml_is_exactly_the_listeners_payload"),
     ("count-the-held", "pump::humans::calls_that_wait_for_people_leave_other_clients_their_room"),
     (
         "wave-old-calls-through",
@@ -342,12 +336,9 @@ const GUARDS: &[(&str, &str)] = &[
     ("one-nonce-for-all", "agent::xml_final::a_slot_of_an_earlier_turn_is_no_slot"),
     (
         "take-xml-beside-calls",
-        "agent::native::xml_of_a_tool_beside_native_calls_is_told_and_the_calls_still_run",
+        "agent::native::xml_of_a_tool_beside_native_calls_gets_feedback_and_the_calls_still_run",
     ),
-    (
-        "guess-the-format",
-        "agent::xml_final::a_report_is_taken_in_its_one_format_and_every_other_one_is_told",
-    ),
+    ("guess-the-format", "agent::xml_final::a_report_in_another_than_its_one_format_gets_feedback"),
     (
         "answer-anywhere",
         "organism::partitions::an_answer_goes_to_the_askers_inbox_and_to_no_other_subject",
@@ -362,7 +353,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "trust-the-count",
-        "organism::partitions::another_number_of_partitions_than_the_journal_has_is_refused_and_told",
+        "organism::partitions::another_number_of_partitions_than_the_journals_is_refused_with_both",
     ),
     (
         "ignore-the-projection",

@@ -107,7 +107,7 @@ fn no_lint_is_switched_off_without_a_reason_and_nothing_is_left_to_do() {
 }
 
 #[test]
-fn the_only_unsafe_code_is_the_door_to_libxml2() {
+fn the_only_unsafe_code_is_the_binding_of_libxml2() {
     let unsafe_at = |file: &File| words(&file.code, "unsafe").count();
     let door = rust().find(|file| file.path == UNSAFE_FILE).map(unsafe_at);
     assert!(door.is_some_and(|count| count > 0), "{UNSAFE_FILE} is the door");

@@ -84,7 +84,7 @@ fn matches_come_in_the_order_of_their_places_and_tests_are_left_out() {
 
 // T3
 #[test]
-fn tests_are_searched_when_asked_for_by_flag_or_by_path() {
+fn tests_are_searched_on_request_by_flag_or_by_path() {
     let with_tests = Search { allow_tests: Some(true), ..query("assert") };
     let by_path = Search { path: Some("tests".into()), ..query("assert") };
     let expected = "tests/login_test.py:2:5: assert login(\"a\", \"b\")\n";
@@ -102,7 +102,7 @@ fn a_path_narrows_the_search_to_a_directory_or_a_file() {
 }
 
 #[test]
-fn case_matters_only_to_a_query_with_an_upper_case_letter() {
+fn a_query_is_case_sensitive_only_with_a_capital() {
     assert_eq!(found(&query("kept_max")).lines().count(), 2);
     assert_eq!(found(&query("Kept_max")).lines().filter(|l| !l.starts_with("note")).count(), 0);
 }
@@ -271,7 +271,7 @@ fn an_unknown_symbol_is_answered_with_the_names_there_are() {
 
 // T3
 #[test]
-fn a_line_is_shown_with_its_surroundings_and_a_range_as_asked() {
+fn a_line_is_shown_with_its_context_and_a_range_exactly() {
     assert_eq!(span("src/pool.rs:25"), "15-35");
     assert_eq!(span("src/pool.rs:2"), "1-12");
     assert_eq!(span("src/pool.rs:13-14"), "13-14");

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_lives() {
+    fn a_heartbeat_renews_the_lease() {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);

@@ -128,7 +128,7 @@ impl Child {
     }
 
     /// Sets the trace context for later log lines.
-    pub fn works_on(&self, trace: Option<TraceParent>) {
+    pub fn set_trace(&self, trace: Option<TraceParent>) {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }
 

@@ -55,7 +55,7 @@ pub(super) struct ChildIo<'a> {
 }
 
 enum ChildEvent {
-    Said(ChildFrame),
+    Frame(ChildFrame),
     Stopped(FrameError),
     /// The process has exited. Another process may still hold its standard output.
     Exited,
@@ -103,7 +103,7 @@ impl<'a> ChildIo<'a> {
                 return ChildExit::Drained;
             }
             let ended = match self.event().await {
-                ChildEvent::Said(said) => self.said(said).await,
+                ChildEvent::Frame(frame) => self.handle_frame(frame).await,
                 ChildEvent::Stopped(stopped) => Some(self.stopped(stopped).await),
                 ChildEvent::Exited => Some(self.exited().await),
                 ChildEvent::Wrote(wrote) => self.wrote(wrote).await,
@@ -138,7 +138,7 @@ impl<'a> ChildIo<'a> {
         tokio::select! {
             biased;
             frame = self.frames.next() => match frame {
-                Ok(frame) => ChildEvent::Said(frame::read(frame)),
+                Ok(frame) => ChildEvent::Frame(frame::read(frame)),
                 Err(stopped) => ChildEvent::Stopped(stopped),
             },
             () = self.child.exited(), if !mutant("watch-only-the-pipe") => ChildEvent::Exited,
@@ -151,7 +151,7 @@ impl<'a> ChildIo<'a> {
     fn hand_over(&mut self, delivery: Delivery) {
         let remembered = self.handle.recall(&delivery);
         frame::write_delivery(&mut self.outgoing, &delivery, remembered);
-        self.child.works_on(delivery.trace);
+        self.child.set_trace(delivery.trace);
 
         self.log_span = delivery.log_span();
         self.serving = Some((delivery.call, delivery.attempt));
@@ -198,8 +198,8 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Handles one frame: a heartbeat, the answer, or unsolicited output.
-    async fn said(&mut self, said: ChildFrame) -> Option<ChildExit> {
-        let answer = match (said, self.serving) {
+    async fn handle_frame(&mut self, frame: ChildFrame) -> Option<ChildExit> {
+        let answer = match (frame, self.serving) {
             (ChildFrame::Heartbeat, Some((call, attempt))) => {
                 self.handle.heartbeat(call, attempt);
                 return None;
@@ -245,8 +245,8 @@ impl<'a> ChildIo<'a> {
     /// Handles output behind an answer, before the next delivery.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
-            let said = self.frames.next_buffered().map(|frame| frame.map(frame::read));
-            match said {
+            let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
+            match next {
                 Some(Ok(ChildFrame::Answer(answer))) if answer.named.is_some() => {
                     if let Some(ended) = self.stray(answer).await {
                         return Some(ended);
@@ -292,7 +292,7 @@ impl<'a> ChildIo<'a> {
 
         while let Some(frame) = self.frames.next_buffered() {
             let ended = match frame.map(frame::read) {
-                Ok(said) => self.said(said).await,
+                Ok(frame) => self.handle_frame(frame).await,
                 Err(stopped) => Some(self.stopped(stopped).await),
             };
             if let Some(ended) = ended {

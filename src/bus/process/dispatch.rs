@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    fn two_desks() -> (Arc<Ledger>, Arc<Dispatch>, InstanceHandle, InstanceHandle) {
+    fn two_instances() -> (Arc<Ledger>, Arc<Dispatch>, InstanceHandle, InstanceHandle) {
         let ledger = Arc::new(Ledger::default());
         let listener = ListenerName::parse("tested").unwrap();
         let (dispatch, desks) = Dispatch::new(listener, ledger.clone(), 2);
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_was_ordered_of_a_gone_instance_goes_to_the_next() {
-        let (ledger, dispatch, mut first, second) = two_desks();
+        let (ledger, dispatch, mut first, second) = two_instances();
         assert!(first.ready().is_none());
         dispatch.deliver(delivery(1));
         dispatch.deliver(delivery(2));
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn what_was_ordered_of_a_gone_instance_goes_to_an_idle_one_at_once() {
-        let (_, dispatch, mut first, mut second) = two_desks();
+        let (_, dispatch, mut first, mut second) = two_instances();
         assert!(first.ready().is_none());
         dispatch.deliver(delivery(1));
         assert!(second.ready().is_none());
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn what_was_cancelled_before_a_gone_instance_began_it_is_nobodys() {
-        let (ledger, dispatch, mut first, second) = two_desks();
+        let (ledger, dispatch, mut first, second) = two_instances();
         assert!(first.ready().is_none());
         let doomed = delivery(1);
         dispatch.deliver(doomed.clone());
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn whatever_waits_in_a_drain_is_ended_once() {
-        let (ledger, dispatch, mut first, mut second) = two_desks();
+        let (ledger, dispatch, mut first, mut second) = two_instances();
         assert!(first.ready().is_none());
         for n in 1..=3 {
             dispatch.deliver(delivery(n));
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn an_instance_that_is_down_leaves_the_work_to_the_others() {
-        let (ledger, dispatch, first, second) = two_desks();
+        let (ledger, dispatch, first, second) = two_instances();
         first.down("broken");
         dispatch.deliver(delivery(1));
         assert_eq!(second.ready().unwrap().attempt.n, 1);

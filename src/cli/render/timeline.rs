@@ -28,9 +28,9 @@ pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
 }
 
 /// Draws one message by itself, for `tail` and `search`.
-pub fn said(paper: &RenderOutput, said: &MessageView) -> String {
-    let mut page = TimelinePage::new(paper, "10:00:00".len(), said.at);
-    page.message(said, &clock(&said.time), Some(said.thread.as_str()));
+pub fn draw_message(paper: &RenderOutput, message: &MessageView) -> String {
+    let mut page = TimelinePage::new(paper, "10:00:00".len(), message.at);
+    page.message(message, &clock(&message.time), Some(message.thread.as_str()));
     page.text
 }
 
@@ -107,7 +107,7 @@ impl<'p> TimelinePage<'p> {
     fn item(&mut self, item: &TimelineEntry) {
         let time = offset(item.at.since(self.began));
         match &item.what {
-            TimelineEvent::Message(said) => self.message(said, &time, None),
+            TimelineEvent::Message(message) => self.message(message, &time, None),
             TimelineEvent::Refused(refused) => self.refused(refused, &time),
             TimelineEvent::Busy(busy) => self.busy(busy, &time),
             TimelineEvent::Findings { by, findings } => {
@@ -176,12 +176,12 @@ impl<'p> TimelinePage<'p> {
         self.depth -= 1;
     }
 
-    fn message(&mut self, said: &MessageView, time: &str, thread: Option<&str>) {
+    fn message(&mut self, message: &MessageView, time: &str, thread: Option<&str>) {
         let paper = self.paper;
-        let from = said.from.as_str();
-        let to = said.to.as_str();
-        let name = &*said.name.local;
-        let mut head = match said.kind {
+        let from = message.from.as_str();
+        let to = message.to.as_str();
+        let name = &*message.name.local;
+        let mut head = match message.kind {
             Kind::Note => paper.dim(&format!("{from}  {name}")),
             Kind::Own => format!("{from} ↻  {}", paper.cyan(name)),
             Kind::System => format!("{from} → {to}  {}", paper.yellow(&format!("⚙ {name}"))),
@@ -189,8 +189,8 @@ impl<'p> TimelinePage<'p> {
             Kind::Reply => format!("{from} → {to}  {}", paper.green(name)),
         };
 
-        if let Some(gist) = core_gist(said) {
-            let plain = match said.kind {
+        if let Some(gist) = core_gist(message) {
+            let plain = match message.kind {
                 Kind::Note => format!("{from}  {name}    "),
                 _ => format!("{from} → {to}  ⚙ {name}    "),
             };
@@ -199,7 +199,7 @@ impl<'p> TimelinePage<'p> {
             head = format!("{head}  {}", paper.dim(&cut(&clean(&gist), room)));
         }
 
-        if let Some(mark) = unusual(said, thread.is_some()) {
+        if let Some(mark) = unusual(message, thread.is_some()) {
             head = format!("{head}  {}", paper.red(mark));
         }
 
@@ -210,22 +210,22 @@ impl<'p> TimelinePage<'p> {
         }
 
         self.head(time, &head);
-        self.payload(said);
+        self.payload(message);
     }
 
-    fn payload(&mut self, said: &MessageView) {
+    fn payload(&mut self, message: &MessageView) {
         let limit = if self.paper.full { usize::MAX } else { LINES_MAX };
-        let paint = |paper: &RenderOutput, line: &str| match said.kind {
+        let paint = |paper: &RenderOutput, line: &str| match message.kind {
             Kind::Note => paper.dim(line),
             _ => line.to_owned(),
         };
 
-        let Some(text) = said.payload.as_deref() else {
+        let Some(text) = message.payload.as_deref() else {
             return self.body("[redacted]", |paper, line| paper.dim(line));
         };
 
-        let lines = if is_core(said) && !self.paper.full {
-            words::lines(&said.name.local, text)
+        let lines = if is_core(message) && !self.paper.full {
+            words::lines(&message.name.local, text)
         } else {
             payload::lines(text)
         };
@@ -313,17 +313,17 @@ fn offset(since: Duration) -> String {
     }
 }
 
-fn is_core(said: &MessageView) -> bool {
-    &*said.name.namespace == system::NAMESPACE
+fn is_core(message: &MessageView) -> bool {
+    &*message.name.namespace == system::NAMESPACE
 }
 
-fn core_gist(said: &MessageView) -> Option<String> {
-    words::gist(&said.name.local, said.payload.as_deref().filter(|_| is_core(said))?)
+fn core_gist(message: &MessageView) -> Option<String> {
+    words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
 /// Disposition of a message, if it is not the usual one.
-fn unusual(said: &MessageView, unknown: bool) -> Option<&'static str> {
-    match said.disposition {
+fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
+    match message.disposition {
         Some(Disposition::Handled | Disposition::Recorded) => None,
         Some(other) => Some(other.as_str()),
         None if unknown => None,

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_is_wider_than_asked_and_no_word_is_lost() {
+    fn no_wrapped_line_is_too_wide_and_no_word_is_lost() {
         let texts = [
             "a short one",
             "one two three four five six seven eight nine ten eleven twelve",

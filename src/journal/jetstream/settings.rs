@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_lost_is_said_for_one_server_and_for_several() {
+    fn possible_losses_are_stated_for_one_server_and_for_several() {
         assert!(lazily(1).contains("the machine of the server"));
         assert!(lazily(3).contains("most of the servers' machines"));
     }

@@ -245,7 +245,7 @@ impl AnswerReader for AnthropicReader {
             "message_stop" => return Ok(ReadProgress::Done),
             "error" => {
                 let error = read.error.map_or("{}", RawValue::get).to_owned();
-                return Err(StreamFault::Told { error });
+                return Err(StreamFault::Reported { error });
             }
             // `ping`, and whatever is invented later.
             _ => {}

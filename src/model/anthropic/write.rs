@@ -132,7 +132,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
 
     let provider = &settings.provider;
     let mut messages: Vec<_> =
-        request.messages.iter().map(|said| message(said, provider)).collect();
+        request.messages.iter().map(|sent| message(sent, provider)).collect();
     // The last message may end with words for this turn only; what stands before it stays.
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
@@ -189,10 +189,10 @@ fn mark(parts: &mut [AnthropicPart<'_>]) {
     }
 }
 
-fn message<'a>(said: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a> {
-    let mut content = match said.role {
-        ChatRole::User => heard(said),
-        ChatRole::Assistant => spoken(said, provider),
+fn message<'a>(message: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a> {
+    let mut content = match message.role {
+        ChatRole::User => user_parts(message),
+        ChatRole::Assistant => model_parts(message, provider),
     };
 
     if content.is_empty() {
@@ -200,18 +200,18 @@ fn message<'a>(said: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a> {
         content.push(PlainPart::Text { text: "(nothing)" }.into());
     }
 
-    AnthropicMessage { role: said.role.as_str(), content }
+    AnthropicMessage { role: message.role.as_str(), content }
 }
 
 /// Writes a message of the user's side, with tool results first.
-fn heard(said: &ChatMessage) -> Vec<AnthropicPart<'_>> {
-    let results = said.blocks.iter().filter_map(|block| match block {
+fn user_parts(message: &ChatMessage) -> Vec<AnthropicPart<'_>> {
+    let results = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Result { id, text, failed } => {
             Some(PlainPart::ToolResult { tool_use_id: id, content: text, is_error: *failed }.into())
         }
         _ => None,
     });
-    let texts = said.blocks.iter().filter_map(|block| match block {
+    let texts = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Text(text) if !text.trim().is_empty() => Some(PlainPart::Text { text }.into()),
         _ => None,
     });
@@ -220,16 +220,16 @@ fn heard(said: &ChatMessage) -> Vec<AnthropicPart<'_>> {
 
 /// Writes a message of the model, with text, calls and own blocks in the order in which the model
 /// wrote them.
-fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
+fn model_parts<'a>(message: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
     let mut rest = UnwrittenParts {
-        texts: said.blocks.iter().filter_map(text_of).collect(),
-        calls: said.blocks.iter().filter_map(call_of).collect(),
+        texts: message.blocks.iter().filter_map(text_of).collect(),
+        calls: message.blocks.iter().filter_map(call_of).collect(),
         texts_taken: 0,
         calls_taken: 0,
         parts: Vec::new(),
     };
 
-    let own = said.blocks.iter().filter_map(|block| match block {
+    let own = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Own(own) if own.provider == provider => OpaqueBlock::read(&own.json),
         _ => None,
     });

@@ -116,7 +116,7 @@ impl OpenAiReader {
         }
 
         if let Some(error) = choice.error {
-            return Err(StreamFault::Told { error: error.get().to_owned() });
+            return Err(StreamFault::Reported { error: error.get().to_owned() });
         }
 
         if let Some(delta) = &choice.delta {
@@ -240,12 +240,12 @@ impl AnswerReader for OpenAiReader {
         let chunk: OpenAiChunk<'_> =
             event.json().map_err(|error| StreamFault::json(&error, event))?;
         if let Some(error) = chunk.error {
-            return Err(StreamFault::Told { error: error.get().to_owned() });
+            return Err(StreamFault::Reported { error: error.get().to_owned() });
         }
 
         if event.name == "error" || chunk.object.is_some_and(|o| o.get() == "\"error\"") {
             let error = String::from_utf8_lossy(event.data).into_owned();
-            return Err(StreamFault::Told { error });
+            return Err(StreamFault::Reported { error });
         }
 
         if self.model.is_none() {

@@ -115,10 +115,10 @@ pub(in crate::model) fn body(
         messages.push(OpenAiMessage::plain("system", request.system.clone()));
     }
 
-    for said in &request.messages {
-        match said.role {
-            ChatRole::User => heard(said, &mut messages),
-            ChatRole::Assistant => messages.push(spoken(said, &settings.provider)),
+    for message in &request.messages {
+        match message.role {
+            ChatRole::User => write_user_message(message, &mut messages),
+            ChatRole::Assistant => messages.push(model_message(message, &settings.provider)),
         }
     }
 
@@ -185,23 +185,23 @@ impl OpenAiMessage<'_> {
 
 /// Writes a message of the user's side: results directly after the calls that they belong to, then
 /// the other blocks.
-fn heard<'a>(said: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
-    for block in &said.blocks {
+fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
+    for block in &message.blocks {
         if let ChatBlock::Result { id, text, .. } = block {
             let message = OpenAiMessage::plain("tool", text.clone());
             messages.push(OpenAiMessage { tool_call_id: Some(id), ..message });
         }
     }
 
-    let text = texts(said);
-    let has_results = said.blocks.iter().any(|block| matches!(block, ChatBlock::Result { .. }));
+    let text = texts(message);
+    let has_results = message.blocks.iter().any(|block| matches!(block, ChatBlock::Result { .. }));
     if !text.is_empty() || !has_results {
         messages.push(OpenAiMessage::plain("user", text));
     }
 }
 
-fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
-    let calls = said.blocks.iter().filter_map(|block| match block {
+fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
+    let calls = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Call(call) => Some(OpenAiCall {
             id: &call.id,
             r#type: "function",
@@ -213,14 +213,14 @@ fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
         _ => None,
     });
     let tool_calls: Vec<_> = calls.collect();
-    let kept = said.blocks.iter().find_map(|block| match block {
+    let kept = message.blocks.iter().find_map(|block| match block {
         ChatBlock::Own(own) if own.provider == provider => {
             serde_json::from_str::<KeptReasoning<'a>>(&own.json).ok()
         }
         _ => None,
     });
     let kept = kept.unwrap_or_default();
-    let text = texts(said);
+    let text = texts(message);
     OpenAiMessage {
         role: "assistant",
         tool_call_id: None,
@@ -231,12 +231,12 @@ fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
     }
 }
 
-fn texts(said: &ChatMessage) -> String {
-    let texts = said.blocks.iter().filter_map(|block| match block {
+fn texts(message: &ChatMessage) -> String {
+    let texts = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Text(text) => Some(text.as_str()),
         _ => None,
     });
-    let separator = match said.role {
+    let separator = match message.role {
         ChatRole::User => "\n",
         ChatRole::Assistant => "",
     };

@@ -102,7 +102,7 @@ impl PlaybackModel {
     ) -> Result<StreamEnd, Error> {
         let turn = self.find(request)?;
         let heard = request.messages.iter().filter(|said| said.role == ChatRole::User);
-        let nonce = nonce::told(request);
+        let nonce = nonce::nonce_of(request);
         let text = match (turn.verbatim, nonce) {
             (true, Some(nonce)) => turn.text.replace(nonce::PLACEHOLDER, nonce),
             (true, None) => turn.text.clone(),

@@ -6,7 +6,7 @@ use crate::model::request::{ChatRole, ModelRequest};
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
 /// The nonce of a request, read from the last slot that its last text names.
-pub(super) fn told(request: &ModelRequest) -> Option<&str> {
+pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|said| said.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;
     let (_, nonce) = before.rsplit_once('<')?;

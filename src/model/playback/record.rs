@@ -140,7 +140,7 @@ impl AnswerText {
             turn: origin.turn,
             reasoning: (!self.reasoning.is_empty()).then_some(self.reasoning),
             verbatim: self.text.contains("{{"),
-            text: match nonce::told(request) {
+            text: match nonce::nonce_of(request) {
                 Some(nonce) => self.text.replace(nonce, nonce::PLACEHOLDER),
                 None => self.text,
             },

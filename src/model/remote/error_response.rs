@@ -51,7 +51,7 @@ impl RemoteModel {
                 Error::InvalidEvent { route, detail: self.clean(&detail) }
             }
             StreamFault::TooLong => Error::TooLong { route, max: limits::ANSWER_BYTES_MAX },
-            StreamFault::Told { error } => self.told(&error),
+            StreamFault::Reported { error } => self.stream_error(&error),
         }
     }
 
@@ -131,7 +131,7 @@ impl RemoteModel {
     }
 
     /// Error for an error event in the middle of a stream.
-    fn told(&self, error: &str) -> Error {
+    fn stream_error(&self, error: &str) -> Error {
         let complaint = complaint(error.as_bytes());
         let message = self.clean(&complaint.message);
         self.of_kind(&complaint.kind, message)

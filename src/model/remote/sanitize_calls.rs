@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_goes_back_in_letters_that_every_provider_takes() {
+    fn a_tool_name_is_sent_back_in_characters_that_every_provider_accepts() {
         let cases = [
             ("search", "search"),
             ("", "unnamed"),

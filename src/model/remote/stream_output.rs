@@ -21,7 +21,7 @@ pub(in crate::model) enum StreamFault {
         detail: String,
     },
     /// The provider reported an error, as JSON.
-    Told {
+    Reported {
         error: String,
     },
     TooLong,

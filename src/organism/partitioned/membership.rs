@@ -231,7 +231,7 @@ mod tests {
 
     /// A full membership table refuses new members and keeps the known ones up to date.
     #[test]
-    fn a_full_roll_still_hears_those_who_are_on_it() {
+    fn a_full_membership_table_still_updates_known_members() {
         let mut known = LiveMembers::default();
         let begun = Instant::now();
         let entries: Vec<_> = (0..=limits::ROLL_MAX).map(|_| entry(&[], &[])).collect();

@@ -173,9 +173,9 @@ impl Scheduler {
             own.in_ring = false;
             let Some(call) = own.next() else { continue };
             if own.ready.front() == Some(&call) {
-                drop(own.ready.pop_front())
+                own.ready.pop_front();
             } else {
-                own.ready.retain(|ready| *ready != call)
+                own.ready.retain(|ready| *ready != call);
             }
             if takes_thread(contract) {
                 own.current = Some(call);

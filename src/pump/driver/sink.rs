@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_heartbeats_is_one_letter_for_each_attempt() {
+    fn a_flood_of_heartbeats_queues_one_command_for_each_attempt() {
         let (sink, inbox) = sink();
         let listener = ListenerName::core();
         let call = CallId(MessageId(Uuid::nil()));

@@ -93,7 +93,7 @@ fn facts(records: &[Record]) -> impl Iterator<Item = &Fact> {
 }
 
 #[test]
-fn whatever_a_listener_does_its_caller_is_told_and_the_record_adds_up() {
+fn every_misbehaving_listener_gives_its_caller_a_result_and_the_record_adds_up() {
     let mut campaign = Campaign::new("listeners at their worst");
     let ways: Vec<&str> = WAYS.iter().map(|(way, ..)| *way).collect();
     let house = house(&ways, "5s");

@@ -71,7 +71,7 @@ fn a_message_to_oneself_for_ever_ends_with_its_budget() {
 
 /// Agents that call each other in a ring, as often as they are told that it is one.
 #[test]
-fn agents_in_a_ring_are_told_of_the_cycle_and_end_with_their_budget() {
+fn agents_in_a_ring_get_cycle_refusals_and_end_with_their_budget() {
     let mut campaign = Campaign::new("rings of agents");
     let two =
         vec![agent("a", &["plan"], &["answer"], &["b"]), agent("b", &["ask"], &["report"], &["a"])];
@@ -165,7 +165,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
 
 /// Every one of fifty sends to all of them, and so does everybody who gets it.
 #[test]
-fn a_storm_of_broadcasts_ends_with_the_budget_and_everybody_is_told() {
+fn a_storm_of_broadcasts_ends_with_the_budget_and_every_caller_gets_a_result() {
     let mut campaign = Campaign::new("storm of broadcasts");
     let names: Vec<String> = (0..50).map(|number| format!("v{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

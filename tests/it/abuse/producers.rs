@@ -46,7 +46,7 @@ struct Counts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_producers_on_one_thread_are_told_busy_and_hold_up_nobody() {
+async fn many_producers_on_one_thread_get_busy_and_delay_no_other_client() {
     let refused = flood(32).await;
     assert!(refused > 0, "somebody is told to wait");
 }

@@ -91,7 +91,7 @@ fn played(labels: &str, turn: u32) -> String {
 }
 
 #[test]
-fn every_recorded_turn_of_the_research_desk_reads_as_it_should() {
+fn every_recorded_turn_of_the_demo_parses_as_expected() {
     let mut story = String::new();
     for (labels, turns) in [("", 9), (".clock", 2)] {
         for turn in 1..=turns {

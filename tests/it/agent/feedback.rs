@@ -64,7 +64,7 @@ fn a_missing_parameter_is_named_as_the_required_one() {
 
 // T6
 #[test]
-fn an_excess_action_is_told_how_many_are_allowed() {
+fn the_refusal_of_an_excess_action_states_the_maximum() {
     for (allowed, said) in [(1, "exactly one action"), (2, "at most 2 actions")] {
         let mut options = researcher(ActionTransport::Xml);
         options.contract.actions_per_turn = allowed;
@@ -186,7 +186,7 @@ fn alone(transport: ActionTransport) -> String {
 
 // F7
 #[test]
-fn nobody_is_told_that_there_are_no_tools_while_there_are_some() {
+fn a_prompt_never_denies_tools_that_exist() {
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
         let system = alone(transport);
         assert!(!system.contains("no tools"), "{system}");

@@ -150,7 +150,7 @@ fn what_fits_beside_it_stays() {
 
 /// T8: a failure that is left out is a failure all the same, also as a native result.
 #[test]
-fn a_failure_that_is_left_out_is_still_told_as_one() {
+fn an_omitted_failure_still_counts_as_a_failure() {
     for transport in ALL {
         let window = first_size(transport) + 1_500;
         let (stage, model) = staged(transport, window, vec![looks(), Says::Ends("done")]);
@@ -211,7 +211,7 @@ fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
 
 /// F14: the notice that says so comes also where notices are left out.
 #[test]
-fn a_forced_last_turn_is_told_also_without_notices() {
+fn a_forced_last_turn_has_a_notice_even_if_notices_are_off() {
     let window = first_size(ActionTransport::Xml) + 1_500;
     let model = Scripted::new(ActionTransport::Xml, vec![looks(), Says::Ends("done")]);
     let mut options = researcher(ActionTransport::Xml);

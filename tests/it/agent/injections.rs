@@ -223,18 +223,18 @@ fn check_all(transport: ActionTransport) {
 
 // T8
 #[test]
-fn no_result_in_xml_is_anything_but_what_the_listener_said() {
+fn a_result_in_xml_is_exactly_the_listeners_payload() {
     check_all(ActionTransport::Xml);
 }
 
 // T8
 #[test]
-fn no_result_of_a_native_call_is_anything_but_what_the_listener_said() {
+fn a_result_of_a_native_call_is_exactly_the_listeners_payload() {
     check_all(ActionTransport::Native);
 }
 
 // T8
 #[test]
-fn no_result_beside_a_slot_is_anything_but_what_the_listener_said() {
+fn a_result_beside_a_slot_is_exactly_the_listeners_payload() {
     check_all(ActionTransport::XmlFinal);
 }

@@ -141,7 +141,7 @@ fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
 
 // F2 F9
 #[test]
-fn what_is_missing_or_nameless_beside_a_good_call_is_told() {
+fn a_missing_or_nameless_call_beside_a_valid_one_gets_feedback() {
     // A call that was cut off is not handed out by the provider: only the stop tells of it.
     let cut = reply("").call("query", r#"{"content":"x"}"#).stop(StopReason::Length);
     let nameless = reply("").call("", r#"{"content":"y"}"#).call("query", r#"{"content":"x"}"#);
@@ -280,7 +280,7 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
 
 // F2
 #[test]
-fn xml_of_a_tool_beside_native_calls_is_told_and_the_calls_still_run() {
+fn xml_of_a_tool_beside_native_calls_gets_feedback_and_the_calls_still_run() {
     let turn = reply("<search><query>x</query></search>").call("query", r#"{"content":"login"}"#);
     let (mut stage, model) =
         Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
@@ -346,7 +346,7 @@ fn a_choice_of_tools_is_sent_as_configured_and_never_without_tools() {
 
 // T11 F11
 #[test]
-fn a_turn_without_a_call_is_told_how_one_is_made() {
+fn a_turn_without_a_native_call_gets_feedback_with_its_form() {
     let turns =
         vec![Says::Exactly(reply("It is there.")), Says::Exactly(reply("")), Says::Ends("x")];
     let (mut stage, model) = Stage::new(ActionTransport::Native, turns);
@@ -383,7 +383,7 @@ fn reasoning_that_a_provider_shows_apart_is_kept_as_a_note_and_ends_no_turn() {
 }
 
 #[test]
-fn a_model_that_was_offered_no_tools_and_calls_one_is_told() {
+fn a_native_call_without_offered_tools_gets_feedback() {
     let turn = reply("").call("search", r#"{"query":"x"}"#).stop(StopReason::Calls);
     let (mut stage, model) =
         Stage::new(ActionTransport::Xml, vec![Says::Exactly(turn), Says::Ends("x")]);

@@ -69,7 +69,7 @@ fn play_of(recording: &str, request: &ModelRequest) -> (String, Result<StreamEnd
 
 // F10
 #[test]
-fn the_nonce_is_the_one_that_the_request_told_last() {
+fn the_nonce_is_the_last_one_in_the_request() {
     let recording = "recorded = \"by hand\"\n[[turn]]\nagent = \"researcher\"\nturn = 1\n\
                      text = \"<{{nonce}}-FINAL>{{ nonce }} {{x}}\"\n";
     let played = |recording: &str, told: &str| {

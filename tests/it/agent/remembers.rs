@@ -162,7 +162,7 @@ fn self_messages_are_recorded_results_and_system_payloads_are_shown_as_they_are(
 }
 
 #[test]
-fn memory_own_leaves_out_what_others_said_to_each_other() {
+fn memory_own_leaves_out_messages_between_others() {
     let mut story = Story::default();
     story.say(said("desk", "critic", Kind::Call, "<draft>x</draft>"));
     story.say(said("critic", "desk", Kind::Reply, "<verdict><![CDATA[</message>]]></verdict>"));

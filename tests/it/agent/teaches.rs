@@ -23,7 +23,7 @@ fn prompt() -> String {
 }
 
 #[test]
-fn a_final_in_markdown_is_asked_for_as_such() {
+fn the_prompt_requests_a_markdown_final() {
     let (story, call) = asked();
     let options = AgentOptions { final_format: FinalFormat::Markdown, ..options() };
     let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));

@@ -128,7 +128,7 @@ fn core_words_and_own_payloads_may_be_written_bare_inside_each_other() {
 
 // T11 T15
 #[test]
-fn a_turn_without_an_action_is_told_how_one_is_written() {
+fn a_turn_without_an_action_gets_feedback_with_its_form() {
     check(
         "The login is in src/auth.rs.",
         expect![[r#"
@@ -241,7 +241,7 @@ fn the_last_turn_says_how_the_turns_were_spent() {
 }
 
 #[test]
-fn a_stream_that_is_cut_fails_the_attempt_and_a_truncated_one_is_told() {
+fn a_cut_stream_fails_the_attempt_and_a_truncated_one_gets_feedback() {
     let (story, call) = asked();
     let agent = |raw, stop| ModelAgent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
     let failure = take(&agent("<query>a</query>", "cut"), &delivery(&story, call)).unwrap_err();

@@ -69,7 +69,7 @@ fn check(cases: &[(&str, &str, Reply)], expect: Expect) {
 
 // F5 F11 F12
 #[test]
-fn a_report_is_taken_in_its_one_format_and_every_other_one_is_told() {
+fn a_report_in_another_than_its_one_format_gets_feedback() {
     check(
         &[
             ("text", "text", reply("<NONCE-FINAL format=\"text\">a < b && c</NONCE-FINAL>")),
@@ -200,7 +200,7 @@ fn in_xml_an_unclosed_completion_is_an_error_whatever_the_stop() {
 
 // F2 F3 F4 F9 F10 F11 F13
 #[test]
-fn what_is_no_final_report_is_told_by_name() {
+fn a_payload_that_is_no_final_report_gets_feedback_with_its_name() {
     check(
         &[
             (

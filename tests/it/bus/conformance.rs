@@ -121,7 +121,7 @@ fn an_answer_is_held_to_its_schema_and_to_the_replies() {
 }
 
 #[test]
-fn what_cannot_be_tried_is_said_with_its_exit_code() {
+fn a_program_that_cannot_be_tested_gives_its_exit_code() {
     let broken = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(broken.path(), "<say>").unwrap();
     let broken = broken.path().to_str().unwrap();

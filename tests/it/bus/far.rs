@@ -182,7 +182,7 @@ async fn of_an_agents_host_no_call_is_remembered() {
 
 /// A journal is read on the pump's machine: what that costs is not for a host to choose.
 #[tokio::test]
-async fn a_thread_is_read_once_for_a_turn_however_often_it_is_asked_for() {
+async fn a_thread_is_read_once_for_a_turn_with_repeated_requests() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
     let memory = Arc::new(Counted::default());
     let mut ear = ear(&meeting, config, memory.clone());
@@ -200,7 +200,7 @@ async fn a_thread_is_read_once_for_a_turn_however_often_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_host_that_leaves_is_silent_when_it_is_asked_and_answers_what_it_has() {
+async fn a_leaving_host_answers_its_deliveries_and_no_discovery_request() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
     let ear = ear(&meeting, config, Arc::new(Told));
     let post = post(&meeting, config, |relay| Waits { relay });

@@ -182,7 +182,7 @@ fn an_error_of_a_handler_ends_the_listener_with_its_reason() {
 }
 
 #[test]
-fn a_cancel_is_seen_while_the_handler_works_and_skipped_after() {
+fn a_cancel_reaches_a_running_handler_and_is_skipped_after_its_end() {
     let mut served = Served::start(|| {
         Listener::new().otherwise(|request: &Request| {
             request.heartbeat().map_err(|e| e.to_string())?;

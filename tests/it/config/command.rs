@@ -145,7 +145,7 @@ fn syntax_is_drawn_in_every_place_it_is_wrong() {
 }
 
 #[test]
-fn eight_problems_are_told_at_once() {
+fn eight_problems_are_reported_at_once() {
     drawn(
         "eight-problems.toml",
         &expect![[r#"
@@ -245,7 +245,7 @@ fn wrong_configs_exit_with_78_and_start_nothing() {
 }
 
 #[test]
-fn problems_are_told_to_programs_as_json() {
+fn problems_are_written_as_json_for_programs() {
     let output = organism(&data(), &["check", "--json", "--config", "eight-problems.toml"]);
     assert_eq!(output.status.code(), Some(78));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -130,7 +130,7 @@ fn every_key_can_be_set() {
 
 /// Who exports nothing for now has keys all the same, wherever they are said.
 #[test]
-fn keys_of_a_collector_stay_here_also_where_nobody_is_told() {
+fn collector_keys_are_hidden_from_listeners_even_without_export() {
     let full = include_str!("../../data/config/good-full.toml");
     let variables = [
         ("GREETING", "hello"),
@@ -168,7 +168,7 @@ fn a_header_from_the_environment_is_not_shown_when_it_cannot_be_one() {
 }
 
 #[test]
-fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
+fn the_store_setting_names_jetstream_and_the_error_explains_the_move() {
     let config = load(Path::new("good-jetstream.toml"), &surroundings(&data(), &[])).unwrap();
     let StorageConfig::JetStream { servers, journal } = &config.storage else {
         panic!("it streams")
@@ -227,7 +227,7 @@ fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
 }
 
 #[test]
-fn who_is_told_of_spans_is_said_by_the_config_or_by_opentelemetrys_variables() {
+fn the_collector_comes_from_the_config_or_opentelemetrys_variables() {
     const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
     const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
     assert_eq!(told(&[]), (None, String::new()));

@@ -70,7 +70,7 @@ fn every_problem_says_what_to_do() {
 
 /// Codes that no file with a comment in it can show.
 #[test]
-fn texts_that_are_no_config_are_told_apart() {
+fn texts_that_are_no_config_give_different_errors() {
     let good = std::fs::read_to_string(data().join("good.toml")).unwrap();
     let latin1 = [good.as_bytes(), b"\n# caf\xe9\n"].concat();
     let utf16: Vec<u8> = "\u{feff}[organism]".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -111,7 +111,7 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn missing_files_and_directories_are_told_apart() {
+fn missing_files_and_directories_give_different_errors() {
     let around = surroundings(&data(), &[]);
     let of = |path: &str| said(&load(Path::new(path), &around));
     assert_eq!(
@@ -127,7 +127,7 @@ fn missing_files_and_directories_are_told_apart() {
 }
 
 #[test]
-fn a_config_is_found_where_it_should_be_or_the_search_is_told() {
+fn a_config_is_found_or_the_searched_paths_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let around = surroundings(directory.path(), &[]);
     let found = |around| locate(None, around).map(|path| path.display().to_string());
@@ -169,7 +169,7 @@ fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
 }
 
 #[test]
-fn prompts_and_secrets_never_appear_in_what_is_said() {
+fn prompts_and_secrets_never_appear_in_messages() {
     const SECRET: &str = "hunter2";
     let env = "[listeners.search]\nenv = { TOKEN = \"hunter2\", A_B = 5, \"C-D\" = \"hunter2\" }";
     let prompt = "[agents.researcher]\nprompt = { identity = \"hunter2\", \"X\" = \"hunter2\" }";

@@ -153,7 +153,7 @@ fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (Said, bool)
 }
 
 #[test]
-fn a_start_with_one_failing_call_says_so_or_works_and_the_next_start_is_fine() {
+fn a_start_with_one_failing_system_call_reports_it_or_succeeds_and_the_next_start_succeeds() {
     if let Err(reason) = may_trace() {
         return skip("starts on a failing disk", &reason);
     }

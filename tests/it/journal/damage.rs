@@ -200,7 +200,7 @@ fn left_open(records: &mut [Record]) -> Place {
 }
 
 #[test]
-fn rot_in_the_write_ahead_log_is_told_apart_from_a_torn_tail() {
+fn rot_in_the_write_ahead_log_differs_from_a_torn_tail() {
     let mut records = story(2);
     let place = left_open(&mut records);
     let log = place.data().join("journal.db-wal");

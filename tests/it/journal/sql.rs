@@ -25,7 +25,7 @@ fn rows(db: &Connection, sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn messages_threads_and_refusals_can_be_asked_for_while_a_pump_holds_the_journal() {
+fn messages_threads_and_refusals_are_readable_while_a_pump_holds_the_journal() {
     let place = Place::new();
     let mut journal = place.open().unwrap();
     journal.append(&mut research(&mut Script::default(), "sess-abcdefgh")).unwrap();

@@ -127,7 +127,7 @@ macro_rules! journal_suite {
             }
 
             #[test]
-            fn a_second_pump_is_refused_at_once_and_told_who_holds_the_journal() {
+            fn a_second_pump_is_refused_at_once_with_the_holders_name() {
                 let place = Place::new();
                 let first = place.open().unwrap();
                 let begun = std::time::Instant::now();

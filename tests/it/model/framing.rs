@@ -118,7 +118,7 @@ async fn hasty(first: &str, rest: Option<&str>) -> Result<String, Error> {
 }
 
 #[tokio::test]
-async fn a_server_may_answer_before_it_has_heard_the_whole_request() {
+async fn a_server_may_respond_before_it_has_read_the_whole_request() {
     let answer = chunked(chunk, "0\r\n\r\n");
     assert_eq!(hasty(&answer, None).await.unwrap(), "Hello.");
     let (head, body) = answer.split_at(answer.find("\r\n\r\n").unwrap() + 4);

@@ -117,7 +117,7 @@ async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_for_a_tunnel_and_its_refusal_is_told() {
+async fn a_proxy_opens_a_tunnel_or_its_refusal_is_reported() {
     for (answer, words) in [
         ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "user name and a password"),
         ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "HTTP 502"),
@@ -156,7 +156,7 @@ async fn plain_http_goes_through_a_proxy_with_its_whole_address() {
 }
 
 #[tokio::test]
-async fn a_server_on_this_machine_is_never_asked_for_through_a_proxy() {
+async fn a_server_on_this_machine_is_never_reached_through_a_proxy() {
     let server = Server::answering(hello()).await;
     let nobody = ProxyRules::all("http://127.0.0.1:1");
     let model = RemoteModel::new(

@@ -177,7 +177,7 @@ async fn an_answer_that_broke_off_is_void_before_the_next_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_last_try_the_last_error_is_told_with_the_number_of_tries() {
+async fn the_last_attempts_error_is_reported_with_the_number_of_attempts() {
     let actor = Actor::new("a", vec![Act::Break("", cut)]);
     let error = asked(&router(&[&actor], RoutingStrategy::Failover, 4)).await.0.unwrap_err();
     assert!(matches!(&error, Error::GaveUp { tries: 4, .. }), "{error:?}");
@@ -203,7 +203,7 @@ async fn a_rejected_request_is_tried_on_each_route_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_route_that_will_not_is_left_for_another_and_not_asked_again() {
+async fn a_declining_route_is_skipped_for_another_and_not_retried() {
     let (first, second) = (
         Actor::new("a", vec![Act::Break("", denied)]),
         Actor::new("b", vec![Act::Break("", cut), Act::Say("Yes.")]),
@@ -263,7 +263,7 @@ async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn strategies_choose_who_is_asked_first() {
+async fn strategies_choose_the_first_route() {
     let actors = ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Say("Yes.")]));
     let all: Vec<_> = actors.iter().collect();
     for (strategy, expected) in
@@ -412,7 +412,7 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
 
 /// Who is told of the free place may have to wait for tokens, and give up.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_not_lost_with_one_who_was_told_of_it_and_gave_up() {
+async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =
         Arc::new(RateLimiter::new(RateLimits { concurrency: 1, tokens_per_minute: Some(60) }));
     let first = limiter.enter(50).await;

@@ -28,14 +28,14 @@ macro_rules! provider_suite {
 }
 
 provider_suite! {
-    an_answer_arrives_as_it_was_said
+    an_answer_arrives_unchanged
     parallel_calls_are_put_together
-    reasoning_is_told_apart_from_the_answer
+    reasoning_is_separated_from_the_answer
     bytes_may_be_cut_anywhere
     line_ends_comments_pings_and_unknown_events_change_nothing
-    reasons_to_stop_are_told_apart
+    stop_reasons_are_distinguished
     a_call_that_was_cut_short_is_not_handed_out
-    a_call_without_a_name_is_handed_out_to_be_told
+    a_call_without_a_name_is_returned_for_feedback
     a_status_says_what_is_wrong
     retry_after_is_seconds_or_a_date
     an_html_page_is_no_answer
@@ -62,7 +62,7 @@ fn script(wire: &Wire, scene: &Scene) -> Script {
     Script::stream(&(wire.events)(scene))
 }
 
-async fn an_answer_arrives_as_it_was_said(wire: &Wire) {
+async fn an_answer_arrives_unchanged(wire: &Wire) {
     let (end, heard) = answered(wire.preset, script(wire, &hello())).await;
     let end = end.unwrap();
     assert_eq!(heard.text, HELLO);
@@ -105,7 +105,7 @@ async fn parallel_calls_are_put_together(wire: &Wire) {
     assert_eq!(calls, expected);
 }
 
-async fn reasoning_is_told_apart_from_the_answer(wire: &Wire) {
+async fn reasoning_is_separated_from_the_answer(wire: &Wire) {
     let scene = Scene { reasoning: vec!["Let me ", "think: ü."], ..hello() };
     let (end, heard) = answered(wire.preset, script(wire, &scene)).await;
     assert_eq!((heard.reasoning.as_str(), heard.text.as_str()), ("Let me think: ü.", HELLO));
@@ -143,7 +143,7 @@ async fn line_ends_comments_pings_and_unknown_events_change_nothing(wire: &Wire)
     }
 }
 
-async fn reasons_to_stop_are_told_apart(wire: &Wire) {
+async fn stop_reasons_are_distinguished(wire: &Wire) {
     let word = |word| Stop::Word(word);
     let mut cases = vec![
         (Stop::Normal, StopReason::Normal),
@@ -181,7 +181,7 @@ async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
     assert_eq!(ids, ["call_1", "call_2"]);
 }
 
-async fn a_call_without_a_name_is_handed_out_to_be_told(wire: &Wire) {
+async fn a_call_without_a_name_is_returned_for_feedback(wire: &Wire) {
     let calls = vec![("call_1", "", vec!["{\"query\":\"a\"}"]), ("call_2", "search", vec!["{}"])];
     let scene = Scene { calls, stop: Stop::Calls, ..Scene::default() };
     let (end, _) = answered(wire.preset, script(wire, &scene)).await;

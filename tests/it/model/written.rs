@@ -109,7 +109,7 @@ async fn a_tool_choice_is_sent_only_beside_tools() {
 
 /// Servers may refuse keys that they do not know: who is not known to take it is not asked.
 #[tokio::test]
-async fn one_call_is_asked_for_beside_tools_and_where_it_is_known_to_be_taken() {
+async fn a_request_limits_calls_to_one_only_with_tools_and_a_provider_that_accepts_it() {
     let mut told = String::new();
     let choices =
         [None, Some(ToolChoice::Auto), Some(ToolChoice::Required), Some(ToolChoice::None)];

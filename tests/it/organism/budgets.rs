@@ -55,7 +55,7 @@ fn writer(limit: &str, budget: &str) -> House {
 /// O11, F14: the model is not asked for what the budget has no room for, and the caller is told
 /// which budget and how much of it is left.
 #[test]
-fn a_budget_of_tokens_or_money_ends_the_call_before_the_model_is_asked() {
+fn a_spent_budget_of_tokens_or_money_fails_the_call_before_a_model_request() {
     for (limit, budget, told) in [
         ("money = 0.0145", "", "of the 0.0145 of this tree is left"),
         ("", "money = 0.0145", "of the 0.0145 of writer is left"),

@@ -430,7 +430,7 @@ fn a_turn_that_a_killed_host_was_in_is_taken_by_another_and_has_one_result() {
 }
 
 #[test]
-fn a_host_that_is_told_to_end_ends_the_turns_it_has_and_takes_no_more() {
+fn a_stopping_host_ends_its_turns_and_takes_no_more() {
     let server = server();
     let (model, house, running) = slow(&server);
     let mut hosting = host_with_key(&house, "first");
@@ -592,7 +592,7 @@ fn a_thread_and_an_answer_larger_than_any_message_come_through() {
 }
 
 #[test]
-fn who_cannot_be_hosted_is_told_what_to_write() {
+fn an_agent_that_cannot_be_hosted_gets_advice_for_the_config() {
     let server = server();
     let house = house_of(CONFIG, &server, &[]);
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();

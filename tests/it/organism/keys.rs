@@ -91,7 +91,7 @@ fn where_an_organism_runs_nobody_else_needs_the_keys() {
 }
 
 #[test]
-fn who_would_start_the_organism_is_told_which_key_is_missing_and_starts_nothing() {
+fn a_start_without_a_key_names_the_key_and_starts_nothing() {
     let house = house();
     let send = ["send", "say.xml", "--no-wait"];
     let with_key = |arguments: &[&str]| -> Said {

@@ -4,7 +4,7 @@ use super::{CONFIG, House, numbered, said, say};
 
 /// F17: open calls, held ones among them, at the end of a run and of a command that ran by itself.
 #[test]
-fn what_is_still_open_at_the_end_is_told() {
+fn open_work_at_the_end_is_logged() {
     let held = CONFIG.replace("[\"ping\"]", "[\"ping\"]\napproval = \"always\"");
     let house = House::with(&held);
     let sent = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
@@ -17,7 +17,7 @@ fn what_is_still_open_at_the_end_is_told() {
 }
 
 #[test]
-fn nothing_is_told_where_nothing_is_left() {
+fn an_end_without_open_work_logs_nothing() {
     let house = House::new();
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.out, said("hello"));
@@ -26,7 +26,7 @@ fn nothing_is_told_where_nothing_is_left() {
 
 /// F17: processes that a listener leaves behind are killed, and that is said.
 #[test]
-fn processes_that_are_left_behind_are_told() {
+fn processes_left_behind_are_reported() {
     let house = House::new();
     house.write("clingy.sh", "sleep 600 >/dev/null 2>&1 &\necho $! > pid\nexec ./player.py echo\n");
     let clingy = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"sh\", \"clingy.sh\"]");

@@ -228,7 +228,7 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_written() {
+fn errors_are_reported_before_anything_is_written() {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::with(&first);
     for (arguments, code, told) in [

@@ -288,7 +288,7 @@ fn a_rolling_restart_under_load_fails_no_message() {
 }
 
 #[test]
-fn the_same_key_is_the_same_message_whichever_process_is_asked() {
+fn the_same_key_is_the_same_message_in_every_process() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let running = [run(&one, "0,1"), run(&other, "2,3")];
@@ -417,7 +417,7 @@ fn a_partition_that_nobody_pumps_is_named_and_may_be_tried_again() {
 }
 
 #[test]
-fn another_number_of_partitions_than_the_journal_has_is_refused_and_told() {
+fn another_number_of_partitions_than_the_journals_is_refused_with_both() {
     let server = Server::start();
     let house = host(&server);
     assert_eq!(run(&house, "0,1,2,3").stop(), Some(0));
@@ -436,7 +436,7 @@ fn another_number_of_partitions_than_the_journal_has_is_refused_and_told() {
 }
 
 #[test]
-fn a_frozen_process_that_nobody_stands_by_for_is_given_up_and_told() {
+fn a_frozen_process_without_a_standby_is_given_up_and_reported() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let first = run(&one, "0");

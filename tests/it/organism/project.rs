@@ -393,7 +393,7 @@ fn digest(house: &House) -> String {
 }
 
 #[test]
-fn under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so() {
+fn a_changed_config_stops_new_submissions_and_every_other_command_notes_it() {
     let held = CONFIG.replace("[listeners.solo]", "[listeners.solo]\napproval = \"always\"");
     let house = House::with(&held);
     let running = house.run();

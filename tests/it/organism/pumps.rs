@@ -95,7 +95,7 @@ fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
 }
 
 #[test]
-fn a_second_pump_on_another_host_is_refused_and_told_who_holds_it() {
+fn a_second_pump_on_another_host_is_refused_with_the_holders_name() {
     let stream = stream("held");
     let (one, other) = (host(shared(), &stream), host(shared(), &stream));
     let running = one.run();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{CONFIG, House, Said, numbered, said, say, until};
 
 #[test]
-fn a_second_pump_is_refused_at_once_and_told_who_holds_the_journal() {
+fn a_second_pump_is_refused_at_once_with_the_holders_name() {
     let house = House::new();
     let running = house.run();
     let begun = Instant::now();
@@ -81,7 +81,7 @@ fn a_stop_lets_what_is_handed_over_end_and_what_waits_goes_on_at_the_next_start(
 
 // O9
 #[test]
-fn a_listener_that_cannot_live_leaves_on_the_record_and_its_callers_are_told() {
+fn a_listener_that_keeps_crashing_leaves_on_record_and_its_callers_get_faults() {
     let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./dead\"]\ntimeout = \"8s\"");
     let house = House::with(&config);
     house.write("dead", "#!/bin/sh\necho no good >&2\nexit 3\n");

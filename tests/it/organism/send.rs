@@ -227,7 +227,7 @@ fn each_way_to_end_has_its_exit_code() {
 }
 
 #[test]
-fn a_sender_whose_organism_dies_is_told_to_try_again() {
+fn a_sender_whose_organism_dies_gets_advice_to_retry() {
     let house = House::new();
     let mut running = house.run();
     let payload = numbered("hold", "1");

@@ -91,7 +91,7 @@ fn the_request_says_what_waits_and_why() {
 }
 
 #[test]
-fn a_client_is_told_at_once_that_its_call_is_held() {
+fn a_client_gets_a_notice_as_soon_as_its_call_is_held() {
     let mut world = world();
     let target = || Target::New { suggested: None };
     for (text, expected) in [(word("run", "x"), true), (word("look", "x"), false)] {

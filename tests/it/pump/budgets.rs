@@ -229,7 +229,7 @@ fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
 
 /// F14: an agent that may not make its next call fails its own, and whoever asked is told.
 #[test]
-fn a_budget_without_room_ends_the_call_before_the_model_is_asked() {
+fn a_budget_without_room_fails_the_call_before_a_model_request() {
     for (failure, told) in [
         (Failure::Spent { detail: "nothing is left".to_owned() }, "system-error budget-spent"),
         (Failure::TooLarge { detail: "it does not fit".to_owned() }, "system-error too-large"),

@@ -30,7 +30,7 @@ fn after_two_rounds() -> World {
 
 /// O6: the smaller of asked and present, without the request and the confirmation.
 #[test]
-fn what_is_kept_is_the_smaller_of_asked_and_present() {
+fn the_window_keeps_the_smaller_of_requested_and_present() {
     for (keep, kept) in [(1, 1), (4, 4), (5, 5), (6, 5), (4_000_000_000, 5)] {
         let mut world = after_two_rounds();
         world.turn("thinker", 1, &[clear(keep)]);

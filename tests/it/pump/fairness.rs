@@ -34,7 +34,7 @@ fn an_agent_has_one_open_call_a_thread_and_the_others_wait_in_order() {
 }
 
 #[test]
-fn an_agent_works_in_several_threads_at_once() {
+fn an_agent_takes_turns_in_several_threads_at_once() {
     let mut world = World::new(contracts());
     for _ in 0..3 {
         world.open("desk", &word("plan", "p"));

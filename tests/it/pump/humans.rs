@@ -114,7 +114,7 @@ fn a_person_may_decline_and_a_caller_may_not_wait_any_more() {
 }
 
 #[test]
-fn a_listener_that_a_later_config_makes_a_person_is_asked_as_one_and_the_other_way_round() {
+fn a_listener_that_becomes_human_gets_questions_and_the_reverse_holds() {
     let mut world = World::new(contracts(None));
     let (_, call, question) = asked(&mut world);
     let mut later = contracts(None);

@@ -28,7 +28,7 @@ fn spawn(inner: &str) -> String {
 
 /// O11: a spent tree takes no more messages, and says so to whoever wanted to add one.
 #[test]
-fn spent_messages_are_told_to_agents_and_end_the_calls_of_others() {
+fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     let mut world = limited(TreeLimits { messages: 4, ..Default::default() });
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "1")]);
@@ -176,7 +176,7 @@ fn a_tree_has_a_greatest_depth_width_and_size() {
 
 /// Back-pressure is an answer, never a drop.
 #[test]
-fn a_full_backlog_is_told_to_callers_and_clients() {
+fn a_full_backlog_is_reported_to_callers_and_clients() {
     let mut contracts = contracts();
     contracts[3].concurrency = 1;
     contracts[3].backlog = 1;
@@ -219,7 +219,7 @@ fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
 
 /// Two calls from outside, whose agents then call each other: each would wait for the other.
 #[test]
-fn agents_that_would_wait_for_each_other_are_told_of_the_cycle() {
+fn agents_that_would_wait_for_each_other_get_cycle_refusals() {
     let mut contracts = contracts();
     contracts[0] = client("desk", &["thinker", "writer"]);
     let mut world = World::new(contracts);

@@ -226,7 +226,7 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
 
 /// A message has a greatest size, and the result of a thread is one message.
 #[test]
-fn a_result_too_large_for_a_thread_result_is_left_in_its_thread_and_said_so() {
+fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut world = world();
     world.open("desk", &word("plan", "p"));
     world.play("thinker", &[spawn("sub", &word("ask", "w")), core("wait", "", "")]);
@@ -241,7 +241,7 @@ fn a_result_too_large_for_a_thread_result_is_left_in_its_thread_and_said_so() {
 
 /// One level more around it would be one too many: what the core writes passes the gate as well.
 #[test]
-fn a_result_too_deep_for_a_thread_result_is_left_in_its_thread_and_said_so() {
+fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut all = contracts();
     all[3].replies = vec![organism::ids::PayloadName::new("urn:test:loose", "deep")];
     let mut world = World::new(all);

@@ -66,7 +66,7 @@ fn waiting_for_any_ends_with_the_first_thread() {
 
 /// O7
 #[test]
-fn with_nothing_to_wait_for_the_agent_is_told_at_once() {
+fn a_wait_without_an_open_call_ends_at_once() {
     for until in ["all", "any"] {
         let mut world = world();
         world.play("thinker", &[wait(until)]);

@@ -202,7 +202,7 @@ fn children_of_several_names_in_any_order_are_a_list_of_one_property_each() {
 }
 
 #[test]
-fn what_json_cannot_say_is_told_by_its_place() {
+fn parts_that_json_cannot_express_are_reported_with_their_place() {
     let gaps = |file: &str, local: &str| {
         let schemas = loaded(file);
         let gaps = schemas.gaps(&name(&schemas, local));

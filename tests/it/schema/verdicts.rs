@@ -266,7 +266,7 @@ fn the_root_must_be_the_payload_that_was_meant() {
 
 // T15
 #[test]
-fn what_is_not_well_formed_is_told_apart_from_what_is_not_valid() {
+fn ill_formed_and_invalid_texts_give_different_findings() {
     let texts: &[(&str, &str)] = &[
         ("<search xmlns='urn:t:search'><query>R&D</query></search>", "not-well-formed"),
         ("<search xmlns='urn:t:search'><query>x</search>", "not-well-formed"),
@@ -303,7 +303,7 @@ fn a_parse_error_has_its_offset() {
 }
 
 #[test]
-fn no_more_than_sixteen_findings_are_told() {
+fn at_most_sixteen_findings_are_reported() {
     let schemas = loaded("xsd/keys.xsd");
     let name = name(&schemas, "links");
     let many = format!("<links xmlns='urn:t:keys'>{}</links>", "<page/>".repeat(40_000));

@@ -39,7 +39,7 @@ fn exchange(house: &House, text: &str) -> Duration {
 }
 
 #[test]
-fn a_collector_that_is_away_is_told_of_once_and_again_when_it_is_back() {
+fn an_unreachable_collector_is_logged_once_and_its_return_too() {
     let collector = Collector::start(Mood::Takes);
     let (port, house) = (collector.port, observed(&collector));
     drop(collector);
@@ -174,7 +174,7 @@ async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() 
 }
 
 #[test]
-fn an_organism_that_is_told_to_end_exports_its_last_spans() {
+fn a_stopping_organism_exports_its_last_spans() {
     let collector = Collector::start(Mood::Takes);
     let house = house(&collector);
     let running = house.run();

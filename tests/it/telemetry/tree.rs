@@ -127,7 +127,7 @@ fn played(is_hosted: bool) -> Vec<Span> {
     assert_eq!(running.stop(), Some(0));
     let spans = collector.spans();
     is_the_whole_tree(&spans, &house);
-    hops_are_told(&house, &model, &spans);
+    hops_are_printed(&house, &model, &spans);
     holds_nothing_that_was_said(&collector, &house);
     house.verified();
     spans
@@ -270,7 +270,7 @@ fn says_what_it_is(spans: &[Span]) {
 }
 
 /// Whoever goes on with the trace elsewhere goes on with a span that the collector knows.
-fn hops_are_told(house: &House, model: &Server, spans: &[Span]) {
+fn hops_are_printed(house: &House, model: &Server, spans: &[Span]) {
     let ids = |name: &str| -> BTreeSet<String> {
         let named = spans.iter().filter(|span| span.name == name);
         named.map(|span| span.id.clone()).collect()

@@ -45,7 +45,7 @@ fn one_that_drains_is_alive_and_not_ready_and_says_why() {
 }
 
 #[test]
-fn whoever_asks_by_another_name_is_told_nothing() {
+fn a_request_with_another_agents_name_gets_no_response() {
     let (_house, running, at) = house();
     for host in ["example.com", "rebound.example:9464", "192.0.2.1"] {
         for path in ["/healthz", "/metrics", "/elsewhere"] {

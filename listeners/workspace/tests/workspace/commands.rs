@@ -10,7 +10,7 @@ use super::{Room, action, escaped, said, set, shell, substring, verdict};
 
 // A4 A7
 #[test]
-fn a_command_is_run_as_written_and_its_end_is_told() {
+fn a_command_runs_as_written_and_its_exit_is_reported() {
     let room = Room::new();
     let cases = [
         ("echo one && echo two >&2", "0", "one\n", "two\n"),

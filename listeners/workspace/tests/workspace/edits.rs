@@ -154,7 +154,7 @@ fn bytes_that_are_no_text_are_kept_and_not_shown() {
 }
 
 #[test]
-fn what_was_changed_is_told_as_a_diff() {
+fn changes_are_reported_as_a_diff() {
     let room = Room::new();
     room.write("src/a.rs", "fn a() {\n    1\n}\n");
     let answer = room.ask(&substring("src/a.rs", "1", "2 < 3"));

@@ -109,7 +109,7 @@ fn room_with_cargo(installs: bool) -> Room {
 
 // A5
 #[test]
-fn a_proposal_runs_only_when_it_is_asked_for_and_only_once() {
+fn a_proposal_runs_only_on_request_and_only_once() {
     let room = room_with_cargo(false);
     let proposed = room.ask(&propose("rust", "serde, toml"));
     assert!(!room.path("asked").exists());

@@ -49,7 +49,7 @@ async fn a_host_is_drained_when_its_last_answer_is_with_the_pump_and_not_before(
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_while_the_host_is_drained_is_told() {
+async fn an_answer_during_the_drain_of_a_host_is_reported() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let stranger = meeting.stranger().await;

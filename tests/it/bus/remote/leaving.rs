@@ -87,14 +87,14 @@ pub async fn is_silent_when_asked(
 }
 
 #[tokio::test]
-async fn a_rust_kit_that_leaves_is_silent_when_it_is_asked() {
+async fn a_leaving_rust_kit_ignores_discovery_requests() {
     let meeting = Meeting::at(shared());
     let rust = Rust::start(&meeting);
     is_silent_when_asked(&meeting, meeting.ear(), &done("gone"), || rust_ends(rust)).await;
 }
 
 #[tokio::test]
-async fn a_python_kit_that_leaves_is_silent_when_it_is_asked() {
+async fn a_leaving_python_kit_ignores_discovery_requests() {
     let meeting = Meeting::at(shared());
     let kit = Kit::start(&meeting, &[]);
     is_silent_when_asked(&meeting, meeting.ear(), &done("gone"), || python_ends(kit)).await;
@@ -171,14 +171,14 @@ fn ends_soon(ending: Ending) {
 }
 
 #[tokio::test]
-async fn a_rust_kit_ends_when_it_is_asked_to_while_its_server_is_away() {
+async fn a_rust_kit_stops_on_request_while_its_server_is_down() {
     let server = server();
     let rust = Rust::start(&Meeting::at(&server));
     ends_without_a_server(&server, || rust_ends(rust));
 }
 
 #[tokio::test]
-async fn a_python_kit_ends_when_it_is_asked_to_while_its_server_is_away() {
+async fn a_python_kit_stops_on_request_while_its_server_is_down() {
     let server = server();
     let kit = Kit::start(&Meeting::at(&server), &[]);
     ends_without_a_server(&server, || python_ends(kit));
@@ -240,7 +240,7 @@ async fn a_python_kit_that_leaves_in_an_outage_answers_what_it_has_after_it() {
 }
 
 #[test]
-fn a_python_kit_whose_server_was_never_there_ends_when_it_is_asked_to() {
+fn a_python_kit_without_any_server_stops_on_request() {
     let (mut reading, writing) = std::io::pipe().unwrap();
     let kit = Kit::spawn(
         &script("obedient.py"),

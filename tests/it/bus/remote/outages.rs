@@ -14,7 +14,7 @@ fn server() -> Server {
 }
 
 #[tokio::test]
-async fn what_a_stranger_had_when_the_connection_broke_is_asked_for_again() {
+async fn deliveries_of_a_foreign_listener_are_repeated_after_a_broken_connection() {
     let server = server();
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
@@ -32,7 +32,7 @@ async fn what_a_stranger_had_when_the_connection_broke_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_kit_that_works_through_an_outage_answers_after_it() {
+async fn a_kit_that_runs_through_an_outage_answers_after_it() {
     let server = server();
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
@@ -101,7 +101,7 @@ impl Drop for Waiting {
 }
 
 #[test]
-fn a_python_listener_that_finds_no_server_says_so_once_and_ends_when_it_is_told() {
+fn a_python_listener_without_a_server_logs_it_once_and_stops_on_request() {
     // Somebody who hangs up is no server.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("nats://{}", nobody.local_addr().unwrap());

@@ -31,7 +31,7 @@ async fn a_replica_that_is_killed_while_it_holds_a_delivery_is_noticed_and_anoth
 }
 
 #[tokio::test]
-async fn a_replica_that_works_for_longer_than_its_lease_is_left_alone() {
+async fn a_replica_busy_for_longer_than_its_lease_keeps_its_delivery() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let _kit = Kit::start(&meeting, &[LEASE, ("ORGANISM_BUS_WORKERS", "2")]);
@@ -45,7 +45,7 @@ async fn a_replica_that_works_for_longer_than_its_lease_is_left_alone() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_once_and_so_is_who_comes() {
+async fn a_missing_listener_is_reported_once_and_its_arrival_once() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     for round in 0..2 {
@@ -68,7 +68,7 @@ async fn nobody_there_is_told_once_and_so_is_who_comes() {
 
 /// What replicas announced is forgotten when nobody was there, and they need not have noticed.
 #[tokio::test]
-async fn who_comes_back_is_asked_what_is_announced() {
+async fn a_returning_listener_is_probed_for_its_lease() {
     let meeting = Meeting::at(shared());
     let stranger = meeting.stranger().await;
     let mut pings = stranger.hears(&meeting.subjects.ping()).await;
@@ -115,7 +115,7 @@ async fn a_listener_cannot_be_made_to_leave_by_a_message() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_told_to_end_ends_what_it_has_first() {
+async fn a_stopping_replica_ends_its_deliveries_first() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let mut kit = Kit::start(&meeting, &[]);

@@ -42,7 +42,7 @@ async fn a_delivery_says_in_its_headers_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_fails_with_is_told_apart() {
+async fn failures_of_foreign_listeners_are_distinguished() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let stranger = meeting.stranger().await;
@@ -110,7 +110,7 @@ async fn an_answer_under_another_name_or_to_nothing_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_server_does_not_take_is_refused_at_the_start_or_said_of_the_delivery() {
+async fn a_payload_too_large_for_the_server_is_refused_at_the_start_or_fails_its_delivery() {
     let settings = Settings { jetstream: None, more: "max_payload: 20000" };
     let server = Server::start_with(settings);
     let meeting = Meeting::at(&server);

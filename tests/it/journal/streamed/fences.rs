@@ -13,7 +13,7 @@ use crate::journal::script::Script;
 use crate::nats::Admin;
 
 #[test]
-fn a_second_pump_elsewhere_is_refused_within_a_second_and_told_who_holds_it() {
+fn a_second_pump_elsewhere_is_refused_within_a_second_with_the_holders_name() {
     let first = Place::new();
     let journal = first.open().unwrap();
     let begun = Instant::now();
@@ -88,7 +88,7 @@ fn messages(admin: &Admin, stream: &str) -> Option<u64> {
 /// Nobody answers who is asked how they sync, and that is found out by waiting: nobody else takes the
 /// lease meanwhile.
 #[test]
-fn a_lease_is_renewed_while_the_servers_are_asked_how_they_sync() {
+fn a_lease_is_renewed_during_the_check_of_sync_settings() {
     let mut place = Place::new();
     place.options.system = Some(Box::new(NatsCredentials::Nobody));
     let (admin, stream) = (place.admin(), place.options.stream());

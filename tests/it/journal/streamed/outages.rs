@@ -70,7 +70,7 @@ fn a_server_killed_and_restarted_under_load_loses_nothing_and_keeps_nothing_twic
 }
 
 #[test]
-fn a_frozen_server_is_told_of_in_time_and_what_it_took_is_there_once() {
+fn a_frozen_server_is_reported_in_time_and_its_records_exist_once() {
     let place = Place::on(&Arc::new(Server::start()));
     let mut journal = place.open().unwrap();
     let mut script = Script::default();

@@ -57,7 +57,7 @@ fn a_host_that_never_saw_the_journal_has_all_of_it() {
 }
 
 #[test]
-fn a_projection_whose_making_was_cut_short_still_knows_the_epoch_that_it_heard_first() {
+fn an_interrupted_projection_still_knows_its_first_epoch() {
     let place = Place::new();
     for _ in 0..2 {
         place.open().unwrap().close(Time(0)).unwrap();

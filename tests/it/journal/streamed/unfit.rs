@@ -76,7 +76,7 @@ fn a_stream_that_loses_something_is_refused_by_the_setting() {
 }
 
 #[test]
-fn a_stream_with_fewer_copies_than_were_asked_for_is_refused() {
+fn a_stream_with_fewer_replicas_than_configured_is_refused() {
     let mut place = Place::new();
     drop(place.open().unwrap());
     place.options.replicas = 3;
@@ -138,7 +138,7 @@ fn of_version(version: &'static str) -> String {
 }
 
 #[test]
-fn a_server_that_is_too_old_is_refused_and_one_that_may_lose_records_is_told_of() {
+fn an_old_server_is_refused_and_one_that_may_lose_records_is_reported() {
     use crate::organism::{CONFIG, House};
     for (version, told) in [
         ("2.8.4", "its version is 2.8.4; 2.9 or later is needed"),
@@ -168,7 +168,7 @@ fn a_server_that_takes_smaller_messages_is_refused() {
 }
 
 #[test]
-fn a_server_without_jetstream_and_no_server_are_told_apart() {
+fn a_server_without_jetstream_and_a_missing_server_give_different_errors() {
     let server = Arc::new(Server::start_with(Settings::default()));
     let away = Place::on(&server).open().unwrap_err();
     assert!(matches!(away, Error::Away { .. }) && away.to_string().contains("JetStream"), "{away}");

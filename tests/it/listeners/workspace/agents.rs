@@ -129,7 +129,7 @@ fn different_actions_go_to_different_listeners() {
 
 // A15
 #[test]
-fn a_model_is_told_of_its_failures_as_errors() {
+fn a_model_gets_its_failures_as_errors() {
     let turns = [
         "<create_file path=\"a\">x x</create_file>",
         "<str_replace path=\"a\"><old_str>x</old_str><new_str>y</new_str></str_replace>",

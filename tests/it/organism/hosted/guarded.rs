@@ -37,7 +37,7 @@ const WRITER: Own = Own {
 };
 
 #[test]
-fn an_agent_works_with_the_rights_it_is_given_and_has_no_others() {
+fn an_agent_runs_with_exactly_its_granted_permissions() {
     let guarded = guarded_of(&config(), &[("turns.toml", TURNS)], "");
     let house = &guarded.house;
     let running = house.run();

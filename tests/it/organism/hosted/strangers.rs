@@ -136,7 +136,7 @@ fn setting() -> (Server, House, Running, Runtime) {
 }
 
 #[test]
-fn a_thread_is_told_to_whom_its_turn_was_handed_and_only_while_it_is() {
+fn a_thread_is_sent_only_to_the_host_of_its_open_turn() {
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));
     let sent = sending(&house);
@@ -182,7 +182,7 @@ fn a_thread_is_told_to_whom_its_turn_was_handed_and_only_while_it_is() {
 }
 
 #[test]
-fn of_a_tree_nothing_is_told_but_the_thread_of_the_turn() {
+fn a_transfer_holds_only_the_thread_of_the_turn() {
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));
     let order = "<order xmlns=\"urn:example:talk\"><n>the-secret-of-the-parent</n></order>";
@@ -203,7 +203,7 @@ fn of_a_tree_nothing_is_told_but_the_thread_of_the_turn() {
 }
 
 #[test]
-fn what_is_asked_is_told_in_the_agents_inbox_and_nowhere_else() {
+fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));
     let sent = sending(&house);

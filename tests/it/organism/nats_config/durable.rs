@@ -60,7 +60,7 @@ fn servers_that_sync_later_than_the_config_says_are_refused_by_name() {
 }
 
 #[test]
-fn a_cluster_as_it_is_written_works_and_each_of_its_servers_is_asked() {
+fn a_written_cluster_config_runs_and_each_server_is_checked() {
     let (port, routes) = (port().to_string(), port().to_string());
     let hosts = ["a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"];
     let address = format!("nats://127.0.0.1:{port}");

@@ -132,7 +132,7 @@ fn way(guarded: &Guarded, listener: &str) -> Way {
 }
 
 #[test]
-fn a_listener_that_cannot_be_asked_or_cannot_answer_says_so_and_ends_with_both_kits() {
+fn a_listener_without_permissions_reports_them_and_exits_with_both_kits() {
     let guarded = guarded();
     for listener in ["echo", "solo"] {
         let user = format!("listener-{listener}");

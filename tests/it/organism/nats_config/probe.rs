@@ -534,7 +534,7 @@ const BAD: [&str; 12] = [
 
 /// Who asks chooses where the answer goes, and no server checks that.
 #[test]
-fn nobody_is_made_to_write_where_they_are_told_to() {
+fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
     let mut report = Campaign::new("everything asked with an answer to elsewhere");
     let guarded = guarded();
     let house = &guarded.house;

@@ -126,7 +126,7 @@ fn a_partition_is_handed_over_when_what_is_out_has_ended() {
 }
 
 #[test]
-fn between_two_configs_nothing_is_handed_over_and_each_is_told_of_the_other() {
+fn members_with_different_configs_hand_nothing_over_and_warn_of_each_other() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let more = format!("{}\n[limits]\ndepth = 3\n", config(&server, PARTITIONS));
