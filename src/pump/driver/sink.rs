@@ -273,7 +273,7 @@ mod tests {
         }
 
         assert_eq!(inbox.try_iter().count(), 2);
-        sink.heartbeats.heard(call, attempt(2));
+        sink.heartbeats.remove(call, attempt(2));
         sink.heartbeat(&listener, call, attempt(2));
         assert_eq!(inbox.try_iter().count(), 1, "the next one after it was heard");
     }
