@@ -23,7 +23,8 @@ use crate::organism::{self, OrganismClient, operator, project};
 use crate::service::handshake::Handshake;
 use crate::service::signing::{self, OperatorSigner};
 use crate::service::{
-    DecisionRequest, ServiceClient, ServiceTransport, SocketTransport, SubmittedAnswer, socket_path,
+    self, DecisionRequest, ServiceClient, ServiceTransport, SocketTransport, SubmittedAnswer,
+    socket_path,
 };
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
@@ -258,7 +259,12 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
-    let is_found = runtime.block_on(socket.locate()).is_ok_and(|is_found| is_found);
+    let mut refused = None;
+    let located = runtime.block_on(socket.locate());
+    let is_found = located.unwrap_or_else(|error| {
+        refused = Some(error);
+        false
+    });
     let running = is_found.then(|| ServiceClient::new(data, ServiceTransport::Socket(socket)));
     let mut all = Vec::new();
     let mut is_read = false;
@@ -266,7 +272,14 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     for (partition, journal) in partitions_in(data) {
         let query = async {
             let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
-            timeout(limits::HELD_PATIENCE, query).await.ok()?.ok()
+            match timeout(limits::HELD_PATIENCE, query).await.ok()? {
+                Ok(held) => Some(held),
+                Err(service::Error::Lost | service::Error::Stopped) => None,
+                Err(error) => {
+                    refused = Some(error);
+                    None
+                }
+            }
         };
         if let Some(held) = runtime.block_on(query) {
             all.extend(held);
@@ -283,7 +296,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     }
 
     if is_read {
-        note_read_once(data);
+        note_read_once(data, refused.as_ref());
     }
 
     all.retain(|call| call.hold == hold);
@@ -291,16 +304,19 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Notes that the output is of the journal and not of a pump.
-pub(super) fn note_read_once(data: &Path) {
-    note!(
-        "note: no organism responds to this command; the journal in {} is read as it stands now",
-        data.display()
+/// Notes that the output is of the journal and not of a pump, as none runs, or as the organism that
+/// runs has `refused` the query.
+pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
+    let reason = refused.map_or_else(
+        || "no organism responds to this command".to_owned(),
+        service::Error::to_string,
     );
+    note!("note: {reason}; the journal in {} is read as it stands now", data.display());
 }
 
 /// Follows the journals in `data` through the organism that runs on them, until it ends and no
-/// other one takes its place: [`ServiceClient::follow`].
+/// other one takes its place: [`ServiceClient::follow`]. An error where one runs that does not let
+/// this command follow.
 pub(super) fn follow(
     data: &Path,
     mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -316,13 +332,13 @@ pub(super) fn follow(
                 has_left = next.is_break();
                 next
             });
-            // Its errors all mean that nothing responds any more.
-            if followed.await.is_err() || !has_responded || has_left {
-                return;
+            match followed.await {
+                Ok(()) if has_responded && !has_left => {}
+                Ok(()) | Err(service::Error::Lost | service::Error::Stopped) => return Ok(()),
+                Err(error) => return Err(error.into()),
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// Like [`waiting`], for listing: without a journal, the list is empty.

@@ -84,7 +84,7 @@ impl JournalTail {
 
         // The last records may have come after the last look.
         self.show_new()?;
-        startup::note_read_once(&data);
+        startup::note_read_once(&data, None);
         Ok(())
     }
 

@@ -107,7 +107,7 @@ impl ControlContext {
             pump.count_busy(&submit.client);
         }
 
-        if matches!(request, ServiceRequest::AwaitResults { .. }) {
+        if matches!(request, ServiceRequest::AwaitResults { .. } | ServiceRequest::FollowJournals) {
             return ServiceResponse::unavailable(TOO_MANY_CONNECTIONS, false, false);
         }
 
@@ -307,14 +307,15 @@ impl OpenConnections {
 async fn serve(
     stream: UnixStream,
     context: ControlContext,
-    _serving: mpsc::Sender<()>,
+    serving: mpsc::Sender<()>,
     closed: watch::Receiver<bool>,
 ) {
     // Read now: the process at the other end is still there.
     let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
-    let mut connection = ControlConnection { read: BufReader::new(read), writer, closed };
+    let read = BufReader::new(read);
+    let mut connection = ControlConnection { read, writer, serving: Some(serving), closed };
     // A client that left gets no responses; its request is carried out all the same.
     if let Err(error) = connection.serve(&context, &caller).await {
         tracing::debug!("a control connection ended early: {error}");
@@ -324,6 +325,8 @@ async fn serve(
 struct ControlConnection {
     read: BufReader<OwnedReadHalf>,
     writer: ResponseWriter,
+    /// Held as long as an orderly stop waits for this connection.
+    serving: Option<mpsc::Sender<()>>,
     /// The socket is closed: no further request is taken.
     closed: watch::Receiver<bool>,
 }
@@ -433,13 +436,16 @@ impl ControlConnection {
             request,
             ServiceRequest::Submit(_) | ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. }
         );
-        // A follower has no last response that an orderly stop could wait for.
+        // A follower has no last response that an orderly stop could wait for: it gets what the
+        // stop records, too, until the pump has ended.
         let is_follower = matches!(request, ServiceRequest::FollowJournals);
+        if is_follower {
+            self.serving = None;
+        }
+
         let responding = tokio::spawn(async move { context.respond(request, responses).await });
-        let (read, closed) = (&mut self.read, &mut self.closed);
-        let left = has_left(read);
-        let closing = async { drop(closed.wait_for(|closed| *closed).await) };
-        tokio::pin!(left, closing);
+        let left = has_left(&mut self.read);
+        tokio::pin!(left);
         loop {
             let response = tokio::select! {
                 biased;
@@ -449,7 +455,6 @@ impl ControlConnection {
                     responding.await.ok();
                     return Ok(());
                 }
-                () = &mut closing, if is_follower => return Err(aborted()),
             };
             let Some(response) = response else { break };
             self.writer.write(&response).await?;

@@ -160,6 +160,7 @@ impl PartitionedOrganism {
             first = first.and(ended);
         }
 
+        self.table.end_followers();
         flush_spans(self.exporter).await;
         first
     }

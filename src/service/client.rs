@@ -287,29 +287,46 @@ impl ServiceClient {
 
     /// Follows the journals on this host: `on_recorded` gets the partition and the position of the
     /// last record of each, at once and whenever one grows. Returns where it breaks, or where the
-    /// organism ends.
+    /// organism ends. Tries again for some time where the organism has no place for a follower.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let mut failed = None;
-        let leave = Notify::new();
-        let on_response = |response| match response {
-            ServiceResponse::Recorded { partition, position } => {
-                if on_recorded(partition, position).is_break() {
-                    leave.notify_one();
+        let until = Instant::now() + limits::PARTITION_PATIENCE;
+        loop {
+            let leave = Notify::new();
+            let mut has_left = false;
+            let mut unavailable = None;
+            let mut failed = None;
+            let on_response = |response| match response {
+                // It was on its way when the client left, or after the reason of the end.
+                _ if has_left || failed.is_some() => {}
+                ServiceResponse::Recorded { partition, position } => {
+                    has_left = on_recorded(partition, position).is_break();
+                    if has_left {
+                        leave.notify_one();
+                    }
                 }
-            }
-            ServiceResponse::Unavailable(why) => failed = Some(Error::failed(why.detail)),
-            ServiceResponse::Failed(detail) => failed = Some(Error::failed(detail)),
-            other => failed = Some(unexpected(&other)),
-        };
+                ServiceResponse::Unavailable(why) => unavailable = Some(why.detail),
+                ServiceResponse::Failed(detail) => failed = Some(Error::failed(detail)),
+                other => failed = Some(unexpected(&other)),
+            };
 
-        tokio::select! {
-            () = leave.notified() => return Ok(()),
-            ended = self.attempt(0, &ServiceRequest::FollowJournals, on_response) => ended?,
+            let ended = tokio::select! {
+                () = leave.notified() => Ok(()),
+                ended = self.attempt(0, &ServiceRequest::FollowJournals, on_response) => ended,
+            };
+            if has_left {
+                return Ok(());
+            }
+            failed.map_or(ended, Err)?;
+
+            let Some(detail) = unavailable else { return Ok(()) };
+            if Instant::now() >= until {
+                return Err(Error::failed(detail));
+            }
+            tokio::time::sleep(limits::BUSY_RETRY).await;
         }
-        failed.map_or(Ok(()), Err)
     }
 
     /// The one response to a request, and whether an earlier one may have been lost.

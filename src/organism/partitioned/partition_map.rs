@@ -19,8 +19,9 @@ use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse, follow
 /// Location of every partition.
 pub struct PartitionMap {
     places: Mutex<Vec<PartitionLocation>>,
-    /// Position up to which the journal of each partition can be read on this host.
-    recorded: Vec<watch::Sender<Position>>,
+    /// Position up to which the journal of each partition can be read on this host; empty after the
+    /// last worker has ended.
+    recorded: Mutex<Vec<watch::Sender<Position>>>,
     poise: Mutex<TakeoverPlan>,
     /// Notified when a partition has a new owner.
     arrivals: Notify,
@@ -86,7 +87,7 @@ impl PartitionMap {
         };
 
         let places = Mutex::new((0..partitions).map(place).collect());
-        let recorded = (0..partitions).map(|_| watch::Sender::default()).collect();
+        let recorded = Mutex::new((0..partitions).map(|_| watch::Sender::default()).collect());
         Self {
             places,
             recorded,
@@ -176,9 +177,18 @@ impl PartitionMap {
 
     /// The journal of a partition can be read up to here.
     pub(super) fn set_recorded(&self, partition: u32, position: Position) {
-        if let Some(recorded) = self.recorded.get(partition as usize) {
+        if let Some(recorded) = self.recorded().get(partition as usize) {
             recorded.send_replace(position);
         }
+    }
+
+    /// Ends every follower: nothing is recorded here any more.
+    pub(super) fn end_followers(&self) {
+        self.recorded().clear();
+    }
+
+    fn recorded(&self) -> MutexGuard<'_, Vec<watch::Sender<Position>>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self, partition: u32) -> PartitionLocation {
@@ -246,9 +256,14 @@ impl PartitionMap {
 
     /// Follows the journals of all partitions on this host.
     async fn follow(&self, responses: &mpsc::Sender<ServiceResponse>) -> Result<(), Error> {
-        let journals = (0..).zip(&self.recorded);
-        let following = journals
-            .map(|(partition, recorded)| follow(partition, recorded.subscribe(), responses));
+        let journals: Vec<_> = self.recorded().iter().map(watch::Sender::subscribe).collect();
+        if journals.is_empty() {
+            return Err(Error::Stopped);
+        }
+
+        let journals = (0..).zip(journals);
+        let following =
+            journals.map(|(partition, recorded)| follow(partition, recorded, responses));
         join_all(following).await.into_iter().collect()
     }
 

@@ -138,11 +138,13 @@ impl PartitionWorker {
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}
 
-        let table = Arc::clone(&self.table);
-        table.put(self.partition, PartitionLocation::Here(works.service()));
+        self.table.put(self.partition, PartitionLocation::Here(works.service()));
+        // A pump records until it has ended, also while it is stopped or hands over.
+        let recorded = works.handle().recorded();
+        let publishing =
+            tokio::spawn(publish_recorded(Arc::clone(&self.table), self.partition, recorded));
         let told = tokio::select! {
             () = works.ended() => None,
-            () = publish_recorded(&table, self.partition, &works) => None,
             told = self.stop.wait_for(Option::is_some) => {
                 Some(WorkerStop::Stop(told.ok().and_then(|why| why.clone()).unwrap_or_default()))
             }
@@ -170,6 +172,7 @@ impl PartitionWorker {
         });
         self.table.watched().remove(&self.partition);
         serving.drain().await;
+        publishing.await.ok();
         let is_stop = matches!(told, Some(WorkerStop::Stop(_)));
 
         match ended {
@@ -201,13 +204,16 @@ impl PartitionWorker {
     }
 }
 
-/// Publishes how far the pump of a partition has recorded, until it ends.
-async fn publish_recorded(table: &PartitionMap, partition: u32, works: &PumpRuntime) {
-    let mut recorded = works.handle().recorded();
+/// Publishes how far the pump of a partition has recorded, until it has ended.
+async fn publish_recorded(
+    table: Arc<PartitionMap>,
+    partition: u32,
+    mut recorded: watch::Receiver<Position>,
+) {
     loop {
         table.set_recorded(partition, *recorded.borrow_and_update());
         if recorded.changed().await.is_err() {
-            return works.ended().await;
+            return;
         }
     }
 }

@@ -2,7 +2,8 @@
 """Plays the listeners of the tests: `player.py ROLE [FILE]`.
 
 Each delivery is noted in the file EFFECTS names, if any: the listener, the newest message and the
-attempt, synced to disk before the answer. What a delivery belongs to is said on standard error. A role that holds answers once FILE is there.
+attempt, synced to disk before the answer. What a delivery belongs to is said on standard error. A role that holds answers once FILE is there, which may
+name the number of the request: `let-go-{n}`.
 """
 
 import os
@@ -46,7 +47,8 @@ def answer(payloads):
     if name == "order":
         return numbered("work" if len(payloads) == 1 else "done", request)
     if name == "hold":
-        while not os.path.exists(sys.argv[2]):
+        number = re.search(r"<n>(.*?)</n>", request).group(1)
+        while not os.path.exists(sys.argv[2].format(n=number)):
             time.sleep(0.01)
     return numbered(ANSWERS[name], request)
 

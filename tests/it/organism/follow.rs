@@ -1,11 +1,19 @@
 //! `organism tail` follows the journal through the organism that runs, and polls nothing.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, ChildStdout, Stdio};
+use std::thread::JoinHandle;
 
+use organism::ids::Position;
+use organism::journal::sqlite::DirectoryLock;
+use organism::service::{
+    Error, ServiceClient, ServiceResponse, ServiceTransport, SocketTransport, encoding, socket_path,
+};
 use serde_json::Value as Json;
 
-use super::{CONFIG, House, Said, numbered, said, say};
+use super::{CONFIG, House, Said, numbered, said, say, until};
 use crate::web::{address, ask, listening, page::Page};
 
 /// `organism tail` at work.
@@ -60,6 +68,32 @@ fn a_tail_shows_each_message_and_ends_with_the_organism() {
     let ended = tail.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.err.contains("no organism responds to this command"), "{ended:?}");
+}
+
+#[test]
+fn a_tail_shows_what_is_recorded_after_a_stop_has_begun() {
+    let house = House::new();
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    let running = house.run_with(command);
+    let mut tail = Tail::start(&house);
+    let hold = numbered("hold", "1");
+    assert_eq!(house.send_text(&hold, &["--no-wait"]).code, Some(0));
+    tail.find(&hold);
+    let effects = || std::fs::read_to_string(house.path("effects")).unwrap_or_default();
+    until("its handler has begun", || (!effects().is_empty()).then_some(()));
+
+    running.signal("-TERM");
+    let socket = house.data().join("control.sock");
+    until("the socket is closed", || (!socket.exists()).then_some(()));
+    // As long as a tail takes that ends with the socket.
+    assert_eq!(house.organism(&["threads"]).code, Some(0));
+    assert_eq!(tail.child.try_wait().unwrap(), None, "it ends with the organism, not before");
+    house.write("let-go", "");
+
+    tail.find(&numbered("held", "1"));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(tail.end().code, Some(0));
 }
 
 #[test]
@@ -121,6 +155,140 @@ fn followers_cause_no_read_of_the_journal_in_the_organism() {
         tail.find(said(&text).trim());
     }
     assert_eq!(reads(), before);
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(tail.end().code, Some(0));
+}
+
+/// Stands for an organism: holds the journal, and gives each connection the next of these answers.
+struct ScriptedOrganism {
+    serving: JoinHandle<()>,
+    _lock: DirectoryLock,
+}
+
+impl ScriptedOrganism {
+    fn start(house: &House, answers: Vec<Vec<u8>>) -> Self {
+        let lock = DirectoryLock::take(&house.data()).unwrap();
+        let path = socket_path(&house.data());
+        let socket = UnixListener::bind(&path).unwrap();
+        let serving = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = socket.accept().unwrap();
+                BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+                stream.write_all(&answer).unwrap();
+            }
+        });
+        Self { serving, _lock: lock }
+    }
+}
+
+fn lines(responses: &[ServiceResponse]) -> Vec<u8> {
+    let lines = responses.iter().map(|response| encoding::encode(response).unwrap());
+    lines.flat_map(|line| [&*line, b"\n"].concat()).collect()
+}
+
+fn recorded(position: u64) -> ServiceResponse {
+    ServiceResponse::Recorded { partition: 0, position: Position(position) }
+}
+
+/// A house with a journal.
+fn settled() -> House {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
+    house
+}
+
+#[test]
+fn a_tail_that_may_not_follow_fails_with_the_reason() {
+    let refused = lines(&[ServiceResponse::failed("hosted-process: this is one")]);
+    let other_version = b"organism/9 \"end\"\n".to_vec();
+    for (answer, reason) in [(refused, "hosted-process"), (other_version, "version 9")] {
+        let house = settled();
+        // It first asks which config runs.
+        let organism = ScriptedOrganism::start(&house, vec![answer; 2]);
+
+        let tail = house.organism(&["tail"]);
+        assert_eq!(tail.code, Some(69), "{tail:?}");
+        assert!(tail.err.contains(reason), "{tail:?}");
+        assert!(!tail.err.contains("no organism responds"), "{tail:?}");
+        organism.serving.join().unwrap();
+    }
+}
+
+#[test]
+fn a_tail_without_a_place_tries_again() {
+    let house = settled();
+    let full = lines(&[ServiceResponse::unavailable("too many commands", false, false)]);
+    // It first asks which config runs.
+    let answers = vec![full.clone(), full, lines(&[recorded(1)])];
+    let organism = ScriptedOrganism::start(&house, answers);
+
+    let tail = house.organism(&["tail"]);
+    assert_eq!(tail.code, Some(0), "{tail:?}");
+    until("it has tried again", || organism.serving.is_finished().then_some(()));
+}
+
+#[test]
+fn a_list_that_an_organism_refuses_is_read_from_the_journal_and_gives_the_reason() {
+    let house = settled();
+    let refused = lines(&[ServiceResponse::failed("hosted-process: this is one")]);
+    let organism = ScriptedOrganism::start(&house, vec![refused; 2]);
+
+    let listed = house.organism(&["approvals"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    for text in ["hosted-process", "is read as it stands now"] {
+        assert!(listed.err.contains(text), "{text}: {listed:?}");
+    }
+    organism.serving.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_follower_gets_nothing_after_its_break_and_the_first_reason_of_an_end() {
+    let house = settled();
+    let failed = |text: &str| ServiceResponse::failed(text);
+    let all = lines(&[recorded(1), recorded(2), failed("the first"), failed("the second")]);
+    let _organism = ScriptedOrganism::start(&house, vec![all; 2]);
+    let socket = SocketTransport::new(&house.data(), house.handshake());
+    let client = ServiceClient::new(&house.data(), ServiceTransport::Socket(socket));
+
+    let mut seen = Vec::new();
+    let left = client.follow(|_, position| {
+        seen.push(position);
+        ControlFlow::Break(())
+    });
+    left.await.unwrap();
+    assert_eq!(seen, [Position(1)]);
+
+    let ended = client.follow(|_, _| ControlFlow::Continue(())).await;
+    let expected = "the first";
+    assert!(matches!(&ended, Err(Error::Failed { detail }) if detail == expected), "{ended:?}");
+}
+
+/// Calls of `read` and its like by this process.
+#[cfg(target_os = "linux")]
+fn reads_of(process: &Child) -> u64 {
+    let counters = std::fs::read_to_string(format!("/proc/{}/io", process.id())).unwrap();
+    let count = counters.lines().find_map(|line| line.strip_prefix("syscr: "));
+    count.unwrap().parse().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_tail_reads_nothing_while_nothing_is_recorded() {
+    let house = House::new();
+    let running = house.run();
+    let mut tail = Tail::start(&house);
+    assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
+    tail.find(said("first").trim());
+
+    until("it reads nothing", || {
+        let before = reads_of(&tail.child);
+        // Longer than a tail that polls would sleep.
+        for _ in 0..5 {
+            assert_eq!(house.organism(&["threads"]).code, Some(0));
+        }
+        (reads_of(&tail.child) == before).then_some(())
+    });
+
     assert_eq!(running.stop(), Some(0));
     assert_eq!(tail.end().code, Some(0));
 }

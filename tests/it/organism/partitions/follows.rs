@@ -1,7 +1,9 @@
 //! `organism tail` on a host that pumps some partitions and stands by for the others.
 
 use super::super::follow::Tail;
-use super::{PARTITIONS, ask_in, host, root, run};
+use super::{
+    House, PARTITIONS, ask_in, command, config, effects, host, numbered, root, run, until,
+};
 use crate::nats::Server;
 
 #[test]
@@ -22,5 +24,31 @@ fn a_tail_shows_what_is_recorded_here_and_what_this_host_follows() {
     }
     assert_eq!(first.stop(), Some(0));
     assert_eq!(second.stop(), Some(0));
+    assert_eq!(tail.end().code, Some(0));
+}
+
+#[test]
+fn a_tail_shows_what_is_recorded_while_the_partitions_stop() {
+    let server = Server::start();
+    let config = config(&server, PARTITIONS).replace("\"let-go\"", "\"let-go-{n}\"");
+    let house = House::settled(&config);
+    let running = house.run_with(command(&house, "0,1"));
+    let mut tail = Tail::start(&house);
+    for (partition, number) in [(0, "1"), (1, "2")] {
+        let hold = ["--new", &root(partition, 0), "--no-wait"];
+        assert_eq!(house.send_text(&numbered("hold", number), &hold).code, Some(0));
+    }
+    until("both handlers have begun", || (effects(&house).len() == 2).then_some(()));
+
+    running.signal("-TERM");
+    let socket = house.data().join("control.sock");
+    until("the socket is closed", || (!socket.exists()).then_some(()));
+    // The second is let go where the tail has shown the result of the first, and not before.
+    for number in ["1", "2"] {
+        house.write(&format!("let-go-{number}"), "");
+        tail.find(&numbered("held", number));
+    }
+
+    assert_eq!(running.stop(), Some(0));
     assert_eq!(tail.end().code, Some(0));
 }
