@@ -9,7 +9,7 @@ use clap::Subcommand;
 use super::exit::{CommandExit, CommandFailure};
 use crate::envelope;
 use crate::ids::PayloadName;
-use crate::listener::conformance::{self, Check, Request, Way};
+use crate::listener::conformance::{self, ChecklistLine, HarnessTransport, TrialRequest};
 use crate::nats;
 use crate::schema::Schemas;
 use crate::xml::scan::scan;
@@ -75,7 +75,7 @@ impl TestArgs {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut count = 0;
         let mut good = 0;
-        let mut report = |check: &Check| {
+        let mut report = |check: &ChecklistLine| {
             count += 1;
             good += usize::from(check.verdict.is_ok());
             self.show(check);
@@ -92,16 +92,16 @@ impl TestArgs {
         Ok(if passed { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
     }
 
-    fn way(&self) -> Way {
+    fn way(&self) -> HarnessTransport {
         let servers = self.nats.clone().map(|url| nats::Options {
             servers: vec![url],
             credentials: nats::NatsCredentials::Nobody,
             ca: None,
         });
-        servers.map_or(Way::Process, Way::Nats)
+        servers.map_or(HarnessTransport::Process, HarnessTransport::Nats)
     }
 
-    fn show(&self, check: &Check) {
+    fn show(&self, check: &ChecklistLine) {
         let claim = &check.claim;
         let why = check.verdict.as_ref().err();
         if self.json {
@@ -127,7 +127,7 @@ impl TestArgs {
     }
 
     /// Payloads from the files, then an example for each accepted name.
-    fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<Request>> {
+    fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<TrialRequest>> {
         let mut requests = Vec::new();
         for path in &self.payload {
             let text = std::fs::read(path).map_err(|e| {
@@ -144,7 +144,7 @@ impl TestArgs {
 
         for name in names(&self.accepts, schemas)? {
             let payload = example(&name, schemas)?;
-            requests.push(Request { name, payload });
+            requests.push(TrialRequest { name, payload });
         }
 
         if requests.is_empty() {
@@ -157,11 +157,11 @@ impl TestArgs {
     }
 }
 
-fn request(text: &[u8], schemas: &Schemas) -> Result<Request, String> {
+fn request(text: &[u8], schemas: &Schemas) -> Result<TrialRequest, String> {
     let scanned = scan(text).map_err(|violation| violation.to_string())?;
     let root = text.get(scanned.root).unwrap_or_default();
     valid(&scanned.name, root, schemas)?;
-    Ok(Request { name: scanned.name, payload: String::from_utf8_lossy(root).into_owned() })
+    Ok(TrialRequest { name: scanned.name, payload: String::from_utf8_lossy(root).into_owned() })
 }
 
 fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailure> {

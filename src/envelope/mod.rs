@@ -9,7 +9,7 @@ mod spending;
 pub mod text;
 
 pub use message::{Disposition, Kind, Message, Payload};
-pub use outcome::{Broken, Failure, RouteTry, Spent, Turn, WrittenPayload};
+pub use outcome::{BrokenPayload, Failure, RouteTry, Spent, Turn, WrittenPayload};
 pub use refusal::{Refusal, Rule};
 pub use spending::{Money, NotReserved, Reservation, RouteLimit, Spending};
 

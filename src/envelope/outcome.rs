@@ -18,7 +18,7 @@ pub struct Turn {
     /// Recognised payloads that cannot be dispatched (cut short, malformed). Each is refused on the
     /// record and answered with its own `huh`.
     #[serde(rename = "broken")]
-    pub broken: Vec<Broken>,
+    pub broken: Vec<BrokenPayload>,
     #[serde(rename = "tokens_in")]
     pub tokens_in: u64,
     #[serde(rename = "tokens_out")]
@@ -56,7 +56,7 @@ pub struct WrittenPayload {
 
 /// A recognised action of a model's text that is not complete or not well-formed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Broken {
+pub struct BrokenPayload {
     /// Its index among all actions of the turn, so that feedback keeps the order.
     #[serde(rename = "index")]
     pub index: usize,
@@ -77,7 +77,7 @@ pub struct RouteTry {
     pub reason: String,
 }
 
-impl Broken {
+impl BrokenPayload {
     /// The rule by which it is refused.
     pub fn rule(&self) -> Rule {
         Rule::of_finding(&self.finding.code)

@@ -15,7 +15,7 @@ use crate::ids::{Digest, Position};
 
 use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
-use super::{Error, small_file};
+use super::{Error, durable_file};
 
 /// States that a journal had `count` records up to `position`, and `merkle_root` over the heads of
 /// all its trees in order of first appearance. The file outside holds it as a line of JSON.
@@ -80,7 +80,7 @@ impl CheckpointKey {
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
         let half = path.with_extension("new");
-        small_file::remove(&half)?;
+        durable_file::remove(&half)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half)?;
         writeln!(file, "{}", hex(&key.to_bytes()))?;
         file.sync_all()?;
@@ -156,7 +156,7 @@ impl CheckpointFile {
     /// from a crash and was never relied on.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
-        let bytes = small_file::read(&self.path).map_err(Error::io(context()))?;
+        let bytes = durable_file::read(&self.path).map_err(Error::io(context()))?;
         let text = String::from_utf8(bytes.unwrap_or_default()).map_err(std::io::Error::other);
         let text = text.map_err(Error::io(context()))?;
         let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
@@ -184,7 +184,7 @@ impl CheckpointFile {
         std::fs::copy(&self.path, &aside)?;
         File::open(&aside)?.sync_all()?;
         let rest = Self { path: self.path.with_extension("checkpoints.new") };
-        small_file::remove(&rest.path)?;
+        durable_file::remove(&rest.path)?;
         rest.append(&kept)?;
         std::fs::rename(&rest.path, &self.path)
     }

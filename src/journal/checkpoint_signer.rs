@@ -8,7 +8,7 @@ use crate::ids::Position;
 use crate::limits;
 
 use super::checkpoint::{CheckpointFile, CheckpointKey};
-use super::copying::CopyDirectory;
+use super::copy_directory::CopyDirectory;
 use super::{Checkpoint, TreeHeads};
 
 /// Signs checkpoints.

@@ -4,9 +4,10 @@
 //! **Invariant:** nothing here decides; a record goes in and comes out as it was.
 
 pub mod checkpoint;
+mod checkpoint_copies;
 mod checkpoint_signer;
-mod copies;
-mod copying;
+mod copy_directory;
+mod durable_file;
 mod hash_chain;
 mod heads;
 pub mod jetstream;
@@ -15,7 +16,6 @@ mod mac;
 mod merkle;
 mod partition_dirs;
 mod record_codec;
-mod small_file;
 pub mod sqlite;
 mod writer;
 
@@ -30,7 +30,7 @@ use crate::nats;
 use crate::thread::Record;
 
 pub use checkpoint::{Checkpoint, HostKey, host_key};
-pub use copies::{CheckpointCopies, CopyMetrics, directory_problem};
+pub use checkpoint_copies::{CheckpointCopies, CopyMetrics, directory_problem};
 pub use hash_chain::{HashedRecord, RecordHeader, record_hash};
 pub use heads::{TreeHead, TreeHeads};
 pub use mac::{HeadMac, KeyId, MacCoverage};

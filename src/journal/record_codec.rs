@@ -4,7 +4,7 @@
 use crate::ids::{Digest, Position, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::thread::text::{self, Names};
+use crate::thread::text::{self, InternedNames};
 use crate::thread::{Map, Record};
 
 use super::{Error, HashedRecord, HeadMac, RecordHeader, TreeHeads, record_hash};
@@ -120,7 +120,11 @@ impl<'r> StoredRow<'r> {
 
     /// Decodes and verifies the record of the row at position `expected`; any mismatch is reported
     /// as a break there.
-    pub fn unseal(&self, expected: Position, names: &mut Names) -> Result<HashedRecord, Error> {
+    pub fn unseal(
+        &self,
+        expected: Position,
+        names: &mut InternedNames,
+    ) -> Result<HashedRecord, Error> {
         let broken = |detail: String| Error::broken(expected.0, detail);
         let place = &self.place;
         if place.position != expected {
@@ -136,7 +140,7 @@ impl<'r> StoredRow<'r> {
         let tree = names.thread(place.tree).map_err(|error| unreadable(&error))?;
         let (input, facts) = text::read(self.body, self.payloads, &tree, place.time, names)
             .map_err(|error| match error {
-                text::Unreadable::Payload { .. } | text::Unreadable::Beyond => {
+                text::UnreadableRecord::Payload { .. } | text::UnreadableRecord::Beyond => {
                     broken(error.to_string())
                 }
                 error => unreadable(&error),

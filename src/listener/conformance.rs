@@ -1,7 +1,7 @@
 //! Conformance kit for listener authors: tests a program against docs/PROTOCOL.md, over the same
 //! hosts that an organism uses.
 
-mod stage;
+mod harness;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
-use stage::Stage;
-pub use stage::Way;
+pub use harness::HarnessTransport;
+use harness::TrialHarness;
 
 /// How long a listener must stay quiet: while it starts, and after an answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
@@ -26,18 +26,18 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A payload for testing a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct TrialRequest {
     pub name: PayloadName,
     /// One XML element.
     pub payload: String,
 }
 
 /// Checks one payload of an answer; `Err` describes the defect.
-pub type Judge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+pub type PayloadJudge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// One line of the checklist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct ChecklistLine {
     /// Expected behaviour, such as `answers {urn:x}add`.
     pub claim: String,
     /// The observed deviation, with the section of docs/PROTOCOL.md that requires more.
@@ -49,22 +49,22 @@ pub struct Check {
 /// sent.
 pub async fn run(
     command: Vec<String>,
-    way: Way,
-    requests: &[Request],
+    way: HarnessTransport,
+    requests: &[TrialRequest],
     patience: Duration,
-    judge: Judge<'_>,
-    report: &mut dyn FnMut(&Check),
+    judge: PayloadJudge<'_>,
+    report: &mut dyn FnMut(&ChecklistLine),
 ) -> bool {
     let mut good = true;
     let mut done = |claim: String, verdict: Result<(), String>| {
         let is_good = verdict.is_ok();
         good &= is_good;
-        report(&Check { claim, verdict });
+        report(&ChecklistLine { claim, verdict });
         is_good
     };
 
     let ends = way.how_it_ends();
-    let started = Trial::start(command, way, patience).await;
+    let started = ListenerTrial::start(command, way, patience).await;
     let starts = "starts, and is quiet until it is asked (2)".to_owned();
     let (mut trial, quiet) = match started {
         Ok(mut trial) => {
@@ -102,7 +102,7 @@ pub async fn run(
 
 /// Events that a host reports, in order of arrival.
 #[derive(Debug)]
-enum Heard {
+enum HostEvent {
     Ended(Result<Outcome, Failure>),
     Heartbeat,
     /// An answer that names another delivery.
@@ -110,47 +110,47 @@ enum Heard {
     Left(String),
 }
 
-struct Ear(mpsc::UnboundedSender<Heard>);
+struct RecordingSink(mpsc::UnboundedSender<HostEvent>);
 
-impl Ear {
-    fn hear(&self, heard: Heard) {
+impl RecordingSink {
+    fn hear(&self, heard: HostEvent) {
         // The receiver is gone once the trial is over.
         let _ = self.0.send(heard);
     }
 }
 
-impl Sink for Ear {
+impl Sink for RecordingSink {
     fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, result: Result<Outcome, Failure>) {
-        self.hear(Heard::Ended(result));
+        self.hear(HostEvent::Ended(result));
     }
 
     fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {
-        self.hear(Heard::Heartbeat);
+        self.hear(HostEvent::Heartbeat);
     }
 
     fn stray(&self, _: &ListenerName, named: String, _: Vec<Vec<u8>>) {
-        self.hear(Heard::Stray(named));
+        self.hear(HostEvent::Stray(named));
     }
 
     fn joined(&self, _: &ListenerName, _: &str) {}
 
     fn left(&self, _: &ListenerName, detail: &str) {
-        self.hear(Heard::Left(detail.to_owned()));
+        self.hear(HostEvent::Left(detail.to_owned()));
     }
 }
 
 /// A program under test. It is not restarted, so that its exit is noticed.
-struct Trial {
+struct ListenerTrial {
     command: Vec<String>,
-    way: Way,
+    way: HarnessTransport,
     patience: Duration,
-    stage: Stage,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    stage: TrialHarness,
+    heard: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
 }
 
 /// Why there is no outcome.
-enum Missing {
+enum MissingOutcome {
     /// No program took the delivery.
     Nobody(String),
     /// The program answered that it does not support this payload.
@@ -158,10 +158,14 @@ enum Missing {
     Failed(String),
 }
 
-impl Trial {
-    async fn start(command: Vec<String>, way: Way, patience: Duration) -> Result<Self, String> {
+impl ListenerTrial {
+    async fn start(
+        command: Vec<String>,
+        way: HarnessTransport,
+        patience: Duration,
+    ) -> Result<Self, String> {
         let (sender, heard) = mpsc::unbounded_channel();
-        let stage = Stage::set(&command, &way, Arc::new(Ear(sender))).await?;
+        let stage = TrialHarness::set(&command, &way, Arc::new(RecordingSink(sender))).await?;
         Ok(Self { command, way, patience, stage, heard, attempts: 0 })
     }
 
@@ -169,7 +173,9 @@ impl Trial {
     async fn again(&mut self) {
         let (sender, heard) = mpsc::unbounded_channel();
         // If it cannot be started any more, the next check reports so.
-        if let Ok(stage) = Stage::set(&self.command, &self.way, Arc::new(Ear(sender))).await {
+        if let Ok(stage) =
+            TrialHarness::set(&self.command, &self.way, Arc::new(RecordingSink(sender))).await
+        {
             (self.stage, self.heard) = (stage, heard);
         }
     }
@@ -177,12 +183,12 @@ impl Trial {
     async fn quiet(&mut self, length: Duration) -> Result<(), String> {
         match timeout(length, self.heard.recv()).await {
             Err(_) => self.stage.is_there(),
-            Ok(Some(Heard::Left(why))) => Err(why),
+            Ok(Some(HostEvent::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
         }
     }
 
-    fn deliver(&mut self, request: &Request) -> (CallId, Attempt) {
+    fn deliver(&mut self, request: &TrialRequest) -> (CallId, Attempt) {
         self.attempts += 1;
         let attempt = Attempt { epoch: 1, n: self.attempts };
         let delivery = delivery(request, attempt, self.patience);
@@ -193,52 +199,67 @@ impl Trial {
     }
 
     /// Waits for the end of a delivery; each heartbeat extends the wait.
-    async fn outcome(&mut self) -> Result<Outcome, Missing> {
+    async fn outcome(&mut self) -> Result<Outcome, MissingOutcome> {
         loop {
             match timeout(self.patience, self.heard.recv()).await {
                 Err(_) => {
-                    return Err(Missing::Failed(format!("no answer within {:?}", self.patience)));
+                    return Err(MissingOutcome::Failed(format!(
+                        "no answer within {:?}",
+                        self.patience
+                    )));
                 }
-                Ok(Some(Heard::Heartbeat)) => {}
-                Ok(Some(Heard::Stray(named))) => {
-                    return Err(Missing::Failed(format!("it answers {named}, not its own (4)")));
+                Ok(Some(HostEvent::Heartbeat)) => {}
+                Ok(Some(HostEvent::Stray(named))) => {
+                    return Err(MissingOutcome::Failed(format!(
+                        "it answers {named}, not its own (4)"
+                    )));
                 }
-                Ok(Some(Heard::Ended(Err(Failure::Unreachable { detail })))) => {
-                    return Err(Missing::Nobody(detail));
+                Ok(Some(HostEvent::Ended(Err(Failure::Unreachable { detail })))) => {
+                    return Err(MissingOutcome::Nobody(detail));
                 }
-                Ok(Some(Heard::Ended(Err(refused @ Failure::Refused { .. })))) => {
-                    return Err(Missing::Refused(refused.to_string()));
+                Ok(Some(HostEvent::Ended(Err(refused @ Failure::Refused { .. })))) => {
+                    return Err(MissingOutcome::Refused(refused.to_string()));
                 }
-                Ok(Some(Heard::Ended(ended))) => {
-                    return ended.map_err(|e| Missing::Failed(e.to_string()));
+                Ok(Some(HostEvent::Ended(ended))) => {
+                    return ended.map_err(|e| MissingOutcome::Failed(e.to_string()));
                 }
                 // On NATS the delivery's result reports this, too.
-                Ok(Some(Heard::Left(_))) if self.way.is_remote() => {}
-                Ok(Some(Heard::Left(why))) => return Err(Missing::Failed(why)),
-                Ok(None) => return Err(Missing::Failed("the host is gone".to_owned())),
+                Ok(Some(HostEvent::Left(_))) if self.way.is_remote() => {}
+                Ok(Some(HostEvent::Left(why))) => return Err(MissingOutcome::Failed(why)),
+                Ok(None) => return Err(MissingOutcome::Failed("the host is gone".to_owned())),
             }
         }
     }
 
     /// Repeats a delivery until a program takes it: a program on NATS needs time to join.
-    async fn asked(&mut self, request: &Request) -> Result<Outcome, String> {
+    async fn asked(&mut self, request: &TrialRequest) -> Result<Outcome, String> {
         let until = Instant::now() + self.patience;
         loop {
             self.deliver(request);
             match self.outcome().await {
                 Ok(outcome) => return Ok(outcome),
-                Err(Missing::Nobody(_)) if self.way.is_remote() && Instant::now() < until => {
+                Err(MissingOutcome::Nobody(_))
+                    if self.way.is_remote() && Instant::now() < until =>
+                {
                     self.stage.is_there()?;
                     sleep(ASK_AGAIN).await;
                 }
-                Err(Missing::Nobody(why) | Missing::Refused(why) | Missing::Failed(why)) => {
+                Err(
+                    MissingOutcome::Nobody(why)
+                    | MissingOutcome::Refused(why)
+                    | MissingOutcome::Failed(why),
+                ) => {
                     return Err(why);
                 }
             }
         }
     }
 
-    async fn answered(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+    async fn answered(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
         let outcome = self.asked(request).await?;
         for payload in outcome.payloads {
             let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
@@ -247,19 +268,31 @@ impl Trial {
         Ok(())
     }
 
-    async fn twice(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+    async fn twice(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
         self.answered(request, judge).await.map_err(|why| format!("the first: {why}"))?;
         self.answered(request, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    async fn quiet_after(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+    async fn quiet_after(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
         self.answered(request, judge).await?;
         self.quiet(QUIET).await
     }
 
     /// First waits for an answer, so that the process is up and the request is not cancelled before
     /// its hand-over.
-    async fn cancelled(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+    async fn cancelled(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
         self.answered(request, judge).await?;
         let (call, attempt) = self.deliver(request);
         self.stage.host().cancel(call, attempt);
@@ -267,15 +300,19 @@ impl Trial {
 
         match self.outcome().await {
             // The program may report that it has not begun.
-            Ok(_) | Err(Missing::Refused(_)) => {}
-            Err(Missing::Nobody(why) | Missing::Failed(why)) => return Err(why),
+            Ok(_) | Err(MissingOutcome::Refused(_)) => {}
+            Err(MissingOutcome::Nobody(why) | MissingOutcome::Failed(why)) => return Err(why),
         }
 
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
     /// First waits for an answer, so that the program is up before it has to end.
-    async fn ended(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+    async fn ended(
+        &mut self,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
         self.answered(request, judge).await?;
         let begun = Instant::now();
         self.stage.end().await;
@@ -292,7 +329,7 @@ fn tested() -> ListenerName {
     ListenerName::parse("listener-under-test").expect("the name is a good one")
 }
 
-fn delivery(request: &Request, attempt: Attempt, timeout: Duration) -> Delivery {
+fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Delivery {
     let (listener, thread) = (tested(), ThreadId::organism());
     let id = MessageId(Uuid::now_v7());
     let message = Message {

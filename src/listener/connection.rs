@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::line::{Beat, Line};
+use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
 use super::payload::Reply;
 use super::pump_watch::PumpWatch;
 use crate::envelope::NAMESPACE;
@@ -24,14 +24,14 @@ const READ_BYTES: usize = 64 << 10;
 
 /// The pipes of a listener.
 #[derive(Debug)]
-pub(super) struct Connection {
-    input: RefCell<Input>,
-    output: Output,
+pub(super) struct KitConnection {
+    input: RefCell<FrameInput>,
+    output: FrameOutput,
     watch: PumpWatch,
 }
 
 #[derive(Debug)]
-struct Input {
+struct FrameInput {
     from: File,
     /// Buffer of the last read, `READ_BYTES` long and initialised once.
     chunk: Box<[u8]>,
@@ -40,15 +40,15 @@ struct Input {
     frames: VecDeque<Vec<u8>>,
 }
 
-impl Connection {
+impl KitConnection {
     pub fn new(input: OwnedFd, output: OwnedFd) -> Self {
-        let input = Input {
+        let input = FrameInput {
             from: input.into(),
             chunk: vec![0; READ_BYTES].into_boxed_slice(),
             partial: Vec::new(),
             frames: VecDeque::default(),
         };
-        let output = Output(Arc::new(Mutex::new(output.into())));
+        let output = FrameOutput(Arc::new(Mutex::new(output.into())));
         Self { input: RefCell::new(input), output, watch: PumpWatch::default() }
     }
 
@@ -124,7 +124,7 @@ pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }
 
-impl Line for Connection {
+impl DeliveryChannel for KitConnection {
     fn is_cancelled(&self, call: CallId) -> bool {
         let call = call.to_string();
         let cancels = |frame: &[u8]| {
@@ -136,13 +136,13 @@ impl Line for Connection {
         self.has_come(cancels).unwrap_or(true)
     }
 
-    fn beat(&self) -> Beat {
+    fn beat(&self) -> HeartbeatFn {
         let output = self.output.clone();
         Arc::new(move || output.write(std::iter::once("<heartbeat/>")))
     }
 }
 
-impl Input {
+impl FrameInput {
     fn is_ready(&self) -> io::Result<bool> {
         let mut polled = [PollFd::new(&self.from, PollFlags::IN)];
         Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
@@ -168,9 +168,9 @@ impl Input {
 
 /// Lock: frames are written whole and one at a time, from any thread.
 #[derive(Debug, Clone)]
-pub(super) struct Output(Arc<Mutex<File>>);
+pub(super) struct FrameOutput(Arc<Mutex<File>>);
 
-impl Output {
+impl FrameOutput {
     /// Writes the parts and the end mark as one frame.
     pub fn write<'a>(&self, parts: impl Iterator<Item = &'a str>) -> io::Result<()> {
         let mut frame = Vec::new();

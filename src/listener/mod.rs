@@ -33,7 +33,7 @@
 pub mod conformance;
 mod connection;
 mod core_words;
-mod line;
+mod delivery_channel;
 mod nats;
 mod payload;
 mod pump_watch;
@@ -42,7 +42,7 @@ mod serve;
 
 pub use crate::system::ThreadStatus;
 pub use core_words::ThreadResult;
-pub use nats::Place;
+pub use nats::NatsEndpoint;
 pub use payload::{IntoReply, Payload, Reply};
-pub use request::{Alive, ReadError, Received, Request};
+pub use request::{HeartbeatGuard, ReadError, Received, Request};
 pub use serve::{Listener, serve};

@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 /// State shared by the watching thread and the main loop.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PumpWatch(Arc<Mutex<State>>);
+pub(super) struct PumpWatch(Arc<Mutex<WatchedPump>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchedPump {
     is_handling: bool,
     pump_has_ended: bool,
 }
@@ -59,7 +59,7 @@ impl PumpWatch {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatchedPump> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

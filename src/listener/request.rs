@@ -9,7 +9,7 @@ use crate::bus::memory::CallMemory;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::trace::TraceParent;
 
-use super::line::{Beat, Line};
+use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
 use super::payload::Payload;
 
 mod parse;
@@ -34,7 +34,7 @@ pub struct Request {
     /// Number of messages of the call before those of this delivery, which the listener should
     /// remember.
     after: Option<usize>,
-    line: Rc<dyn Line>,
+    line: Rc<dyn DeliveryChannel>,
 }
 
 /// One message of a delivery.
@@ -76,7 +76,7 @@ impl Received {
 }
 
 impl Request {
-    pub(super) fn parse(frame: &[u8], line: Rc<dyn Line>) -> Result<Self, String> {
+    pub(super) fn parse(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Self, String> {
         parse::request(frame, line)
     }
 
@@ -134,8 +134,8 @@ impl Request {
     /// Sends heartbeats from a thread of its own until the guard is dropped. Drop the guard before
     /// the handler returns, or a heartbeat could follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
-    pub fn keep_alive(&self) -> Alive {
-        let beat: Beat = self.line.beat();
+    pub fn keep_alive(&self) -> HeartbeatGuard {
+        let beat: HeartbeatFn = self.line.beat();
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -144,7 +144,7 @@ impl Request {
                 }
             }
         });
-        Alive { stop: Some(stop), thread: Some(thread) }
+        HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
     }
 
     /// Whether the call was cancelled. The handler must still answer, possibly without payloads.
@@ -155,12 +155,12 @@ impl Request {
 
 /// Guard that keeps heartbeats running; see [`Request::keep_alive`].
 #[derive(Debug)]
-pub struct Alive {
+pub struct HeartbeatGuard {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Drop for Alive {
+impl Drop for HeartbeatGuard {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use crate::bus::memory::CallMemory;
 use crate::ids::PayloadName;
 
-use super::connection::Connection;
-use super::line::Line;
-use super::nats::{self, Place};
+use super::connection::KitConnection;
+use super::delivery_channel::DeliveryChannel;
+use super::nats::{self, NatsEndpoint};
 use super::payload::{IntoReply, Payload, Reply};
 use super::request::Request;
 
-type Handler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
+type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
 
 /// Serves one payload name: a `main` in one line. See [`Listener::serve`].
 pub fn serve<P, R, E>(handler: impl FnMut(P, &Request) -> Result<R, E> + 'static) -> ExitCode
@@ -31,8 +31,8 @@ where
 /// A listener: its handlers by the payload name that opens a call.
 #[derive(Default)]
 pub struct Listener {
-    handlers: HashMap<PayloadName, Handler>,
-    otherwise: Option<Handler>,
+    handlers: HashMap<PayloadName, PayloadHandler>,
+    otherwise: Option<PayloadHandler>,
 }
 
 impl std::fmt::Debug for Listener {
@@ -80,15 +80,15 @@ impl Listener {
     }
 
     /// Serves standard input until it is closed, and ends the program if the pump ends while a
-    /// handler works. If the environment names a server in [`Place::URL`], serves NATS instead,
+    /// handler works. If the environment names a server in [`NatsEndpoint::URL`], serves NATS instead,
     /// until a signal ends the program.
     ///
     /// An `Err` of a handler is a crashed attempt, which the pump retries: a process ends with code
     /// 1, and on NATS an error is answered. To report a failure to the caller, answer a payload.
     pub fn serve(self) -> ExitCode {
-        let served = Place::of_environment().and_then(|place| match place {
+        let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
-            None => Connection::standard()
+            None => KitConnection::standard()
                 .map_err(|e| format!("cannot take over standard input and output: {e}"))
                 .and_then(|connection| self.run(connection)),
         });
@@ -104,22 +104,22 @@ impl Listener {
 
     /// Serves any pair of descriptors.
     pub fn serve_on(self, input: OwnedFd, output: OwnedFd) -> Result<(), String> {
-        self.run(Connection::new(input, output))
+        self.run(KitConnection::new(input, output))
     }
 
     /// Serves NATS until `stopped` resolves; then takes no further delivery and finishes those that
     /// it has.
     pub fn serve_at(
         mut self,
-        place: &Place,
+        place: &NatsEndpoint,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), String> {
         nats::serve(place, stopped, &mut |request| self.handle(request))
     }
 
-    fn run(mut self, connection: Connection) -> Result<(), String> {
+    fn run(mut self, connection: KitConnection) -> Result<(), String> {
         let connection = Rc::new(connection);
-        let line: Rc<dyn Line> = connection.clone();
+        let line: Rc<dyn DeliveryChannel> = connection.clone();
         let mut memory = CallMemory::default();
 
         loop {

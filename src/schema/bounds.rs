@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::pattern_cost;
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::xsd::{SchemaElement, is_xsd};
 use crate::limits;

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel};
 use super::libxml2::CompiledSchema;
+use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel};
 use super::libxml2_messages;
 use super::load::SchemaBundle;
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use crate::children::{self, OwnedChild};
 use crate::limits;
 

@@ -15,7 +15,7 @@ use super::libxml2_messages;
 use super::lint;
 use super::load::SchemaBundle;
 use super::model::SchemaModel;
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::xsd::SchemaElement;
 use super::{example, read, required, shape};

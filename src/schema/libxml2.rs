@@ -13,7 +13,7 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
-use super::diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
+use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use crate::limits;
 
 #[derive(Default)]

@@ -2,10 +2,10 @@
 
 use libxml::bindings as c;
 
-use super::diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
+use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use super::link;
 use super::load::SchemaBundle;
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use super::xsd::XSD;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;

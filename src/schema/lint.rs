@@ -4,7 +4,7 @@
 //! on a reference to an attribute). The other, which refuses white space around numbers beside
 //! attributes, is on the safe side and visible.
 
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::xsd::SchemaElement;
 use crate::xml::element::Element;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::link::{self, LinkKind, SchemaLink};
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::xsd::{XSD, XSI};
 use crate::ids::Digest;

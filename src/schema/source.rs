@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::libxml2::ParsedDocument;
-use super::problem::SchemaProblem;
+use super::schema_problem::SchemaProblem;
 use super::xsd::{SchemaElement, XSD};
 use crate::limits;
 use crate::xml::element::Element;

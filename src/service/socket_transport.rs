@@ -76,14 +76,15 @@ impl IdleConnection {
 }
 
 impl SocketTransport {
-    /// The transport to whichever organism runs on the journal in `data` when a request is sent.
+    /// Creates a transport to the organism that runs on the journal in `data` when a request is
+    /// sent.
     pub fn new(data: &Path, handshake: Handshake) -> Self {
         let (data, path) = (data.to_owned(), socket_path(data));
         Self { data, path, handshake, idle: Arc::default() }
     }
 
-    /// Connects to the organism that runs on the journal in `data`, if one does.
-    /// [`Error::ForeignSocket`] where another process serves the socket than the one that holds the
+    /// Connects to the organism that runs on the journal in `data`, if there is one. Returns
+    /// [`Error::ForeignSocket`] if the process that serves the socket is not the one that holds the
     /// journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let transport = Self::new(data, handshake);
@@ -127,7 +128,7 @@ impl SocketTransport {
         &self.data
     }
 
-    /// Digest of the config that runs. None where the organism does not respond in time.
+    /// Digest of the running config; `None` if the organism does not respond in time.
     pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let sending = self.send(&ServiceRequest::Status, &responses);
@@ -139,7 +140,7 @@ impl SocketTransport {
         }
     }
 
-    /// Sends a request and passes on each response. [`Error::Lost`] where the connection breaks.
+    /// Sends a request and passes on each response; [`Error::Lost`] if the connection breaks.
     pub async fn send(
         &self,
         request: &ServiceRequest,
@@ -178,7 +179,8 @@ impl SocketTransport {
 
         let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
         loop {
-            // Read first: the announcement ends when the socket is there.
+            // Ordering rule: read before connecting, because the announcement ends when the socket
+            // exists.
             let is_announced = announcement::is_announced(&self.data);
             if let Some(stream) = self.connect().await? {
                 return Ok(BufReader::new(stream));
@@ -190,7 +192,7 @@ impl SocketTransport {
         }
     }
 
-    /// None where no holder of the journal responds.
+    /// `None` if no holder of the journal responds.
     async fn connect(&self) -> Result<Option<UnixStream>, Error> {
         let mut tries = limits::SOCKET_TRIES;
         loop {
@@ -202,12 +204,12 @@ impl SocketTransport {
 
             let (server, holder) = match (server_of(&stream), lock_holder(&self.data)) {
                 _ if mutant("trust-the-socket") => return Ok(Some(stream)),
-                // Its organism ends, or no organism made it.
+                // The organism behind the socket is ending, or no organism created it.
                 (_, LockHolder::Nobody) => return Ok(None),
                 (Some(server), LockHolder::Process(holder)) if holder == server => {
                     return Ok(Some(stream));
                 }
-                // In another container, say: there is nothing to compare.
+                // Probably in another container: there is nothing to compare.
                 (None, _) => return Ok(Some(stream)),
                 (Some(server), LockHolder::Process(pid)) => (server, format!("process {pid}")),
                 (Some(server), LockHolder::Hidden) => (server, "another process".to_owned()),
@@ -222,7 +224,7 @@ impl SocketTransport {
     }
 }
 
-/// The process behind a socket, where the system shows it.
+/// The process behind a socket, if the system reports it.
 fn server_of(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)

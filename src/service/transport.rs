@@ -14,7 +14,7 @@ pub enum ServiceTransport {
 }
 
 impl ServiceTransport {
-    /// Sends a request and passes on each response, up to the last one. [`Error::Lost`] where the
+    /// Sends a request and passes on each response up to the last one; [`Error::Lost`] if the
     /// responses break off.
     pub async fn send(
         &self,

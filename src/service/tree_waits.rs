@@ -1,4 +1,4 @@
-//! What a waiting client is shown of its tree: holds at once, models once they take their time.
+//! Notices for a waiting client about its tree: holds at once, and model calls once they take long.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::thread::Hold;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
-    /// The listener whose call is held, or the agent whose model is waited for.
+    /// The listener whose call is held, or the agent whose model call takes long.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -30,15 +30,15 @@ pub enum WaitKind {
     Approval { message: MessageId },
     /// A person's answer to this message.
     Answer { message: MessageId },
-    /// A model that has not begun to answer for so long.
+    /// A model that has not begun to respond for this many seconds.
     Model { route: String, seconds: u64 },
-    /// The rest of an answer that has streamed for so long.
+    /// A response that has streamed for this many seconds.
     Stream { route: String, seconds: u64 },
-    /// The end of a pause that the provider asked for.
+    /// A pause that the provider requested.
     Pause { route: String, until: Time },
 }
 
-/// The model calls of one tree, and which of their states were shown.
+/// The model calls of one tree, and the notices that were sent about them.
 pub struct TreeWatch {
     notices: mpsc::Receiver<Notice>,
     /// Calls that the receipt shows.
@@ -51,7 +51,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// When it is shown, if it lasts until then.
+    /// Delay after which the state is reported, if it lasts.
     due: Duration,
 }
 
@@ -61,12 +61,12 @@ impl TreeWatch {
         (sender, Self { notices, known: Vec::new(), models: HashMap::new() })
     }
 
-    /// The receipt shows that these calls wait for an approval, where they do.
+    /// Marks calls whose hold the receipt already shows.
     pub fn knows(&mut self, calls: &[CallId]) {
         self.known.extend_from_slice(calls);
     }
 
-    /// The next thing to be shown. Never ends by itself; nothing is lost where it is dropped.
+    /// Returns the next notice; never ends by itself. Cancel-safe.
     pub async fn next(&mut self) -> TreeWait {
         loop {
             if let Some(due) = self.due() {
@@ -80,7 +80,7 @@ impl TreeWatch {
                             return wait;
                         }
                     }
-                    // The pump has ended, and whoever waits for a result learns that.
+                    // The pump has ended; clients that wait for a result learn that elsewhere.
                     None => std::future::pending::<()>().await,
                 },
                 () = tick => {}
@@ -116,7 +116,8 @@ impl TreeWatch {
         }
     }
 
-    /// A state that has lasted long enough to be shown, and then rarer and rarer.
+    /// Returns a state that has lasted long enough to be reported; later reports of it come at
+    /// growing intervals.
     fn due(&mut self) -> Option<TreeWait> {
         let one = self.models.values_mut().find(|one| one.since.elapsed() >= one.due)?;
         one.due *= 4;

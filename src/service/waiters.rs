@@ -13,8 +13,8 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 /// One query of the pump, which all waiters of a call share.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The waiters of one pump, by call. However many clients wait for one call, the pump has one
-/// waiter, and none once all of them have left.
+/// The waiters of one pump, by call. However many clients wait for a call, the pump has one waiter
+/// for it, and none once all clients have left.
 ///
 /// A concurrent table: each client registers and leaves on a task of its own.
 #[derive(Clone)]
@@ -33,8 +33,8 @@ impl CallWaiters {
         Self { pump, calls: Arc::default() }
     }
 
-    /// Waits for the completion of a call in `thread`. None where it has completed: its result, if
-    /// it had one, is on record.
+    /// Waits for the completion of a call in `thread`. `None` if it had completed before: its
+    /// result, if any, is recorded.
     pub async fn completion(
         &self,
         thread: &ThreadId,
@@ -54,8 +54,8 @@ impl CallWaiters {
             async move { pump.completion(thread, call).await }.boxed().shared()
         };
 
-        // The shard stays locked to the end of this block: a client that leaves meanwhile cannot
-        // take away the query that this one joins.
+        // Lock: the shard stays locked to the end of this block, so that a client that leaves
+        // meanwhile cannot remove the query that this one joins.
         let mut awaited = self
             .calls
             .entry(call)
@@ -75,7 +75,7 @@ impl CallWaiters {
     }
 }
 
-/// A client's place in the table, until it has its answer or leaves.
+/// Registration of a client in the table, until it has its answer or leaves.
 struct RegisteredWaiter<'t> {
     table: &'t CallWaiters,
     call: CallId,

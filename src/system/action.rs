@@ -1,6 +1,6 @@
 //! The payload `operator-action`: an operator's action on a thread, or on the organism itself.
 
-use super::core_payloads::Tag;
+use super::core_payloads::StartTagText;
 use crate::envelope::Payload;
 use crate::ids::{ListenerName, ThreadId};
 
@@ -34,7 +34,7 @@ impl ActionReport {
         }
     }
 
-    pub(super) fn payload(&self, tag: Tag) -> Payload {
+    pub(super) fn payload(&self, tag: StartTagText) -> Payload {
         let tag = tag.with("action", self.action).with("by", &self.by);
         let tag = tag.maybe("uid", self.uid).maybe("login", self.login.as_ref());
         let tag = tag.maybe("host", self.host.as_ref());
@@ -46,7 +46,7 @@ impl ActionReport {
 
         let mut inner = String::new();
         for (name, value) in &self.details {
-            inner.push_str(Tag::child("detail").with("name", name).text(value).as_str());
+            inner.push_str(StartTagText::child("detail").with("name", name).text(value).as_str());
         }
 
         tag.raw(&inner)

@@ -127,15 +127,15 @@ pub enum Answer {
         why: &'static str,
         until: Option<Time>,
     },
-    ApprovalGranted(Ruling),
-    ApprovalRefused(Ruling),
+    ApprovalGranted(DecisionPayload),
+    ApprovalRefused(DecisionPayload),
     /// Complete, as written by the agent's host.
     ModelTurn(String),
 }
 
 /// The decision about a held call, and its author.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ruling {
+pub struct DecisionPayload {
     pub message: MessageId,
     pub digest: Digest,
     pub by: ListenerName,
@@ -199,7 +199,7 @@ impl Answer {
     /// namespace would change the meaning of their unqualified children.
     pub fn payload(&self) -> Payload {
         match self {
-            Self::ThreadSpawned { assigned, parent } => Tag::new(self.word())
+            Self::ThreadSpawned { assigned, parent } => StartTagText::new(self.word())
                 .with("assigned_id", assigned)
                 .with("parent_id", parent)
                 .with("message", "Thread spawned successfully.")
@@ -207,67 +207,79 @@ impl Answer {
             Self::ThreadResult { thread, status, payloads } => {
                 thread_result(thread, *status, payloads)
             }
-            Self::ThreadCancelled { thread, message } => {
-                Tag::new(self.word()).with("thread_id", thread).with("message", message).empty()
-            }
-            Self::ThreadError { unknown_id } => Tag::new(self.word())
+            Self::ThreadCancelled { thread, message } => StartTagText::new(self.word())
+                .with("thread_id", thread)
+                .with("message", message)
+                .empty(),
+            Self::ThreadError { unknown_id } => StartTagText::new(self.word())
                 .with("unknown_id", unknown_id)
                 .with("code", "unknown_thread")
                 .with("message", "Unknown thread; emit <spawn-thread/> to create.")
                 .empty(),
             Self::Waiting { until, threads, timers } => {
                 let until = if *until == WaitFor::All { "all" } else { "any" };
-                let tag = Tag::new(self.word()).with("for", until);
+                let tag = StartTagText::new(self.word()).with("for", until);
                 tag.with("threads", threads).with("timers", timers).empty()
             }
             Self::ContextCleared { kept } => {
-                Tag::new(self.word()).with("kept_messages", kept).empty()
+                StartTagText::new(self.word()).with("kept_messages", kept).empty()
             }
-            Self::TimerSet { timer, fires_at, label } => Tag::new(self.word())
+            Self::TimerSet { timer, fires_at, label } => StartTagText::new(self.word())
                 .with("timer_id", timer)
                 .with("fires_at", fires_at)
                 .maybe("label", label.as_ref())
                 .empty(),
             Self::TimerFired { timer, label } | Self::TimerCancelled { timer, label } => {
-                Tag::new(self.word()).with("timer_id", timer).maybe("label", label.as_ref()).empty()
+                StartTagText::new(self.word())
+                    .with("timer_id", timer)
+                    .maybe("label", label.as_ref())
+                    .empty()
             }
             Self::Huh(huh) => write_huh(huh),
-            Self::Error { code, about, message, from, is_lasting } => Tag::new(self.word())
-                .with("code", code)
-                .with("retry_allowed", code.retry_allowed() && !is_lasting)
-                .maybe("about", about.as_ref())
-                .maybe("from", from.as_ref())
-                .text(message),
-            Self::Ack { from } => Tag::new(self.word()).maybe("from", from.as_ref()).empty(),
+            Self::Error { code, about, message, from, is_lasting } => {
+                StartTagText::new(self.word())
+                    .with("code", code)
+                    .with("retry_allowed", code.retry_allowed() && !is_lasting)
+                    .maybe("about", about.as_ref())
+                    .maybe("from", from.as_ref())
+                    .text(message)
+            }
+            Self::Ack { from } => {
+                StartTagText::new(self.word()).maybe("from", from.as_ref()).empty()
+            }
             Self::BudgetWarning { budget, of, used, limit } => {
-                let tag = Tag::new(self.word()).with("budget", budget).maybe("of", of.as_ref());
+                let tag =
+                    StartTagText::new(self.word()).with("budget", budget).maybe("of", of.as_ref());
                 tag.with("used", used).with("limit", limit).empty()
             }
             Self::Boot { epoch, version, core_version, config } => {
-                let tag = Tag::new(self.word()).with("epoch", epoch).with("version", version);
+                let tag =
+                    StartTagText::new(self.word()).with("epoch", epoch).with("version", version);
                 tag.with("core_version", core_version).with("config", config).empty()
             }
-            Self::ShutdownSignal { reason } => Tag::new(self.word()).with("reason", reason).empty(),
-            Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
-                Tag::new(self.word()).with("name", name).with("detail", detail).empty()
+            Self::ShutdownSignal { reason } => {
+                StartTagText::new(self.word()).with("reason", reason).empty()
             }
-            Self::OperatorAction(report) => report.payload(Tag::new(self.word())),
+            Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
+                StartTagText::new(self.word()).with("name", name).with("detail", detail).empty()
+            }
+            Self::OperatorAction(report) => report.payload(StartTagText::new(self.word())),
             Self::ApprovalRequested { message, listener, digest, why, until } => {
-                let tag = Tag::new(self.word()).with("message_id", message);
+                let tag = StartTagText::new(self.word()).with("message_id", message);
                 let tag = tag.with("call_id", message).with("listener", listener);
                 let tag = tag.with("sha256", digest).with("why", why);
                 tag.maybe("until", until.as_ref()).empty()
             }
             Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => {
-                ruled(Tag::new(self.word()), ruling)
+                ruled(StartTagText::new(self.word()), ruling)
             }
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }
 }
 
-fn ruled(tag: Tag, ruling: &Ruling) -> Payload {
-    let Ruling { message, digest, by, reason } = ruling;
+fn ruled(tag: StartTagText, ruling: &DecisionPayload) -> Payload {
+    let DecisionPayload { message, digest, by, reason } = ruling;
     let tag = tag.with("message_id", message).with("sha256", digest).with("by", by);
     tag.maybe("reason", (!reason.is_empty()).then_some(reason)).empty()
 }
@@ -292,12 +304,12 @@ fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) 
 }
 
 /// Builds the text of a start tag.
-pub(super) struct Tag {
+pub(super) struct StartTagText {
     word: &'static str,
     out: String,
 }
 
-impl Tag {
+impl StartTagText {
     /// A tag that binds the core's namespace.
     pub fn new(word: &'static str) -> Self {
         Self { word, out: format!("<{word} xmlns=\"{NAMESPACE}\"") }

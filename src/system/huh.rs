@@ -1,6 +1,6 @@
 //! `<huh>`: the answer to a refused payload.
 
-use super::core_payloads::Tag;
+use super::core_payloads::StartTagText;
 use crate::envelope::{Payload, Refusal};
 use crate::xml::findings::Finding;
 
@@ -41,7 +41,7 @@ impl Huh {
 pub(super) fn write_huh(huh: &Huh) -> Payload {
     let mut inner = String::new();
     for reason in &huh.reasons {
-        let mut tag = Tag::child("reason").with("code", &reason.code);
+        let mut tag = StartTagText::child("reason").with("code", &reason.code);
         if reason.place.line > 0 {
             tag = tag.with("line", reason.place.line).with("column", reason.place.column);
         }
@@ -51,9 +51,9 @@ pub(super) fn write_huh(huh: &Huh) -> Payload {
 
     for (word, text) in [("expected", &huh.expected), ("attempt", &huh.attempt)] {
         if let Some(text) = text {
-            inner.push_str(Tag::child(word).text(text).as_str());
+            inner.push_str(StartTagText::child(word).text(text).as_str());
         }
     }
 
-    Tag::new("huh").with("code", &huh.code).raw(&inner)
+    StartTagText::new("huh").with("code", &huh.code).raw(&inner)
 }

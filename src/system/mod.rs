@@ -10,7 +10,7 @@ mod huh;
 mod primitive;
 
 pub use action::ActionReport;
-pub use core_payloads::{Answer, Ruling, ThreadStatus};
+pub use core_payloads::{Answer, DecisionPayload, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};
 pub use huh::Huh;

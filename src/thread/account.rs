@@ -1,7 +1,7 @@
 //! Accounting of model calls: reservations in a tree's budgets, and actual use.
 
 use super::Fact;
-use super::state::{Reserved, Tree};
+use super::state::{ModelReservation, Tree};
 use crate::envelope::Spending;
 use crate::ids::{Attempt, CallId, ListenerName};
 
@@ -10,7 +10,7 @@ impl Tree {
     pub(super) fn account(&mut self, fact: &Fact) {
         match fact {
             Fact::Reserved { call, attempt, agent, spending, request, route } => {
-                self.reserve(Reserved {
+                self.reserve(ModelReservation {
                     call: *call,
                     attempt: *attempt,
                     agent: agent.clone(),
@@ -44,7 +44,7 @@ impl Tree {
     }
 
     /// Records a reservation. A newer reservation of the same attempt replaces the older one.
-    fn reserve(&mut self, reserved: Reserved) {
+    fn reserve(&mut self, reserved: ModelReservation) {
         self.release_reservation(reserved.call, reserved.attempt);
         self.reserved.push(reserved);
     }
@@ -53,8 +53,8 @@ impl Tree {
         &mut self,
         call: CallId,
         attempt: Attempt,
-    ) -> Option<Reserved> {
-        let is_own = |own: &Reserved| own.call == call && own.attempt == attempt;
+    ) -> Option<ModelReservation> {
+        let is_own = |own: &ModelReservation| own.call == call && own.attempt == attempt;
         let at = self.reserved.iter().position(is_own)?;
         let reserved = self.reserved.remove(at);
         if self.reserved.is_empty() {

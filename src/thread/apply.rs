@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::renewal::RECORDED_SINCE;
-use super::state::{Awaited, Held, KeyUse, Pending, Slot, State, Thread, Timer, Tree};
+use super::request_counts::RECORDED_SINCE;
+use super::state::{
+    AwaitedAction, Held, KeyUse, PendingMessage, ReplyOrder, State, Thread, Timer, Tree,
+};
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
@@ -241,8 +243,8 @@ impl Tree {
             }
         }
 
-        let slot = Slot { action: 0, leg: 0 };
-        let request = Pending { slot, answers_call: false, message: Arc::clone(message) };
+        let slot = ReplyOrder { action: 0, leg: 0 };
+        let request = PendingMessage { slot, answers_call: false, message: Arc::clone(message) };
         let call = Call {
             id,
             thread: message.thread.clone(),
@@ -313,7 +315,7 @@ impl Tree {
             call.next_slot = 0;
             call.waiting = None;
             // Messages that came meanwhile were not requested by the outcome just recorded.
-            call.pending.iter_mut().for_each(|p| p.slot = Slot::UNASKED);
+            call.pending.iter_mut().for_each(|p| p.slot = ReplyOrder::UNASKED);
         }
     }
 
@@ -420,7 +422,7 @@ impl Call {
 
         let slot = self.next_slot;
         self.next_slot += 1;
-        self.awaiting.push(Awaited { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
+        self.awaiting.push(AwaitedAction { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
     }
 
     fn leg_closed(&mut self, leg: CallId) {
@@ -435,23 +437,23 @@ impl Call {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {
             Some(slot) => slot,
-            None if comes_unasked(message) => Slot::UNASKED,
+            None if comes_unasked(message) => ReplyOrder::UNASKED,
             None => {
                 let action = self.next_slot;
                 self.next_slot += 1;
-                Slot { action, leg: 0 }
+                ReplyOrder { action, leg: 0 }
             }
         };
 
         let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
         let (answers_call, message) = (leg.is_some(), Arc::clone(message));
-        self.pending.insert(after, Pending { slot, answers_call, message });
+        self.pending.insert(after, PendingMessage { slot, answers_call, message });
     }
 
-    fn slot_of(&self, leg: CallId) -> Option<Slot> {
+    fn slot_of(&self, leg: CallId) -> Option<ReplyOrder> {
         self.awaiting.iter().find_map(|awaited| {
             let (_, place) = awaited.open.iter().find(|(open, _)| *open == leg)?;
-            Some(Slot { action: awaited.slot, leg: *place })
+            Some(ReplyOrder { action: awaited.slot, leg: *place })
         })
     }
 }

@@ -10,7 +10,7 @@ mod fact;
 mod faults;
 mod operator;
 mod record;
-mod renewal;
+mod request_counts;
 mod result;
 mod rounds;
 mod signature;
@@ -23,10 +23,10 @@ pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
 pub use record::{Input, Record, Verdict};
-pub use renewal::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
+pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use result::client_result;
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
-    Awaited, ByListener, Call, Held, KeptFault, KeyUse, Map, Pending, Reserved, Slot, State,
-    Thread, Timer, Tree, Usage,
+    AwaitedAction, ByListener, Call, Held, KeptFault, KeyUse, Map, ModelReservation,
+    PendingMessage, ReplyOrder, State, Thread, Timer, Tree, Usage,
 };

@@ -3,7 +3,7 @@
 //! A round is everything that a listener is given at once after an outcome. Results are those of
 //! calls, threads and timers; the core's confirmation of a primitive is not a result.
 
-use super::{Call, Pending};
+use super::{Call, PendingMessage};
 use crate::envelope::Kind;
 
 impl Call {
@@ -11,7 +11,7 @@ impl Call {
     /// to be delivered. A round without results changes nothing.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
-        for has_failed in self.pending.iter().filter_map(Pending::has_failed) {
+        for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {
             if !has_failed {
                 return 0;
             }
@@ -22,7 +22,7 @@ impl Call {
     }
 }
 
-impl Pending {
+impl PendingMessage {
     /// Whether the message reports only a failure; `None` if it is not a result.
     fn has_failed(&self) -> Option<bool> {
         let message = &self.message;

@@ -189,7 +189,7 @@ impl DecisionSignature {
     /// The bytes that are signed.
     fn message(&self, statement: &DecisionStatement<'_>) -> Vec<u8> {
         #[derive(Serialize)]
-        struct Signed<'a> {
+        struct SignedFields<'a> {
             #[serde(rename = "journal")]
             journal: Uuid,
             #[serde(rename = "verb")]
@@ -212,7 +212,8 @@ impl DecisionSignature {
         let DecisionStatement { verb, call, digest, reason, note } = *statement;
         let Self { journal, thread, time, nonce, .. } = self;
         let (journal, time, nonce) = (*journal, *time, *nonce);
-        let signed = Signed { journal, verb, thread, call, digest, reason, note, time, nonce };
+        let signed =
+            SignedFields { journal, verb, thread, call, digest, reason, note, time, nonce };
 
         let mut message = SCHEME.as_bytes().to_vec();
         message.extend(serde_json::to_vec(&signed).expect("plain data is JSON"));

@@ -73,7 +73,7 @@ pub struct Tree {
     /// Use of the tree's budget by each agent's model calls.
     pub by_agent: ByListener<Spending>,
     /// Reservations of model calls in progress.
-    pub reserved: Vec<Reserved>,
+    pub reserved: Vec<ModelReservation>,
     pub warned: BTreeSet<String>,
     /// Faults that their openers have not been given yet, in order.
     pub kept_faults: Vec<KeptFault>,
@@ -91,7 +91,7 @@ pub struct Tree {
 
 impl Tree {
     /// The reservation of an attempt whose model call is in progress.
-    pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&Reserved> {
+    pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&ModelReservation> {
         self.reserved.iter().find(|reserved| (reserved.call, reserved.attempt) == (call, attempt))
     }
 
@@ -104,7 +104,7 @@ impl Tree {
 
 /// The reservation of a model call, kept until its actual use is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserved {
+pub struct ModelReservation {
     pub call: CallId,
     pub attempt: Attempt,
     pub agent: ListenerName,
@@ -218,9 +218,9 @@ pub struct Call {
     /// Messages that were delivered and handled, oldest first.
     pub heard: Vec<Arc<Message>>,
     /// Messages that are yet to be delivered, in the order of delivery.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingMessage>,
     /// Actions of the last outcome without an answer.
-    pub awaiting: Vec<Awaited>,
+    pub awaiting: Vec<AwaitedAction>,
     /// Slot for the next answer to the last outcome.
     pub next_slot: u32,
     /// Open calls that it opened in other threads.
@@ -256,8 +256,8 @@ pub struct Held {
 
 /// A message that waits to be delivered in a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
-    pub slot: Slot,
+pub struct PendingMessage {
+    pub slot: ReplyOrder,
     /// Whether it is the result of a call in the same thread.
     pub answers_call: bool,
     pub message: Arc<Message>,
@@ -266,18 +266,18 @@ pub struct Pending {
 /// Order of an answer among the answers to one outcome: by action, then by leg. Unrequested
 /// messages come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Slot {
+pub struct ReplyOrder {
     pub action: u32,
     pub leg: u32,
 }
 
-impl Slot {
+impl ReplyOrder {
     pub const UNASKED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
 /// An action of the last outcome whose answer is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Awaited {
+pub struct AwaitedAction {
     pub slot: u32,
     /// Id of the group: its first leg.
     pub group: CallId,
@@ -308,7 +308,8 @@ impl Call {
 
     /// Whether a thread of this call ended or a timer fired without a delivery of that.
     pub fn has_news(&self) -> bool {
-        let news = |p: &Pending| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
+        let news =
+            |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
         self.pending.iter().any(|p| p.message.kind == Kind::System && news(p))
     }
 

@@ -62,6 +62,7 @@ fn glossary(text: &str) -> BTreeSet<String> {
 
 /// Nouns that every reader knows without our glossary, and why.
 const NOUNS: &[(&str, &str)] = &[
+    ("action", "a payload that makes something happen"),
     ("admission", "whether something may begin, and the wait for it"),
     ("block", "a part of a chat message, as the APIs of providers have it"),
     ("break", "where a chain of hashes does not hold"),
@@ -84,6 +85,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("digest", "the output of a hash function"),
     ("element", "an XML element"),
     ("end", "how a stream or a call ended"),
+    ("endpoint", "where a service is reached"),
     ("entry", "one row of a list"),
     ("environment", "the variables and the platform around a program"),
     ("error", "what the standard library calls it"),
@@ -97,6 +99,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("format", "how something is written"),
     ("future", "a value that is not there yet, as Rust has it"),
     ("gauge", "a metric that rises and falls, as Prometheus has it"),
+    ("guard", "does something when it is dropped"),
     ("header", "what stands before a body"),
     ("histogram", "a metric with buckets, as Prometheus has it"),
     ("history", "the earlier messages of a thread"),
@@ -116,6 +119,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("name", "what something is called"),
     ("nats", "the message server"),
     ("option", "what a caller may choose"),
+    ("order", "what comes before what"),
     ("origin", "where something comes from"),
     ("page", "the text of all metrics, as Prometheus reads it"),
     ("parameter", "what a caller passes"),
@@ -135,6 +139,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("reply", "a payload that answers another one"),
     ("report", "the answer of an agent in the form of a schema"),
     ("request", "what asks for a response"),
+    ("reservation", "an amount set aside before it is used"),
     ("role", "who speaks in a chat, as the APIs of providers have it"),
     ("route", "a provider and one of its models"),
     ("router", "chooses one of several providers"),

@@ -23,7 +23,7 @@ pub use vocabulary::{AgentVocabulary, VocabularyEntry};
 use std::sync::Arc;
 
 use crate::agent::ActionTransport;
-use crate::envelope::{Broken, Rule, WrittenPayload};
+use crate::envelope::{BrokenPayload, Rule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
@@ -283,7 +283,7 @@ impl AgentProtocol {
     /// Extends the refusal of the last unknown element with the form of an action, if the turn
     /// holds nothing else. So one mistake causes one text in the history.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
-        let is_unknown = |broken: &Broken| broken.rule() == Rule::UnknownAction;
+        let is_unknown = |broken: &BrokenPayload| broken.rule() == Rule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;
         if self.transport() != ActionTransport::Xml || !actions.is_empty() {
             return;

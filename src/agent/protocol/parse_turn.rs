@@ -2,7 +2,7 @@
 //! protocol decides what counts as an action.
 
 use super::feedback::FINAL_UNCLOSED;
-use crate::envelope::{Broken, WrittenPayload};
+use crate::envelope::{BrokenPayload, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
 use crate::system::{self, NOTES};
@@ -37,7 +37,7 @@ pub struct ParsedTurn {
     pub notes: Vec<Vec<u8>>,
     /// Complete actions in order, including complete payloads in unknown namespaces.
     pub actions: Vec<TurnAction>,
-    pub broken: Vec<Broken>,
+    pub broken: Vec<BrokenPayload>,
     pub calls: Vec<ParsedToolCall>,
     /// All findings, for the record.
     pub findings: Vec<Finding>,
@@ -149,7 +149,7 @@ impl ParsedItems {
     }
 
     pub fn refuse(&mut self, attempt: String, finding: Finding) {
-        self.reading.broken.push(Broken { index: self.index, attempt, finding });
+        self.reading.broken.push(BrokenPayload { index: self.index, attempt, finding });
         self.index += 1;
     }
 

@@ -247,7 +247,7 @@ pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::Broken;
+    use crate::envelope::BrokenPayload;
     use crate::xml::findings::{Finding, TextLocation};
 
     fn message(ask: &AgentRequest) -> Message {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_turn_with_more_wrong_than_it_can_hold_is_none() {
-        let broken = |index, attempt: &str| Broken {
+        let broken = |index, attempt: &str| BrokenPayload {
             index,
             attempt: attempt.to_owned(),
             finding: Finding::new("unclosed", TextLocation::default(), "not closed"),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
 use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, partitions_in, small_file};
+use crate::journal::{Error, durable_file, partitions_in};
 use crate::mutant::mutant;
 use crate::nats::{self, BlockingClient};
 
@@ -152,7 +152,7 @@ fn path(state: &Path, options: &Options) -> PathBuf {
 /// Id of the journal that this host began or adopted in the streams of `options`.
 pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     let path = path(state, options);
-    let bytes = small_file::read(&path).map_err(Error::io(path.display().to_string()))?;
+    let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;
     let Some(bytes) = bytes else { return Ok(None) };
     let strange = || {
         let detail = "does not hold the id of a journal: move it away and run `organism adopt`";
@@ -171,6 +171,6 @@ pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error>
     let path = path(state, options);
     let line = format!("{journal}\n");
     let unfinished = path.with_extension("organism.new");
-    let noted = small_file::replace(&path, &unfinished, line.as_bytes());
+    let noted = durable_file::replace(&path, &unfinished, line.as_bytes());
     noted.map_err(Error::io(path.display().to_string()))
 }

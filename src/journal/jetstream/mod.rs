@@ -7,8 +7,6 @@
 //!
 //! Must not know how a connection is made; that is `nats`.
 
-mod against;
-mod align;
 mod api;
 mod bounds;
 mod commit_codec;
@@ -19,6 +17,8 @@ mod lease_renewal;
 mod open;
 mod partition_count;
 mod periodic_thread;
+mod projection_alignment;
+mod projection_check;
 mod promote;
 mod publish;
 mod repair;
@@ -49,10 +49,10 @@ use commit_codec::CommitEncoder;
 use publish::StreamPublisher;
 use stream_monitor::LeadershipWatch;
 
-pub use against::{StreamAgreement, compare_with_stream};
 pub use bounds::{AcknowledgedMark, ProjectionHead, ProjectionReport};
 pub use identity::JoiningHost;
 pub use lease::{LeaseHandover, MemberId, this_process};
+pub use projection_check::{StreamAgreement, compare_with_stream};
 pub use promote::{PromotedJournal, PromotionPhase, promote};
 pub use repair::{RepairSource, StreamRepair, recorded, repair};
 pub use standby::{LeaseCheck, Standby};

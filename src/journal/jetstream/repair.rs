@@ -14,11 +14,10 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
-use crate::journal::{Error, TreeHeads, small_file};
+use crate::journal::{Error, TreeHeads, durable_file};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::align::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::api::{JetStreamApi, StreamDescription, code};
 use super::bounds::{AcknowledgedMark, hash_at};
 use super::commit_codec::CommitEncoder;
@@ -26,6 +25,7 @@ use super::identity::JoiningHost;
 use super::lease::{Lease, LeaseEntry};
 use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
+use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
 use super::{Options, settings, stream_position, unfit};
 
@@ -79,7 +79,7 @@ pub fn repair(
 /// Removes the note of a repair that is recorded.
 pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
     let path = note_path(options, state);
-    small_file::remove(&path).map_err(Error::io(path.display().to_string()))
+    durable_file::remove(&path).map_err(Error::io(path.display().to_string()))
 }
 
 fn note_path(options: &Options, state: &Path) -> PathBuf {
@@ -88,7 +88,7 @@ fn note_path(options: &Options, state: &Path) -> PathBuf {
 
 fn read_note(options: &Options, state: &Path) -> Result<Option<StreamRepair>, Error> {
     let path = note_path(options, state);
-    let note = small_file::read(&path).and_then(|bytes| match bytes {
+    let note = durable_file::read(&path).and_then(|bytes| match bytes {
         Some(bytes) => serde_json::from_slice(&bytes).map_err(std::io::Error::other),
         None => Ok(None),
     });
@@ -102,7 +102,7 @@ fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<()
 
     let path = note_path(options, state);
     let bytes = serde_json::to_vec(note).expect("plain data is JSON");
-    let written = small_file::replace(&path, &path.with_extension("repair.new"), &bytes);
+    let written = durable_file::replace(&path, &path.with_extension("repair.new"), &bytes);
     written.map_err(Error::io(path.display().to_string()))
 }
 

@@ -13,12 +13,12 @@ use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::align::{ComparedProjection, ProjectionAlignment};
 use super::api::{ApiFailure, JetStreamApi, code};
 use super::bounds::{PumpDirectories, StreamBounds, hash_at};
 use super::identity::JoiningHost;
 use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
 use super::open::{connect, found, strange};
+use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
 use super::stream_position::{self, StreamProgress};
 use super::{Options, StreamJournal, refused};
 

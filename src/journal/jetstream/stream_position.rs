@@ -9,9 +9,9 @@ use crate::journal::sqlite::{CatchingUp, StreamItem};
 use crate::journal::{Error, HashedRecord};
 
 use super::Options;
-use super::align::newer;
 use super::api::{JetStreamApi, StoredMessage, code};
 use super::commit_codec::{CommitAssembler, CommitContents};
+use super::projection_alignment::newer;
 use super::refused;
 use super::stream_reader::{StreamReader, damaged, patiently};
 

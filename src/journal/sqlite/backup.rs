@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
-use crate::journal::{Error, small_file};
+use crate::journal::{Error, durable_file};
 
 use super::directory::{DATABASE, make};
 use super::reader::JournalReader;
@@ -39,12 +39,12 @@ pub fn back_up(
     }
 
     let half = to_data.join("journal.new");
-    small_file::remove(&half).map_err(Error::io(half.display().to_string()))?;
+    durable_file::remove(&half).map_err(Error::io(half.display().to_string()))?;
     JournalReader::open(data)?.copy_to(&half)?;
     let synced = std::fs::File::open(&half)
         .and_then(|copy| copy.sync_all())
         .and_then(|()| std::fs::rename(&half, &file))
-        .and_then(|()| small_file::sync_parent(&file));
+        .and_then(|()| durable_file::sync_parent(&file));
     synced.map_err(Error::io(file.display().to_string()))?;
 
     let copy = JournalReader::open(to_data)?;

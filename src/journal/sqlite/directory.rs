@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
-use crate::journal::{Error, small_file};
+use crate::journal::{Error, durable_file};
 use crate::limits;
 use crate::mutant::mutant;
 
@@ -176,7 +176,7 @@ impl CommitWatermark {
     }
 
     fn read_at(path: PathBuf) -> Result<Option<(Position, Digest)>, Error> {
-        let bytes = small_file::read(&path).map_err(Error::io(path.display().to_string()))?;
+        let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let parsed =
             parse(&bytes).filter(|(position, hash)| mark(*position, *hash).as_slice() == bytes);

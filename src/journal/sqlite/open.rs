@@ -10,12 +10,12 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
 use crate::journal::checkpoint_signer::CheckpointSigner;
-use crate::journal::copying::{CopyDirectory, UncopiedCheckpoints};
+use crate::journal::copy_directory::{CopyDirectory, UncopiedCheckpoints};
 use crate::journal::log::LogMark;
 use crate::journal::mac::{HeadSealer, MacCoverage};
 use crate::journal::record_codec::RecordBatch;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
-use crate::journal::{Error, FORMAT, HashedRecord, TreeHeads, small_file};
+use crate::journal::{Error, FORMAT, HashedRecord, TreeHeads, durable_file};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
@@ -373,7 +373,7 @@ impl<L> JournalWriter<L> {
 fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
     let half = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
-        let removed = small_file::remove(&data.join(name));
+        let removed = durable_file::remove(&data.join(name));
         removed.map_err(Error::io(half.display().to_string()))?;
     }
 
@@ -390,7 +390,7 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
 
     fill().map_err(Error::sqlite("making the journal"))?;
     let file = data.join(DATABASE);
-    let renamed = std::fs::rename(&half, &file).and_then(|()| small_file::sync_parent(&file));
+    let renamed = std::fs::rename(&half, &file).and_then(|()| durable_file::sync_parent(&file));
     renamed.map_err(Error::io(file.display().to_string()))
 }
 

@@ -10,7 +10,7 @@ use crate::journal::log::{LogGroup, LogMark};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, Error, HashedRecord, HeadMac, KeyId, MacCoverage};
 use crate::mutant::mutant;
-use crate::thread::text::Names;
+use crate::thread::text::InternedNames;
 
 use super::external_marks::{ExternalMarks, agree};
 use super::open::{OpenPurpose, OperatorAcceptance};
@@ -34,7 +34,7 @@ pub struct CatchingUp {
     journal: SqliteJournal,
     known: ExternalMarks,
     about: JournalMetadata,
-    names: Names,
+    names: InternedNames,
 }
 
 impl LockedJournalDir {
@@ -49,7 +49,7 @@ impl LockedJournalDir {
         // there again.
         let relaxed = journal.file.db.execute_batch("PRAGMA synchronous = NORMAL");
         relaxed.map_err(Error::sqlite("opening the journal"))?;
-        Ok(CatchingUp { journal, known, about, names: Names::default() })
+        Ok(CatchingUp { journal, known, about, names: InternedNames::default() })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::journal::record_codec::StoredRow;
 use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord};
 use crate::limits;
 use crate::metrics::Counter;
-use crate::thread::text::Names;
+use crate::thread::text::InternedNames;
 
 use super::connect::{connect, unusable};
 use super::directory::DATABASE;
@@ -139,7 +139,7 @@ impl JournalReader {
     }
 
     pub fn record(&self, position: Position) -> Result<Option<HashedRecord>, Error> {
-        self.one(&mut self.by_position()?, position, &mut Names::default())
+        self.one(&mut self.by_position()?, position, &mut InternedNames::default())
     }
 
     fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
@@ -151,7 +151,7 @@ impl JournalReader {
         &self,
         query: &mut CachedStatement<'_>,
         position: Position,
-        names: &mut Names,
+        names: &mut InternedNames,
     ) -> Result<Option<HashedRecord>, Error> {
         let mut rows = query.query([position.0]).map_err(|error| self.failed("a record", error))?;
         let row = rows.next().map_err(|error| self.failed_at(position, error))?;
@@ -168,7 +168,7 @@ impl JournalReader {
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
-        let (mut sealed, mut names) = (Vec::new(), Names::default());
+        let (mut sealed, mut names) = (Vec::new(), InternedNames::default());
 
         for position in (from.0..=to.0).map(Position) {
             let row = rows.next().map_err(|error| self.failed_at(position, error))?;
@@ -235,7 +235,7 @@ impl JournalReader {
     /// the hash that its successor names.
     pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.one();
-        let (mut records, mut names) = (Vec::<HashedRecord>::new(), Names::default());
+        let (mut records, mut names) = (Vec::<HashedRecord>::new(), InternedNames::default());
         let mut query = self.by_position()?;
         let mut reading = None;
         let (mut at, mut read) = (head, 0_u64);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointKey;
 use crate::journal::mac::MacCoverage;
-use crate::journal::{Checkpoint, Error, TreeHeads, small_file};
+use crate::journal::{Checkpoint, Error, TreeHeads, durable_file};
 
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
@@ -136,7 +136,7 @@ fn keep_aside(
         writeln!(out, "{line}").map_err(failed)
     })?;
     out.sync_all().map_err(failed)?;
-    small_file::sync_parent(&path).map_err(failed)?;
+    durable_file::sync_parent(&path).map_err(failed)?;
     Ok(path)
 }
 

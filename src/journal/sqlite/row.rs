@@ -6,7 +6,7 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::{Error, HashedRecord, HeadMac, RecordHeader};
-use crate::thread::text::Names;
+use crate::thread::text::InternedNames;
 
 const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
@@ -22,7 +22,7 @@ pub fn columns(has_mac: bool) -> String {
 pub fn decode(
     expected: Position,
     row: &rusqlite::Row<'_>,
-    names: &mut Names,
+    names: &mut InternedNames,
 ) -> Result<HashedRecord, Error> {
     let row = read_at(expected, row)?;
     row.unseal(expected, names)

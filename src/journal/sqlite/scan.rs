@@ -10,7 +10,7 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::{Error, HashedRecord, TreeHeads};
 use crate::limits;
-use crate::thread::text::Names;
+use crate::thread::text::InternedNames;
 
 use super::reader::JournalReader;
 use super::row;
@@ -79,7 +79,7 @@ pub(super) fn rest(
         format!("SELECT {} FROM step WHERE position > ?1 ORDER BY position", row::columns(has_mac));
     let mut query = db.prepare(&select).map_err(failed)?;
     let mut rows = query.query([heads.last().0]).map_err(failed)?;
-    let mut names = Names::default();
+    let mut names = InternedNames::default();
 
     while let Some(next) = rows.next().map_err(failed)? {
         let sealed = row::decode(Position(heads.last().0 + 1), next, &mut names)?;

@@ -1,4 +1,4 @@
-//! Where every tree stands, from the derived table and the records after it.
+//! The heads of all trees, from the derived table and the records after it.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::journal::{Error, TreeHead, TreeHeads};
 
 use super::JournalReader;
 
-/// Where one tree stands.
+/// Head of one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeRow {
     pub root: ThreadId,
@@ -22,7 +22,7 @@ pub struct TreeRow {
 }
 
 impl JournalReader {
-    /// Every tree, in order of first appearance.
+    /// All trees, in order of first appearance.
     pub fn trees(&self) -> Result<Vec<TreeRow>, Error> {
         let failed = |error| self.failed("its trees", error);
         let refreshed = self.refreshed()?;
@@ -44,7 +44,7 @@ impl JournalReader {
         while let Some(row) = rows.next().map_err(failed)? {
             let step = tree_of(row)?;
             match places.get(&step.root).and_then(|at| trees.get_mut(*at)) {
-                // The table was brought up to date between the two queries.
+                // The table was updated between the two queries.
                 Some(tree) if tree.head >= step.head => {}
                 Some(tree) => {
                     (tree.head, tree.updated) = (step.head, step.updated);
@@ -60,7 +60,7 @@ impl JournalReader {
         Ok(trees)
     }
 
-    /// The last record of a tree; None where no such tree is on record.
+    /// Position of the last record of a tree; `None` if the tree has no record.
     pub fn head(&self, root: &ThreadId) -> Result<Option<Position>, Error> {
         let refreshed = self.refreshed()?;
         let recent = "SELECT position FROM step WHERE position > ?1 AND tree = ?2 \
@@ -78,8 +78,9 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
     }
 
-    /// Whether the table alone says what `heads` say. One with wrong values does not, and can be
-    /// written anew; one that is torn could not be, so that is an error before anything is written.
+    /// Whether the table alone agrees with `heads`. A table with wrong values does not agree and
+    /// can be rewritten. A torn table could not be rewritten, so it is an error before anything is
+    /// written.
     pub(super) fn agrees_with(&self, heads: &TreeHeads) -> Result<bool, Error> {
         self.check_sound("PRAGMA quick_check('tree')")?;
         if self.refreshed()? != heads.last() {
@@ -101,13 +102,13 @@ impl JournalReader {
         Ok(trees.len() == heads.len() && trees.iter().zip(heads.iter()).all(same))
     }
 
-    /// Up to which position the table of trees is right.
+    /// Position up to which the `tree` table is up to date.
     fn refreshed(&self) -> Result<Position, Error> {
         let text = self.meta("refreshed")?.unwrap_or_default();
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Whether the table of trees goes as far as it says.
+    /// Checks that the table of trees is complete up to its stated position.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

@@ -1,8 +1,7 @@
-//! Moving the write-ahead log into the journal file, beside the writer: the pump goes on
-//! meanwhile.
+//! Moves the write-ahead log into the journal file on a thread beside the writer (a checkpoint in
+//! SQLite's terms), so that the pump can continue.
 //!
-//! Done here rather than by SQLite, which would keep a failed sync to itself. Nothing is known
-//! here of records.
+//! Done here instead of by SQLite, which would not report a failed sync. Knows nothing of records.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -13,18 +12,18 @@ use crate::journal::Error;
 
 use super::open;
 
-/// What the last move came to.
+/// Result of the last move.
 pub enum WalCheckpointResult {
-    /// All but what was written since it began.
+    /// Everything was moved except what was written since the move began.
     Nearly,
-    /// Nothing: there was no way to begin beside the writer.
+    /// The move could not begin beside the writer.
     NotBegun,
-    /// The disk is too full for it: it comes later.
+    /// The disk is too full; the move is retried later.
     NoRoom,
     Failed(Error),
 }
 
-/// At most one move at a time, waited for when this is dropped.
+/// Runs at most one move at a time, and waits for it when dropped.
 #[derive(Debug)]
 pub struct WalCheckpointer {
     data: PathBuf,
@@ -40,7 +39,7 @@ impl WalCheckpointer {
         self.moving.is_some()
     }
 
-    /// Begins to move, on a thread of its own, where one can be had.
+    /// Begins a move on a thread of its own, if the system grants one.
     pub fn begin(&mut self) {
         let data = self.data.clone();
         let mover = std::thread::Builder::new().name("journal-log".to_owned());
@@ -51,7 +50,7 @@ impl WalCheckpointer {
         self.moving = moving.ok();
     }
 
-    /// What the move came to, once it has ended. `wait`: do not return before.
+    /// Returns the result of the move once it has ended; with `wait`, blocks until then.
     pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {
@@ -65,13 +64,12 @@ impl WalCheckpointer {
 
 impl Drop for WalCheckpointer {
     fn drop(&mut self) {
-        // Whoever lets go of a journal has nothing more to promise: what this came to is told by
-        // the next start.
+        // The result no longer matters: the next start reports a failure.
         let _ = self.ended(true);
     }
 }
 
-/// Moves what no reader needs where it is, on this thread.
+/// Moves everything that no reader needs, on the calling thread.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

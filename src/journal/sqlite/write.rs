@@ -1,4 +1,4 @@
-//! What one commit writes.
+//! The statements of one commit.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
@@ -13,15 +13,15 @@ use crate::mutant::mutant;
 use super::reader::JournalMetadata;
 use super::{STREAM, row};
 
-/// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
-/// disk. On any error nothing of it remains.
+/// Runs `fill` in one transaction, fenced by `epoch`. Returns after the write-ahead log is on disk.
+/// On any error nothing of it remains.
 pub fn transaction(
     db: &Connection,
     epoch: u32,
     fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
 ) -> Result<(), Error> {
     let result = attempt(db, epoch, fill);
-    // After some errors SQLite has rolled back by itself.
+    // SQLite rolls back by itself after some errors.
     if result.is_err() && !db.is_autocommit() {
         db.execute_batch("ROLLBACK").map_err(Error::sqlite("undoing a commit"))?;
     }
@@ -43,7 +43,7 @@ fn attempt(
     commit(db)
 }
 
-/// Takes the write lock. What is readable now is all there is until [`commit`].
+/// Takes the write lock. No other record becomes readable until [`commit`].
 pub fn begin(db: &Connection) -> Result<(), Error> {
     run(db, "BEGIN IMMEDIATE").map_err(failed)
 }
@@ -81,7 +81,7 @@ pub fn set_meta(db: &Connection, key: &str, value: &str) -> rusqlite::Result<()>
     db.prepare_cached(sql)?.execute((key, value)).map(drop)
 }
 
-/// Says what the journal is, with a digest that shows damage.
+/// Writes the metadata of the journal, with a checksum against damage.
 pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "journal", &about.journal.to_string())?;
     set_meta(db, "epoch", &about.epoch.to_string())?;
@@ -89,7 +89,7 @@ pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-/// Writes what groups of a log bring, and how far the stream was followed that has them.
+/// Writes the content of groups of a log, and the position of the stream that has them.
 pub fn group<'r>(
     db: &Connection,
     rows: impl Iterator<Item = (RecordHeader<'r>, EncodedRow<'r>)>,
@@ -144,7 +144,7 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
     db.prepare_cached(sql)?.execute((checkpoint.position.0, line)).map(drop)
 }
 
-/// Brings the table of trees up to `heads`. `anew`: nothing that stands in it is right.
+/// Updates the table of trees to `heads`; with `anew`, rewrites all of it.
 pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> rusqlite::Result<()> {
     if anew {
         db.execute("DELETE FROM tree", [])?;

@@ -3,8 +3,8 @@
 //! connection; while a handler works, a second thread does, so that announcements and keep-alives
 //! continue.
 
-mod place;
-mod task;
+mod delivery;
+mod endpoint;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -31,8 +31,8 @@ use crate::nats::{
     Client, HeaderMap, Message, PermissionError, PermissionErrors, SharedRuntime, SubscribeError,
     Subscriber, connect_with_denials,
 };
-pub use place::Place;
-use task::{Sender, Task, Verdict};
+use delivery::{DeliveryTask, NatsSender, TaskResult};
+pub use endpoint::NatsEndpoint;
 
 /// Resolves on SIGTERM or SIGINT.
 pub(super) async fn signalled() {
@@ -50,15 +50,15 @@ pub(super) async fn signalled() {
 
 /// Handles deliveries until `stopped` resolves, and those that have arrived by then.
 pub(super) fn serve(
-    place: &Place,
+    place: &NatsEndpoint,
     stopped: impl Future<Output = ()> + Send + 'static,
     handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
 ) -> Result<(), String> {
     let starting = |e| format!("cannot start the thread that talks to NATS: {e}");
     let drive = SharedRuntime::start().map_err(starting)?;
     let (work, waiting) = unbounded_channel();
-    let mut line = Waits { waiting, driven: Instant::now() };
-    let opening = Post::open(place, work, stopped, drive.handle());
+    let mut line = DeliveryQueue { waiting, driven: Instant::now() };
+    let opening = KitState::open(place, work, stopped, drive.handle());
     let post = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
     let mut answered = None;
     while let Some((message, task)) = line.next(&drive) {
@@ -75,20 +75,20 @@ pub(super) fn serve(
 
 const ENDED: &str = "the connection's threads ended";
 
-type Waiting = (Message, Arc<Task>);
+type PendingDelivery = (Message, Arc<DeliveryTask>);
 
 /// Deliveries that were received but not begun.
-struct Waits {
-    waiting: UnboundedReceiver<Waiting>,
+struct DeliveryQueue {
+    waiting: UnboundedReceiver<PendingDelivery>,
     /// Time at which the connection was last driven.
     driven: Instant,
 }
 
-impl Waits {
+impl DeliveryQueue {
     /// Returns the next delivery, or `None` when no more come. Received deliveries are handled
     /// before the connection is driven again, so that answers are sent in batches; but only for a
     /// limited time, so that no answer waits long.
-    fn next(&mut self, drive: &SharedRuntime) -> Option<Waiting> {
+    fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BUSY
             && let Ok(next) = self.waiting.try_recv()
         {
@@ -105,11 +105,11 @@ impl Waits {
 }
 
 /// State of the kit: the deliveries that it holds, and the connection.
-struct Post {
-    place: Place,
+struct KitState {
+    place: NatsEndpoint,
     subjects: ListenerSubjects,
-    sender: Sender,
-    held: Mutex<Vec<Arc<Task>>>,
+    sender: NatsSender,
+    held: Mutex<Vec<Arc<DeliveryTask>>>,
     service: Service,
     /// Set when the program is to stop: deadline for an unreachable server. A leaving program must
     /// not announce itself any more.
@@ -120,11 +120,11 @@ struct Post {
     memory: Mutex<CallMemory<Vec<Received>>>,
 }
 
-impl Post {
+impl KitState {
     /// Connects, subscribes to all subjects, and announces this replica.
     async fn open(
-        place: &Place,
-        work: UnboundedSender<Waiting>,
+        place: &NatsEndpoint,
+        work: UnboundedSender<PendingDelivery>,
         stopped: impl Future<Output = ()> + Send + 'static,
         runtime: &Handle,
     ) -> Result<Arc<Self>, String> {
@@ -134,7 +134,7 @@ impl Post {
         let subjects = ListenerSubjects::new(&place.organism, &place.listener);
         let leave_by = Arc::new(OnceLock::new());
         let (runtime, by) = (runtime.clone(), Arc::clone(&leave_by));
-        let sender = Sender { client: client.clone(), runtime, leave_by: by };
+        let sender = NatsSender { client: client.clone(), runtime, leave_by: by };
         let service = Service::new(&place.organism, &place.listener, place.lease, "rust");
         let (held, memory) = (Mutex::default(), Mutex::default());
         let own_subject = subjects.replica(&format!("{:016x}", OsRng.next_u64()));
@@ -184,7 +184,7 @@ impl Post {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
+    fn held(&self) -> MutexGuard<'_, Vec<Arc<DeliveryTask>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,7 +192,7 @@ impl Post {
     async fn take(
         self: Arc<Self>,
         [deliveries, own]: [Subscriber; 2],
-        work: UnboundedSender<Waiting>,
+        work: UnboundedSender<PendingDelivery>,
         stopped: impl Future<Output = ()>,
     ) {
         let mut stopped = std::pin::pin!(stopped);
@@ -202,7 +202,7 @@ impl Post {
             tokio::select! {
                 message = deliveries.next() => {
                     let Some(message) = message else { return };
-                    let Some(task) = Task::of(&message, &self.sender) else { continue };
+                    let Some(task) = DeliveryTask::of(&message, &self.sender) else { continue };
                     let task = Arc::new(task);
                     self.held().push(Arc::clone(&task));
                     if work.send((message, task)).is_err() {
@@ -289,7 +289,7 @@ impl Post {
     fn attend(
         &self,
         message: &Message,
-        task: &Arc<Task>,
+        task: &Arc<DeliveryTask>,
         handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
     ) {
         let begun = Instant::now();
@@ -352,7 +352,7 @@ impl Post {
         }
     }
 
-    fn settle(&self, task: &Arc<Task>, verdict: Verdict, took: Duration) {
+    fn settle(&self, task: &Arc<DeliveryTask>, verdict: TaskResult, took: Duration) {
         // Nothing may be sent about a delivery after its answer.
         self.held().retain(|held| !Arc::ptr_eq(held, task));
         let failed = verdict.as_ref().err().map(|(_, why)| why.clone());

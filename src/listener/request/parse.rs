@@ -15,7 +15,7 @@ use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::nats::HeaderMap;
 use crate::xml::escape::{unescape_attribute, unescape_text};
 
-use super::super::line::Line;
+use super::super::delivery_channel::DeliveryChannel;
 use super::{Received, Request};
 
 /// Parses a NATS message: the body of a single message is its payload, that of several messages is
@@ -24,13 +24,13 @@ pub(in crate::listener) fn of_message(
     headers: &HeaderMap,
     body: &[u8],
     listener: &ListenerName,
-    line: Rc<dyn Line>,
+    line: Rc<dyn DeliveryChannel>,
 ) -> Result<Request, String> {
     if headers.get(header_names::MESSAGES).is_some() {
         return request(body, line);
     }
 
-    let head = Head(headers);
+    let head = DeliveryHeader(headers);
     let text = std::str::from_utf8(body).map_err(|e| format!("a payload is not UTF-8: {e}"))?;
     let (name, payload) = FrameReader::new(text).payload()?;
     let seconds: f64 = head.parsed(header_names::TIMEOUT)?;
@@ -58,9 +58,9 @@ pub(in crate::listener) fn of_message(
     })
 }
 
-struct Head<'h>(&'h HeaderMap);
+struct DeliveryHeader<'h>(&'h HeaderMap);
 
-impl<'h> Head<'h> {
+impl<'h> DeliveryHeader<'h> {
     fn text(&self, name: &'static str) -> Result<&'h str, String> {
         let value = self.0.get(name).map(|value| value.as_str());
         value.ok_or_else(|| format!("a delivery without its header `{name}`"))
@@ -72,7 +72,7 @@ impl<'h> Head<'h> {
     }
 }
 
-pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, String> {
+pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Request, String> {
     let text = std::str::from_utf8(frame).map_err(|e| format!("a frame is not UTF-8: {e}"))?;
     let mut frame = FrameReader::new(text);
     let delivery = frame.open("delivery")?;

@@ -11,7 +11,7 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Reserved};
+use crate::thread::{Call, Fact, Map, ModelReservation, REQUEST_MONEY, REQUEST_TOKENS};
 
 /// Limits of every tree, and the turns that each tree is certain to take. Spent and reserved
 /// amounts are recorded and part of the state.
@@ -121,7 +121,7 @@ impl Core {
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
         let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;
-        let is_own = |own: &&Reserved| own.call == call && own.attempt == attempt;
+        let is_own = |own: &&ModelReservation| own.call == call && own.attempt == attempt;
         let others = || tree.reserved.iter().filter(|other| !is_own(other));
         let reserved = others().fold(Spending::default(), |sum, other| sum.plus(other.spending));
         let of_all = reserved.plus(tree.usage.spending());

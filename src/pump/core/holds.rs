@@ -10,7 +10,7 @@ use crate::envelope::Disposition;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{Answer, ErrorCode, Ruling};
+use crate::system::{Answer, DecisionPayload, ErrorCode};
 use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
 
 /// The held calls of each client at each listener. Rebuilt after every boot; the hold of a call is
@@ -253,7 +253,7 @@ impl Core {
         let message = held.message;
         let digest = held.digest;
         let reason = reason.to_owned();
-        let ruling = Ruling { message, digest, by, reason };
+        let ruling = DecisionPayload { message, digest, by, reason };
         let answer =
             if granted { Answer::ApprovalGranted(ruling) } else { Answer::ApprovalRefused(ruling) };
 

@@ -6,7 +6,9 @@ use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Contract, Meaning};
-use crate::envelope::{Broken, Disposition, Kind, Refusal, Rule, Spent, Turn, WrittenPayload};
+use crate::envelope::{
+    BrokenPayload, Disposition, Kind, Refusal, Rule, Spent, Turn, WrittenPayload,
+};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
@@ -432,11 +434,11 @@ fn verdict(payload: &Gated) -> Verdict {
 
 enum TurnItem<'a> {
     Gated(Gated),
-    Broken(&'a Broken),
+    Broken(&'a BrokenPayload),
 }
 
 /// Payloads and broken actions in the order of the model's text.
-fn in_order(payloads: Vec<Gated>, broken: &[Broken]) -> Vec<TurnItem<'_>> {
+fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>> {
     let mut items: Vec<_> = payloads.into_iter().map(TurnItem::Gated).collect();
     for one in broken {
         items.insert(one.index.min(items.len()), TurnItem::Broken(one));

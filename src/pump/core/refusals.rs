@@ -5,7 +5,7 @@
 use super::Core;
 use super::outcome::OutcomeContext;
 use super::step::Step;
-use crate::envelope::{Broken, Refusal, Rule};
+use crate::envelope::{BrokenPayload, Refusal, Rule};
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode};
 
@@ -36,7 +36,12 @@ impl Core {
         self.tell(step, scene.call, None, &answer);
     }
 
-    pub(super) fn broken(&mut self, step: &mut Step, scene: &OutcomeContext, broken: &Broken) {
+    pub(super) fn broken(
+        &mut self,
+        step: &mut Step,
+        scene: &OutcomeContext,
+        broken: &BrokenPayload,
+    ) {
         let finding = &broken.finding;
         let refusal = Refusal::new(broken.rule(), &finding.message, broken.attempt.as_bytes());
         self.turn_down(step, scene, refusal.at(finding.place.clone()));

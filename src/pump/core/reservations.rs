@@ -9,7 +9,7 @@ use super::{Core, Step};
 use crate::envelope::{NotReserved, Reservation, RouteLimit};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
-use crate::thread::{Fact, Input, Reserved, Tree};
+use crate::thread::{Fact, Input, ModelReservation, Tree};
 
 impl Core {
     /// Records the maximum cost of a model call's next request, or returns why it must not be sent.
@@ -73,7 +73,7 @@ impl Core {
         let Some((tree, _)) = &step.record else { return };
         let tree = self.state.trees.get(tree);
         let Some(reserved) = tree.and_then(|tree| tree.reservation(call, attempt)) else { return };
-        let Reserved { agent, spending, .. } = reserved.clone();
+        let ModelReservation { agent, spending, .. } = reserved.clone();
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 

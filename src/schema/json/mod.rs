@@ -6,16 +6,16 @@
 //! several names matters, `content` is an array of objects with one property each. Parts that JSON
 //! cannot express ([`gaps`]) are XML in the property `content`. Must not know who calls whom.
 
-mod plan;
-mod raw;
-mod schema;
+mod element_plan;
+mod json_schema;
+mod raw_json;
 mod to_json;
 mod to_xml;
 mod unsupported;
 mod value;
 
-pub use raw::members;
-pub use schema::payload as schema;
+pub use json_schema::payload as schema;
+pub use raw_json::members;
 pub use to_json::payload as to_json;
 pub use to_xml::payload as to_xml;
 pub use unsupported::{UnsupportedPart, gaps};

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::plan::{ChildProperty, ElementPlan, PlanContent, named};
+use super::element_plan::{ChildProperty, ElementPlan, PlanContent, named};
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;

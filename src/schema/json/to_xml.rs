@@ -2,8 +2,8 @@
 
 use serde_json::value::RawValue;
 
-use super::plan::{ChildProperty, ElementPlan, PlanContent};
-use super::raw::RawJson;
+use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
+use super::raw_json::RawJson;
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::plan::{ChildProperty, ElementPlan, PlanContent};
+use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};

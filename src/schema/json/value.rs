@@ -3,7 +3,7 @@
 
 use serde_json::{Number, Value as Json};
 
-use super::raw;
+use super::raw_json;
 use crate::schema::outline::OutlineValue;
 use crate::xml::escape::is_xml_char;
 
@@ -75,43 +75,45 @@ fn number(text: &str) -> Option<Number> {
 ///
 /// # Errors
 /// The value and the expectation.
-pub fn to_text(value: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, WrongValue> {
+pub fn to_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
     match &value.list_of {
         Some(item) => list(item, json),
         None => one(value, json).map_err(WrongValue::from),
     }
 }
 
-fn one(value: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, String> {
+fn one(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, String> {
     let wrong = |expected: &str| Err(format!("is {}; {expected} is expected", json.kind()));
     match (sort(value), json) {
-        (JsonType::Text, raw::RawJson::Text(text)) => characters(text),
+        (JsonType::Text, raw_json::RawJson::Text(text)) => characters(text),
         (JsonType::Text, _) => match plain(value, json) {
             Some(text) => Ok(text),
             None => wrong("a string"),
         },
-        (JsonType::Flag, raw::RawJson::Flag(flag)) => Ok(flag.to_string()),
-        (JsonType::Flag, raw::RawJson::Text(text)) => match text.trim() {
+        (JsonType::Flag, raw_json::RawJson::Flag(flag)) => Ok(flag.to_string()),
+        (JsonType::Flag, raw_json::RawJson::Text(text)) => match text.trim() {
             "true" | "false" | "1" | "0" => Ok(text.clone()),
             _ => wrong("true or false"),
         },
         (JsonType::Flag, _) => wrong("true or false"),
-        (JsonType::Integer, raw::RawJson::Number(written)) => integer(written),
-        (JsonType::Integer, raw::RawJson::Text(text)) if is_integer(text.trim()) => {
+        (JsonType::Integer, raw_json::RawJson::Number(written)) => integer(written),
+        (JsonType::Integer, raw_json::RawJson::Text(text)) if is_integer(text.trim()) => {
             Ok(text.clone())
         }
         (JsonType::Integer, _) => wrong("a whole number"),
-        (JsonType::Number, raw::RawJson::Number(written)) => decimal(&value.builtin, written),
-        (JsonType::Number, raw::RawJson::Text(text)) if is_number(text.trim()) => Ok(text.clone()),
+        (JsonType::Number, raw_json::RawJson::Number(written)) => decimal(&value.builtin, written),
+        (JsonType::Number, raw_json::RawJson::Text(text)) if is_number(text.trim()) => {
+            Ok(text.clone())
+        }
         (JsonType::Number, _) => wrong("a number"),
     }
 }
 
 /// A number or boolean where the type permits several texts or types.
-fn plain(value: &OutlineValue, json: &raw::RawJson<'_>) -> Option<String> {
+fn plain(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
-        raw::RawJson::Flag(flag) => flag.to_string(),
-        raw::RawJson::Number(written) => (*written).to_owned(),
+        raw_json::RawJson::Flag(flag) => flag.to_string(),
+        raw_json::RawJson::Number(written) => (*written).to_owned(),
         _ => return None,
     };
 
@@ -120,15 +122,15 @@ fn plain(value: &OutlineValue, json: &raw::RawJson<'_>) -> Option<String> {
     (chosen || value.union_of.iter().any(fits)).then_some(text)
 }
 
-fn list(item: &OutlineValue, json: &raw::RawJson<'_>) -> Result<String, WrongValue> {
-    let raw::RawJson::List(items) = json else {
+fn list(item: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
+    let raw_json::RawJson::List(items) = json else {
         return Err(format!("is {}; an array is expected", json.kind()).into());
     };
 
     let mut texts = Vec::new();
     for (index, item_json) in items.iter().enumerate() {
         let wrong = |message: String| WrongValue { item: Some(index), message };
-        let read = raw::RawJson::read(item_json).map_err(|error| wrong(error.to_string()))?;
+        let read = raw_json::RawJson::read(item_json).map_err(|error| wrong(error.to_string()))?;
         let text = one(item, &read).map_err(wrong)?;
         if text.is_empty() || text.contains(char::is_whitespace) {
             return Err(wrong("is empty or holds white space, which separates items".to_owned()));

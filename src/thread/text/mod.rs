@@ -13,11 +13,11 @@
 //!
 //! Where they differ from that, they are written. Payloads are marks: digest and length.
 
+mod fast_path;
 mod names;
-mod quick;
 mod read;
-mod said;
+mod serde_form;
 mod write;
 
-pub use names::Names;
-pub use read::{Unreadable, read};
+pub use names::InternedNames;
+pub use read::{UnreadableRecord, read};

@@ -10,13 +10,13 @@ use crate::thread::Map;
 /// Used for one run of records. Sharing it between threads would cause contention on the reference
 /// counts.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct InternedNames {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,
     threads: HashSet<ThreadId, foldhash::fast::RandomState>,
     payloads: Map<Box<str>, PayloadName>,
 }
 
-impl Names {
+impl InternedNames {
     pub fn listener(&mut self, text: &str) -> Result<ListenerName, IdError> {
         known(&mut self.listeners, text, ListenerName::parse)
     }

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::said::{
-    Accepted, By, Closed, Disposed, FactOrDigest, HandedOver, Heard, SaidInput, SaidOpening,
-    SaidVerdict, other,
+use super::serde_form::{
+    AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, OpenerKind,
+    OutcomeReceivedForm, SaidInput, SaidOpening, SaidVerdict, other,
 };
 use super::write::about;
-use super::{Names, quick};
+use super::{InternedNames, fast_path};
 use crate::clock::Time;
 use crate::envelope::{Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, Digest, IdError, ThreadId};
@@ -17,7 +17,7 @@ use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
 /// Why a text is not a valid record.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum UnreadableRecord {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     #[error("{0}")]
@@ -41,18 +41,18 @@ pub fn read(
     payloads: &str,
     tree: &ThreadId,
     time: Time,
-    names: &mut Names,
-) -> Result<(Input, Vec<Fact>), Unreadable> {
+    names: &mut InternedNames,
+) -> Result<(Input, Vec<Fact>), UnreadableRecord> {
     let (about, latest, taken, wrong) = (None, None, 0, None);
-    let mut reader = Reader { tree, time, names, about, latest, payloads, taken, wrong };
-    let quick = quick::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
+    let mut reader = RecordReader { tree, time, names, about, latest, payloads, taken, wrong };
+    let quick = fast_path::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
     if let Some(read) = quick {
         return Ok(read);
     }
 
     (reader.about, reader.latest) = (None, None);
     (reader.payloads, reader.taken) = (payloads, 0);
-    let mut whole = Whole { reader, input: None, facts: Vec::new() };
+    let mut whole = RecordObject { reader, input: None, facts: Vec::new() };
     let mut json = serde_json::Deserializer::from_str(text);
     let read = json.deserialize_map(&mut whole).and_then(|()| json.end());
     if let Some(wrong) = whole.reader.wrong.take() {
@@ -61,17 +61,17 @@ pub fn read(
 
     read?;
     if !whole.reader.payloads.is_empty() {
-        return Err(Unreadable::Beyond);
+        return Err(UnreadableRecord::Beyond);
     }
 
-    let input = whole.input.ok_or(Unreadable::NoInput)?;
+    let input = whole.input.ok_or(UnreadableRecord::NoInput)?;
     Ok((whole.reader.input(input, &whole.facts)?, whole.facts))
 }
 
-pub(super) struct Reader<'r> {
+pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
-    pub(super) names: &'r mut Names,
+    pub(super) names: &'r mut InternedNames,
     /// The call and attempt of the input.
     pub(super) about: Option<(CallId, Attempt)>,
     /// The call of the latest message.
@@ -80,11 +80,11 @@ pub(super) struct Reader<'r> {
     payloads: &'r str,
     taken: usize,
     /// The error, if it is not a JSON error.
-    wrong: Option<Unreadable>,
+    wrong: Option<UnreadableRecord>,
 }
 
-impl Reader<'_> {
-    fn input(&mut self, input: SaidInput<'_>, facts: &[Fact]) -> Result<Input, Unreadable> {
+impl RecordReader<'_> {
+    fn input(&mut self, input: SaidInput<'_>, facts: &[Fact]) -> Result<Input, UnreadableRecord> {
         Ok(match input {
             SaidInput::Submitted(said) => Input::Submitted {
                 id: said.id,
@@ -110,24 +110,24 @@ impl Reader<'_> {
         })
     }
 
-    fn heard(&self, said: Heard) -> Result<Fact, Unreadable> {
+    fn heard(&self, said: OutcomeReceivedForm) -> Result<Fact, UnreadableRecord> {
         let (call, attempt) =
-            said.call.zip(said.attempt).or(self.about).ok_or(Unreadable::NoCall("heard"))?;
+            said.call.zip(said.attempt).or(self.about).ok_or(UnreadableRecord::NoCall("heard"))?;
         Ok(Fact::Heard { call, attempt })
     }
 
-    fn handed_over(&self, said: &HandedOver) -> Result<Fact, Unreadable> {
-        let call = said.call.or(self.latest).ok_or(Unreadable::NoCall("handed-over"))?;
+    fn handed_over(&self, said: &HandedOver) -> Result<Fact, UnreadableRecord> {
+        let call = said.call.or(self.latest).ok_or(UnreadableRecord::NoCall("handed-over"))?;
         Ok(Fact::HandedOver { call, attempt: said.attempt })
     }
 
-    fn closed(&self, said: &Closed) -> Result<Fact, Unreadable> {
+    fn closed(&self, said: &ClosedForm) -> Result<Fact, UnreadableRecord> {
         let call = said.call.or(self.about.map(|(call, _)| call));
-        let call = call.ok_or(Unreadable::NoCall("call-closed"))?;
+        let call = call.ok_or(UnreadableRecord::NoCall("call-closed"))?;
         Ok(Fact::CallClosed { call, how: said.how })
     }
 
-    pub(super) fn accepted(&mut self, said: Accepted<'_>) -> Result<Fact, Unreadable> {
+    pub(super) fn accepted(&mut self, said: AcceptedForm<'_>) -> Result<Fact, UnreadableRecord> {
         let thread = said.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
         let own = (said.kind == Kind::Call).then_some(CallId(said.id));
         let message = Message {
@@ -149,14 +149,18 @@ impl Reader<'_> {
         Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
     }
 
-    fn opening(&mut self, message: &Message, said: SaidOpening<'_>) -> Result<Opening, Unreadable> {
+    fn opening(
+        &mut self,
+        message: &Message,
+        said: SaidOpening<'_>,
+    ) -> Result<Opening, UnreadableRecord> {
         let name = said.name.map(|name| self.names.listener(&name)).transpose()?;
         let name = name.unwrap_or_else(|| message.from.clone());
         let opener = match said.by {
-            By::Client => Opener::Client { name },
-            By::Call => {
+            OpenerKind::Client => Opener::Client { name },
+            OpenerKind::Call => {
                 let call = said.call.or(message.cause.map(CallId));
-                let call = call.ok_or(Unreadable::NoCall("call's opener"))?;
+                let call = call.ok_or(UnreadableRecord::NoCall("call's opener"))?;
                 let thread = said.thread.map(|thread| self.names.thread(&thread)).transpose()?;
                 let thread = thread.unwrap_or_else(|| message.thread.clone());
                 Opener::Call { name, call, thread }
@@ -166,18 +170,18 @@ impl Reader<'_> {
         Ok(Opening { opener, group: said.group, forward: said.forward })
     }
 
-    fn payload(&mut self, digest: Digest, length: usize) -> Result<Payload, Unreadable> {
+    fn payload(&mut self, digest: Digest, length: usize) -> Result<Payload, UnreadableRecord> {
         self.taken += 1;
         let payload = self.payloads.split_at_checked(length).and_then(|(bytes, rest)| {
             self.payloads = rest;
             Payload::recorded(digest, bytes)
         });
-        payload.ok_or(Unreadable::Payload { number: self.taken, digest })
+        payload.ok_or(UnreadableRecord::Payload { number: self.taken, digest })
     }
 }
 
 impl SaidVerdict {
-    pub(super) fn verdict(self, facts: &[Fact]) -> Result<Verdict, Unreadable> {
+    pub(super) fn verdict(self, facts: &[Fact]) -> Result<Verdict, UnreadableRecord> {
         let passed = |fact: &Fact| match fact {
             Fact::Accepted { message, .. } => Some(message.payload.digest),
             _ => None,
@@ -200,22 +204,24 @@ impl FactOrDigest {
         self,
         facts: &[Fact],
         of: impl Fn(&Fact) -> Option<Digest>,
-    ) -> Result<Digest, Unreadable> {
+    ) -> Result<Digest, UnreadableRecord> {
         match self {
-            Self::Fact(number) => facts.get(number).and_then(of).ok_or(Unreadable::Verdict(number)),
+            Self::Fact(number) => {
+                facts.get(number).and_then(of).ok_or(UnreadableRecord::Verdict(number))
+            }
             Self::Digest(digest) => Ok(digest),
         }
     }
 }
 
 /// The whole object: the input comes first, because facts refer to it.
-struct Whole<'r, 't> {
-    reader: Reader<'r>,
+struct RecordObject<'r, 't> {
+    reader: RecordReader<'r>,
     input: Option<SaidInput<'t>>,
     facts: Vec<Fact>,
 }
 
-impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
+impl<'t> Visitor<'t> for &mut RecordObject<'_, 't> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -234,7 +240,7 @@ impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
                     };
                 }
                 "facts" if self.input.is_some() => {
-                    map.next_value_seed(Facts(&mut self.reader, &mut self.facts))?;
+                    map.next_value_seed(FactList(&mut self.reader, &mut self.facts))?;
                 }
                 _ => return Err(A::Error::custom("not a record's")),
             }
@@ -245,9 +251,9 @@ impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
 }
 
 /// Parses facts into a list.
-struct Facts<'a, 'r>(&'a mut Reader<'r>, &'a mut Vec<Fact>);
+struct FactList<'a, 'r>(&'a mut RecordReader<'r>, &'a mut Vec<Fact>);
 
-impl<'t> DeserializeSeed<'t> for Facts<'_, '_> {
+impl<'t> DeserializeSeed<'t> for FactList<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'t>>(self, d: D) -> Result<(), D::Error> {
@@ -255,7 +261,7 @@ impl<'t> DeserializeSeed<'t> for Facts<'_, '_> {
     }
 }
 
-impl<'t> Visitor<'t> for Facts<'_, '_> {
+impl<'t> Visitor<'t> for FactList<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -271,7 +277,7 @@ impl<'t> Visitor<'t> for Facts<'_, '_> {
 }
 
 /// Parses one fact: an object with one key, which names the kind of its value.
-struct OneFact<'a, 'r>(&'a mut Reader<'r>);
+struct OneFact<'a, 'r>(&'a mut RecordReader<'r>);
 
 impl<'t> DeserializeSeed<'t> for OneFact<'_, '_> {
     type Value = Fact;
@@ -291,7 +297,7 @@ impl<'t> Visitor<'t> for OneFact<'_, '_> {
     fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Fact, A::Error> {
         let fact = match map.next_key()?.unwrap_or_default() {
             "disposed" => {
-                let Disposed { message, how } = map.next_value()?;
+                let DisposedForm { message, how } = map.next_value()?;
                 Ok(Fact::Disposed { message, how })
             }
             "accepted" => self.0.accepted(map.next_value()?),

@@ -12,18 +12,18 @@ use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 impl Record {
     /// Appends the record's text to `out`.
     pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        Writer { record: self, out, latest: None }.record()
+        RecordWriter { record: self, out, latest: None }.record()
     }
 }
 
-struct Writer<'r, 'o> {
+struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
     /// The call of the latest message.
     latest: Option<CallId>,
 }
 
-impl Writer<'_, '_> {
+impl RecordWriter<'_, '_> {
     fn record(&mut self) -> std::io::Result<()> {
         self.raw("{\"input\":");
         self.input()?;
@@ -41,7 +41,7 @@ impl Writer<'_, '_> {
     }
 
     fn input(&mut self) -> std::io::Result<()> {
-        let mut numbers = Numbers::default();
+        let mut numbers = FactNumbers::default();
         match &self.record.input {
             Input::Submitted { id, client, thread, suggested, key, verdict } => {
                 self.uuid("{\"submitted\":{\"id\":\"", id.0);
@@ -74,7 +74,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn verdict(&mut self, verdict: &Verdict, numbers: &mut Numbers) -> std::io::Result<()> {
+    fn verdict(&mut self, verdict: &Verdict, numbers: &mut FactNumbers) -> std::io::Result<()> {
         let (word, digest) = match verdict {
             Verdict::Passed(digest) => ("passed", digest),
             Verdict::Refused(digest) => ("refused", digest),
@@ -241,12 +241,12 @@ pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
 /// Finds the fact that a verdict refers to. Verdicts mostly come in the order of their facts, so
 /// this avoids quadratic time for a long outcome.
 #[derive(Default)]
-struct Numbers {
+struct FactNumbers {
     passed: usize,
     refused: usize,
 }
 
-impl Numbers {
+impl FactNumbers {
     fn of(&mut self, verdict: &Verdict, facts: &[Fact]) -> Option<usize> {
         let next = match verdict {
             Verdict::Passed(_) => &mut self.passed,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::close_tags::{ActionDefect, ParentElement, TurnWalk, WalkStop};
 use super::codes::{ExtractCode, RawFinding};
 use super::decode;
-use super::scope::{PrefixScope, WrittenName, declared_prefix};
+use super::namespace_scope::{PrefixScope, WrittenName, declared_prefix};
 use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::{Element, Node};

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use memchr::memrchr;
 
 use super::codes::{ExtractCode, RawFinding};
-use super::enclosing::EnclosingTags;
+use super::enclosing_elements::EnclosingTags;
 use super::grammar::{ActionGrammar, RootMeaning};
 use super::markdown_code::TickParagraph;
+use super::namespace_scope::PrefixScope;
 use super::quotation::QuoteBlocks;
-use super::scope::PrefixScope;
-use super::source::{CDATA_START, NeedMore, TurnBytes, is_space};
 use super::tag::{OpenTag, TagOpening};
+use super::turn_bytes::{CDATA_START, NeedMore, TurnBytes, is_space};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;

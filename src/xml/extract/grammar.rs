@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::namespace_scope::WrittenName;
 use super::reasoning::REASONING_NAMES;
-use super::scope::WrittenName;
 use crate::limits;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use memchr::{memchr, memchr2};
 
 use super::close_tags::TurnWalk;
-use super::source::{NeedMore, is_space};
+use super::turn_bytes::{NeedMore, is_space};
 
 /// The meaning of a run of backticks or tildes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,19 +12,19 @@ mod action;
 mod close_tags;
 mod codes;
 mod decode;
-mod enclosing;
+mod enclosing_elements;
 mod grammar;
 mod markdown_code;
-mod markup;
+mod namespace_scope;
 mod quotation;
 mod reasoning;
 mod rescan;
 mod root;
 mod scanner;
-mod scope;
-mod source;
 mod strict;
 mod tag;
+mod top_level_markup;
+mod turn_bytes;
 mod unknown_element;
 
 use std::ops::Range;
@@ -38,7 +38,7 @@ use quotation::QuoteBlocks;
 use reasoning::PromptReasoning;
 use rescan::{LineCounter, LookAgain};
 use scanner::{DraftItem, UnknownRoots, WalkStep};
-use source::TurnBytes;
+use turn_bytes::TurnBytes;
 
 use super::element::Element;
 use super::findings::Finding;
@@ -297,7 +297,7 @@ impl Extractor {
         match walk.prompt_reasoning(&mut self.prompt_reasoning) {
             Ok(Some(step)) => self.take(step, 0, turn),
             Ok(None) => {}
-            Err(source::NeedMore) => {
+            Err(turn_bytes::NeedMore) => {
                 self.wait.failed(turn.len() - self.prompt_reasoning.searched_to);
                 return false;
             }
@@ -323,7 +323,7 @@ impl Extractor {
             }
             match walk.step(at, self.text_from, &mut self.unknown) {
                 Ok(step) => self.take(step, at, turn),
-                Err(source::NeedMore) => {
+                Err(turn_bytes::NeedMore) => {
                     self.wait.failed(turn.len() - at);
                     break;
                 }
@@ -347,7 +347,8 @@ impl Extractor {
         self.flush(turn, at);
         self.text_from = step.end;
         let range = at..step.end;
-        let attempt = || source::lossy(turn.get(range.clone()).unwrap_or_default()).into_owned();
+        let attempt =
+            || turn_bytes::lossy(turn.get(range.clone()).unwrap_or_default()).into_owned();
         let item = match draft {
             DraftItem::Reasoning { name, text, complete } => {
                 ExtractedItem::Reasoning { name, text, complete }
@@ -386,7 +387,7 @@ impl Extractor {
     fn flush(&mut self, turn: &[u8], end: usize) {
         let text = turn.get(self.text_from..end).unwrap_or_default();
         if !text.is_empty() {
-            self.found.items.push(ExtractedItem::Text(source::lossy(text).into_owned()));
+            self.found.items.push(ExtractedItem::Text(turn_bytes::lossy(text).into_owned()));
         }
         self.text_from = end;
     }

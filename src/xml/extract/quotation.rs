@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::close_tags::TurnWalk;
 use super::grammar::RootMeaning;
 use super::scanner::{DraftItem, WalkStep};
-use super::source::{NeedMore, lossy};
 use super::tag::TagOpening;
+use super::turn_bytes::{NeedMore, lossy};
 use crate::mutant::mutant;
 
 /// Straight and typographic marks of any language; pairing is not checked.

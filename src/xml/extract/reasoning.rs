@@ -9,10 +9,10 @@ use memchr::{memchr2, memchr3};
 
 use super::close_tags::TurnWalk;
 use super::codes::{ExtractCode, RawFinding};
-use super::markup::TopLevelPiece;
 use super::scanner::{DraftItem, WalkStep};
-use super::source::NeedMore;
 use super::tag::OpenTag;
+use super::top_level_markup::TopLevelPiece;
+use super::turn_bytes::NeedMore;
 use crate::mutant::mutant;
 
 /// Names of reasoning elements in any letter case, unless the agent's vocabulary has a payload of

@@ -4,7 +4,7 @@ use super::action::ActionReading;
 use super::close_tags::{TurnWalk, WalkStop};
 use super::codes::{ExtractCode, RawFinding};
 use super::decode;
-use super::scope::WrittenName;
+use super::namespace_scope::WrittenName;
 use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::Verbatim;

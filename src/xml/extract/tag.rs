@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::memchr_iter;
 
 use super::codes::ExtractCode;
-use super::source::{NeedMore, TurnBytes, is_name_byte, is_name_start, is_space};
+use super::turn_bytes::{NeedMore, TurnBytes, is_name_byte, is_name_start, is_space};
 use crate::limits;
 
 /// An open tag. Ranges are bytes of the turn.

@@ -6,10 +6,10 @@ use memchr::{memchr3, memmem};
 use super::close_tags::TurnWalk;
 use super::codes::{ExtractCode, RawFinding};
 use super::grammar::{RootMeaning, near_miss};
-use super::markup::TopLevelPiece;
 use super::scanner::{DraftItem, UnknownRoots, WalkStep};
-use super::source::{NeedMore, is_name_byte};
 use super::tag::{OpenTag, TagOpening};
+use super::top_level_markup::TopLevelPiece;
+use super::turn_bytes::{NeedMore, is_name_byte};
 use crate::mutant::mutant;
 
 /// Wrappers that vendors' formats put around calls. Such an element is skipped where it contains

@@ -6,7 +6,7 @@ use expect_test::expect;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::Contract;
-use organism::envelope::{Broken, Failure, Spent, Turn};
+use organism::envelope::{BrokenPayload, Failure, Spent, Turn};
 use organism::pump::core::{Event, Standstill};
 use organism::thread::{Fact, Input};
 use organism::xml::findings::{Finding, TextLocation};
@@ -410,7 +410,7 @@ fn broken_actions_and_findings_are_fed_back() {
     let finding =
         |code: &str| Finding::new(code, place.clone(), "did not contain a valid XML action");
     let broken =
-        Broken { index: 1, attempt: "<look><te".to_owned(), finding: finding("cut-short") };
+        BrokenPayload { index: 1, attempt: "<look><te".to_owned(), finding: finding("cut-short") };
     let turn = Turn {
         note: core("model-turn", "", ""),
         findings: vec![finding("no-action"), finding("unclosed")],

@@ -21,7 +21,7 @@ use organism::pump::core::{
 };
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
-use organism::thread::text::{Names, read};
+use organism::thread::text::{InternedNames, read};
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, Record};
 use organism::trace::TraceParent;
 use uuid::Uuid;
@@ -631,7 +631,7 @@ pub fn reread(record: &Record) -> Record {
     record.write_text(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     let payloads: String = record.payloads().map(|payload| payload.as_str()).collect();
-    let mut names = Names::default();
+    let mut names = InternedNames::default();
     let mut read = |text: &str| {
         let (input, facts) = read(text, &payloads, &record.tree, record.time, &mut names)
             .unwrap_or_else(|error| panic!("{error}: {text}"));

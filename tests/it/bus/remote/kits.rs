@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use organism::envelope::{Failure, Kind};
-use organism::listener::{Listener, Place, Reply, Request};
+use organism::listener::{Listener, NatsEndpoint, Reply, Request};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ impl Rust {
             credentials: organism::nats::NatsCredentials::Nobody,
             ca: None,
         };
-        let mut place = Place::new(servers, meeting.organism.clone(), name("tested"));
+        let mut place = NatsEndpoint::new(servers, meeting.organism.clone(), name("tested"));
         place.lease = Duration::from_secs(1);
         let (stop, stopped) = oneshot::channel();
         let stopped = async { stopped.await.unwrap_or_default() };

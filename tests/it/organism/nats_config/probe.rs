@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use organism::ids::ListenerName;
-use organism::listener::{Listener, Place, Reply};
+use organism::listener::{Listener, NatsEndpoint, Reply};
 use organism::nats::{Client, NatsCredentials, Options, Subscriber};
 
 use super::super::{said, say};
@@ -496,7 +496,7 @@ impl Kit {
             credentials: NatsCredentials::Nkey(guarded.seed(&format!("listener-{listener}"))),
             ca: None,
         };
-        let place = Place::new(servers, "talk", ListenerName::parse(listener).unwrap());
+        let place = NatsEndpoint::new(servers, "talk", ListenerName::parse(listener).unwrap());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let stopped = async { stopped.await.unwrap_or_default() };
         let thread = std::thread::spawn(move || {

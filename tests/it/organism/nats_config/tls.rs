@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use organism::listener::{Listener, Place, Reply, Request};
+use organism::listener::{Listener, NatsEndpoint, Reply, Request};
 use organism::nats::{NatsCredentials, Options};
 
 use super::super::{House, numbered, said, say, until};
@@ -41,8 +41,11 @@ pub struct Echo {
 impl Echo {
     pub fn start(way: &Way) -> Self {
         let Way { address, credentials, ca } = way.clone();
-        let place =
-            Place::new(Options { servers: vec![address], credentials, ca }, "talk", name("echo"));
+        let place = NatsEndpoint::new(
+            Options { servers: vec![address], credentials, ca },
+            "talk",
+            name("echo"),
+        );
         let (_stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let stopped = async { stopped.await.unwrap_or_default() };
         let thread = std::thread::spawn(move || {

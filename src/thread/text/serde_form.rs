@@ -14,13 +14,13 @@ use crate::ids::{Attempt, CallId, Digest, MessageId};
 use crate::thread::{Closing, Input};
 
 pub enum SaidInput<'t> {
-    Submitted(Box<Submitted<'t>>),
-    Outcome(Outcome<'t>),
+    Submitted(Box<SubmittedForm<'t>>),
+    Outcome(OutcomeForm<'t>),
     Other(Input),
 }
 
 #[derive(Deserialize)]
-pub struct Submitted<'t> {
+pub struct SubmittedForm<'t> {
     #[serde(rename = "id")]
     pub id: MessageId,
     #[serde(rename = "client", borrow)]
@@ -36,7 +36,7 @@ pub struct Submitted<'t> {
 }
 
 #[derive(Deserialize)]
-pub struct Outcome<'t> {
+pub struct OutcomeForm<'t> {
     #[serde(rename = "listener", borrow)]
     pub listener: Cow<'t, str>,
     #[serde(rename = "call")]
@@ -52,7 +52,7 @@ pub struct Outcome<'t> {
 }
 
 #[derive(Deserialize)]
-pub struct Heard {
+pub struct OutcomeReceivedForm {
     #[serde(rename = "call")]
     pub call: Option<CallId>,
     #[serde(rename = "attempt")]
@@ -68,7 +68,7 @@ pub struct HandedOver {
 }
 
 #[derive(Deserialize)]
-pub struct Disposed {
+pub struct DisposedForm {
     #[serde(rename = "message")]
     pub message: MessageId,
     #[serde(rename = "how")]
@@ -76,7 +76,7 @@ pub struct Disposed {
 }
 
 #[derive(Deserialize)]
-pub struct Closed {
+pub struct ClosedForm {
     #[serde(rename = "call")]
     pub call: Option<CallId>,
     #[serde(rename = "how")]
@@ -84,7 +84,7 @@ pub struct Closed {
 }
 
 #[derive(Deserialize)]
-pub struct Accepted<'t> {
+pub struct AcceptedForm<'t> {
     #[serde(rename = "id")]
     pub id: MessageId,
     #[serde(rename = "kind")]
@@ -123,7 +123,7 @@ fn there<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>,
 #[derive(Deserialize)]
 pub struct SaidOpening<'t> {
     #[serde(rename = "by")]
-    pub by: By,
+    pub by: OpenerKind,
     #[serde(rename = "name", borrow)]
     pub name: Option<Cow<'t, str>>,
     #[serde(rename = "call")]
@@ -137,7 +137,7 @@ pub struct SaidOpening<'t> {
 }
 
 #[derive(Deserialize)]
-pub enum By {
+pub enum OpenerKind {
     #[serde(rename = "client")]
     Client,
     #[serde(rename = "call")]
@@ -159,8 +159,8 @@ pub enum FactOrDigest {
 
 impl<'t> Deserialize<'t> for FactOrDigest {
     fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl Visitor<'_> for Either {
+        struct PayloadForm;
+        impl Visitor<'_> for PayloadForm {
             type Value = FactOrDigest;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,7 +175,7 @@ impl<'t> Deserialize<'t> for FactOrDigest {
                 Digest::parse(text).map(FactOrDigest::Digest).map_err(E::custom)
             }
         }
-        d.deserialize_any(Either)
+        d.deserialize_any(PayloadForm)
     }
 }
 
@@ -191,8 +191,8 @@ pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
 
 impl<'t> Deserialize<'t> for SaidInput<'t> {
     fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
-        struct One;
-        impl<'t> Visitor<'t> for One {
+        struct SingleField;
+        impl<'t> Visitor<'t> for SingleField {
             type Value = SaidInput<'t>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,6 +207,6 @@ impl<'t> Deserialize<'t> for SaidInput<'t> {
                 })
             }
         }
-        d.deserialize_map(One)
+        d.deserialize_map(SingleField)
     }
 }

@@ -2,7 +2,7 @@
 //! close tag of an enclosing element and that element's next open tag.
 
 use super::close_tags::ParentElement;
-use super::source::{TurnBytes, is_name_byte};
+use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
 /// Tags of the enclosing elements, counted from the value's start.

@@ -10,7 +10,7 @@ use crate::nats::{NatsCredentials, Options};
 
 /// Address of a listener on NATS.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct NatsEndpoint {
     pub servers: Options,
     /// Name of the organism, as in its config.
     pub organism: String,
@@ -19,7 +19,7 @@ pub struct Place {
     pub lease: Duration,
 }
 
-impl Place {
+impl NatsEndpoint {
     /// Variable with the server addresses, separated by commas. If it is set, the listener serves
     /// NATS.
     pub const URL: &str = URL_VARIABLE;
@@ -86,26 +86,36 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn of(variables: &[(&str, &str)]) -> Result<Option<Place>, String> {
+    fn of(variables: &[(&str, &str)]) -> Result<Option<NatsEndpoint>, String> {
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
-        Place::of(&|name| find(name).map(|(_, value)| (*value).to_owned()))
+        NatsEndpoint::of(&|name| find(name).map(|(_, value)| (*value).to_owned()))
     }
 
     #[test]
     fn an_environment_names_a_place_or_none_or_says_what_is_missing() {
-        assert!(of(&[(Place::LISTENER, "search")]).unwrap().is_none());
-        let url = (Place::URL, "nats://a:1, nats://b:2");
-        let (organism, listener) = ((Place::ORGANISM, "desk"), (Place::LISTENER, "search"));
+        assert!(of(&[(NatsEndpoint::LISTENER, "search")]).unwrap().is_none());
+        let url = (NatsEndpoint::URL, "nats://a:1, nats://b:2");
+        let (organism, listener) =
+            ((NatsEndpoint::ORGANISM, "desk"), (NatsEndpoint::LISTENER, "search"));
         let place = of(&[url, organism, listener]).unwrap().unwrap();
         assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));
         let wrong: [(&[(&str, &str)], &str); 6] = [
-            (&[(Place::URL, "nats://me:secret@a"), organism, listener], "holds credentials"),
+            (&[(NatsEndpoint::URL, "nats://me:secret@a"), organism, listener], "holds credentials"),
             (&[url, listener], "ORGANISM_NAME"),
             (&[url, organism], "ORGANISM_LISTENER"),
-            (&[url, organism, (Place::LISTENER, "a.b")], "a.b"),
-            (&[url, organism, listener, (Place::LEASE, "0")], "ORGANISM_BUS_LEASE"),
-            (&[url, organism, listener, (Place::NKEY, "x"), (Place::CREDENTIALS, "y")], "not both"),
+            (&[url, organism, (NatsEndpoint::LISTENER, "a.b")], "a.b"),
+            (&[url, organism, listener, (NatsEndpoint::LEASE, "0")], "ORGANISM_BUS_LEASE"),
+            (
+                &[
+                    url,
+                    organism,
+                    listener,
+                    (NatsEndpoint::NKEY, "x"),
+                    (NatsEndpoint::CREDENTIALS, "y"),
+                ],
+                "not both",
+            ),
         ];
         for (variables, why) in wrong {
             let said = of(variables).unwrap_err();

@@ -7,8 +7,8 @@ use super::close_tags::TurnWalk;
 use super::grammar::RootMeaning;
 use super::markdown_code::TickRun;
 use super::scanner::DraftItem;
-use super::source::{CDATA_START, COMMENT_START, NeedMore};
 use super::tag::TagOpening;
+use super::turn_bytes::{CDATA_START, COMMENT_START, NeedMore};
 
 /// A piece of top-level markup.
 pub(super) enum TopLevelPiece {

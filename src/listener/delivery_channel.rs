@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::ids::CallId;
 
 /// Sends one heartbeat, from any thread.
-pub(super) type Beat = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+pub(super) type HeartbeatFn = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-pub(super) trait Line: Debug {
+pub(super) trait DeliveryChannel: Debug {
     /// Whether `call` was cancelled.
     fn is_cancelled(&self, call: CallId) -> bool;
 
-    fn beat(&self) -> Beat;
+    fn beat(&self) -> HeartbeatFn;
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 use super::checkpoint::CheckpointFile;
-use super::copies::CheckpointCopier;
+use super::checkpoint_copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
 /// Checkpoints behind the last copied one, found while the journal's records are read.

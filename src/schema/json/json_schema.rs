@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::plan::{ChildProperty, ElementPlan, PlanContent};
+use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
 use crate::schema::model::{ElementDecl, SchemaModel};

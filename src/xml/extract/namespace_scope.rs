@@ -1,7 +1,7 @@
 //! Namespace bindings at one place of an action.
 
-use super::source::TurnBytes;
 use super::tag::OpenTag;
+use super::turn_bytes::TurnBytes;
 use crate::xml::write::XML_NAMESPACE;
 
 /// Prefixes and their namespaces, innermost last. The empty prefix is the default namespace.

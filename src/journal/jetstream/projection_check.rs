@@ -6,8 +6,8 @@ use crate::ids::Position;
 use crate::journal::Error;
 use crate::nats;
 
-use super::align::{ComparedProjection, ProjectionAlignment};
 use super::open::connect;
+use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
 use super::stream_position::journal;
 use super::{Options, refused};
 

@@ -14,19 +14,19 @@ use crate::bus::nats::{self as bus, NatsHost};
 use crate::bus::process::{Options, ProcessHost, RestartPolicy};
 use crate::bus::{Host, Sink};
 use crate::limits;
-use crate::listener::Place;
+use crate::listener::NatsEndpoint;
 use crate::nats;
 
 /// Transport of the program under test.
 #[derive(Debug, Clone)]
-pub enum Way {
+pub enum HarnessTransport {
     /// Child process.
     Process,
     /// NATS, on these servers, which have no passwords.
     Nats(nats::Options),
 }
 
-impl Way {
+impl HarnessTransport {
     pub(super) fn is_remote(&self) -> bool {
         matches!(self, Self::Nats(_))
     }
@@ -39,21 +39,25 @@ impl Way {
     }
 }
 
-pub(super) enum Stage {
+pub(super) enum TrialHarness {
     Process(ProcessHost),
     Nats { host: NatsHost, child: Child },
 }
 
-impl Stage {
+impl TrialHarness {
     /// Starts the program.
-    pub async fn set(command: &[String], way: &Way, ear: Arc<dyn Sink>) -> Result<Self, String> {
+    pub async fn set(
+        command: &[String],
+        way: &HarnessTransport,
+        ear: Arc<dyn Sink>,
+    ) -> Result<Self, String> {
         match way {
-            Way::Process => {
+            HarnessTransport::Process => {
                 let mut options = Options::new(tested(), command.to_vec());
                 options.restarts = RestartPolicy { max: 0, ..RestartPolicy::default() };
                 Ok(Self::Process(ProcessHost::start(options, ear, &Handle::current())))
             }
-            Way::Nats(servers) => Self::on_nats(command, servers, ear).await,
+            HarnessTransport::Nats(servers) => Self::on_nats(command, servers, ear).await,
         }
     }
 
@@ -72,9 +76,9 @@ impl Stage {
         let (program, arguments) = command.split_first().ok_or("there is no program")?;
         let child = Command::new(program)
             .args(arguments)
-            .env(Place::URL, servers.servers.join(","))
-            .env(Place::ORGANISM, organism)
-            .env(Place::LISTENER, tested().as_str())
+            .env(NatsEndpoint::URL, servers.servers.join(","))
+            .env(NatsEndpoint::ORGANISM, organism)
+            .env(NatsEndpoint::LISTENER, tested().as_str())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .kill_on_drop(true)

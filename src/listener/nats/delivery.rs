@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::super::line::{Beat, Line};
+use super::super::delivery_channel::{DeliveryChannel, HeartbeatFn};
 use super::TOO_LARGE;
 use crate::bus::nats::header_names;
 use crate::ids::CallId;
@@ -17,18 +17,18 @@ use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
 
 /// Headers and body of an answer, or an error code with its description.
-pub(super) type Verdict = Result<(HeaderMap, String), (u16, String)>;
+pub(super) type TaskResult = Result<(HeaderMap, String), (u16, String)>;
 
 /// Publishes messages from any thread.
 #[derive(Debug, Clone)]
-pub(super) struct Sender {
+pub(super) struct NatsSender {
     pub client: Client,
     pub runtime: Handle,
     /// Set when the program is leaving: deadline for an unreachable server.
     pub leave_by: Arc<OnceLock<Instant>>,
 }
 
-impl Sender {
+impl NatsSender {
     pub async fn publish(
         &self,
         subject: String,
@@ -84,17 +84,17 @@ impl Sender {
 }
 
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct DeliveryTask {
     pub reply: String,
     call: String,
     attempt: String,
     is_cancelled: AtomicBool,
-    sender: Sender,
+    sender: NatsSender,
 }
 
-impl Task {
+impl DeliveryTask {
     /// Returns `None` for a message without a reply subject, which cannot be answered.
-    pub fn of(message: &Message, sender: &Sender) -> Option<Self> {
+    pub fn of(message: &Message, sender: &NatsSender) -> Option<Self> {
         let header = |name: &'static str| {
             let value = message.headers.as_ref().and_then(|headers| headers.get(name));
             value.map(ToString::to_string).unwrap_or_default()
@@ -126,7 +126,7 @@ impl Task {
     }
 
     /// Sends the answer, or an error if the answer is too large for the server.
-    pub fn answer(&self, verdict: Verdict) {
+    pub fn answer(&self, verdict: TaskResult) {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {
                 Err(PublishErrorKind::MaxPayloadExceeded) => {
@@ -151,12 +151,12 @@ impl Task {
     }
 }
 
-impl Line for Arc<Task> {
+impl DeliveryChannel for Arc<DeliveryTask> {
     fn is_cancelled(&self, _: CallId) -> bool {
-        Task::is_cancelled(self)
+        DeliveryTask::is_cancelled(self)
     }
 
-    fn beat(&self) -> Beat {
+    fn beat(&self) -> HeartbeatFn {
         let task = Arc::clone(self);
         Arc::new(move || {
             let mut headers = HeaderMap::new();

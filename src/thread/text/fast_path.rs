@@ -6,19 +6,19 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
-use super::read::Reader;
-use super::said::{Accepted, By, FactOrDigest, SaidOpening, SaidVerdict};
+use super::read::RecordReader;
+use super::serde_form::{AcceptedForm, FactOrDigest, OpenerKind, SaidOpening, SaidVerdict};
 use crate::envelope::{Disposition, Kind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
 
 /// Returns `None` if the text has another form, or is invalid.
-pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)> {
-    let mut text = Text(text);
+pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<Fact>)> {
+    let mut text = RecordText(text);
     let listener = text.after("{\"input\":{\"outcome\":{\"listener\":\"")?.plain()?;
     let call = CallId(MessageId(text.after(",\"call\":\"")?.uuid()?));
     let attempt = text.after(",\"attempt\":\"")?.plain()?.parse().ok()?;
-    let verdicts = text.after(",\"verdicts\":[")?.row(Text::verdict)?;
+    let verdicts = text.after(",\"verdicts\":[")?.row(RecordText::verdict)?;
     let turn = text.turn()?;
     reader.about = Some((call, attempt));
     let facts = text.after("}},\"facts\":[")?.row(|text| text.fact(reader))?;
@@ -33,9 +33,9 @@ pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)
 }
 
 /// The rest of the text.
-struct Text<'t>(&'t str);
+struct RecordText<'t>(&'t str);
 
-impl<'t> Text<'t> {
+impl<'t> RecordText<'t> {
     fn after(&mut self, token: &str) -> Option<&mut Self> {
         self.0 = self.0.strip_prefix(token)?;
         Some(self)
@@ -115,7 +115,7 @@ impl<'t> Text<'t> {
         Some((tokens_in, tokens_out, Money(money)))
     }
 
-    fn fact(&mut self, reader: &mut Reader<'_>) -> Option<Fact> {
+    fn fact(&mut self, reader: &mut RecordReader<'_>) -> Option<Fact> {
         if self.is_after("{\"heard\":{}}") {
             let (call, attempt) = reader.about?;
             return Some(Fact::Heard { call, attempt });
@@ -157,9 +157,9 @@ impl<'t> Text<'t> {
         Some(fact)
     }
 
-    fn accepted(&mut self) -> Option<Accepted<'t>> {
+    fn accepted(&mut self) -> Option<AcceptedForm<'t>> {
         let id = MessageId(self.uuid()?);
-        Some(Accepted {
+        Some(AcceptedForm {
             id,
             kind: self.after(",\"kind\":\"")?.one_of(&KINDS, Kind::as_str)?,
             from: Cow::Borrowed(self.after(",\"from\":\"")?.plain()?),
@@ -186,7 +186,14 @@ impl<'t> Text<'t> {
         let call = self.maybe_uuid(",\"call\":\"")?.map(|call| CallId(MessageId(call)));
         let thread = self.maybe(",\"thread\":\"")?;
         self.after("}")?;
-        Some(Some(SaidOpening { by: By::Call, name, call, thread, group: None, forward: false }))
+        Some(Some(SaidOpening {
+            by: OpenerKind::Call,
+            name,
+            call,
+            thread,
+            group: None,
+            forward: false,
+        }))
     }
 
     fn maybe(&mut self, token: &str) -> Option<Option<Cow<'t, str>>> {
