@@ -129,6 +129,10 @@ async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     let refused = first_line(&mut submit_and_wait(&path).await).await;
     assert!(refused.contains("busy"), "{refused}");
     assert!(refused.contains("retry_after_ms"), "{refused}");
+    let mut follower = UnixStream::connect(&path).await.unwrap();
+    follower.write_all(b"organism/2 {\"do\":\"follow\"}\n").await.unwrap();
+    let no_place = first_line(&mut follower).await;
+    assert!(no_place.starts_with("organism/2 {\"gone\":"), "it may try again: {no_place}");
     let mut query = UnixStream::connect(&path).await.unwrap();
     query.write_all(b"organism/2 {\"do\":\"held\",\"partition\":0}\n").await.unwrap();
     let held = first_line(&mut query).await;
