@@ -26,6 +26,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("ignore-the-core-words", "a listener uses the core words that its config names"),
     ("acknowledge-too-early", "a call is not acknowledged while its threads run"),
     ("let-bound-threads-run", "a thread that is bound to a call ends with it"),
+    ("reach-any-thread", "a listener reaches no thread but those beneath its own"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("record-the-claimed-name", "an answer in another's name is on record under its true sender"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),

@@ -11,20 +11,24 @@ pub enum RendererVersion {
     V3,
     /// Results are escaped once and stand in call order. The open request always stays.
     V4,
+    /// As the fourth, and it names the core's words that came since: `cancel-thread`, and what bounds
+    /// a spawned thread.
+    V5,
 }
 
 impl RendererVersion {
     /// The version of new turns.
-    pub const CURRENT: Self = Self::V4;
+    pub const CURRENT: Self = Self::V5;
 
     /// All versions whose turns can be rebuilt.
-    pub const ALL: [Self; 2] = [Self::V3, Self::V4];
+    pub const ALL: [Self; 3] = [Self::V3, Self::V4, Self::V5];
 
     /// Name of the version on record.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V3 => "3",
             Self::V4 => "4",
+            Self::V5 => "5",
         }
     }
 

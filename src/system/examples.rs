@@ -4,7 +4,7 @@ use super::NAMESPACE;
 
 /// Core payloads that a listener may write: the purpose of each, and a valid example. `{own}`
 /// stands for a payload that the listener may address.
-pub const EXAMPLES: [(&str, &str, &str); 9] = [
+pub const EXAMPLES: [(&str, &str, &str); 10] = [
     (
         "spawn-thread",
         "opens a child thread that works at the same time; its result comes back to you as \
@@ -15,6 +15,11 @@ pub const EXAMPLES: [(&str, &str, &str); 9] = [
         "send-to-thread",
         "sends another payload into a thread you spawned",
         "<send-to-thread thread_id=\"sess-abcd1234.part-one\">{own}</send-to-thread>",
+    ),
+    (
+        "cancel-thread",
+        "ends a thread you spawned, with everything beneath it",
+        "<cancel-thread thread_id=\"sess-abcd1234.part-one\"/>",
     ),
     (
         "wait",

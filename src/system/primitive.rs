@@ -34,6 +34,9 @@ pub enum Primitive {
     SendToThread {
         thread_id: String,
     },
+    CancelThread {
+        thread_id: String,
+    },
     Wait {
         until: WaitFor,
     },
@@ -50,6 +53,13 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    pub const WORDS: [&str; 6] =
-        ["spawn-thread", "send-to-thread", "wait", "clear-context", "set-timer", "cancel-timer"];
+    pub const WORDS: [&str; 7] = [
+        "spawn-thread",
+        "send-to-thread",
+        "cancel-thread",
+        "wait",
+        "clear-context",
+        "set-timer",
+        "cancel-timer",
+    ];
 }

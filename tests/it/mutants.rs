@@ -94,6 +94,10 @@ const GUARDS: &[(&str, &str)] = &[
         "let-bound-threads-run",
         "pump::bound::a_bound_thread_ends_with_its_call_however_the_call_ends",
     ),
+    (
+        "reach-any-thread",
+        "pump::bound::cancelling_any_thread_but_a_descendant_answers_with_the_same_bytes",
+    ),
     ("renew-for-anybody", "pump::renewals::a_request_of_a_listeners_own_client_renews_nothing"),
     ("renew-while-it-runs", "pump::renewals::a_request_while_an_earlier_one_runs_renews_nothing"),
     ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),

@@ -132,7 +132,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     let before_clearing = places.len();
     let stays = match view.version {
         RendererVersion::V3 => None,
-        RendererVersion::V4 => Some(view.call),
+        RendererVersion::V4 | RendererVersion::V5 => Some(view.call),
     };
 
     for (before, kept) in windows {

@@ -47,13 +47,16 @@ pub struct AgentProtocol {
 }
 
 impl AgentProtocol {
-    pub fn new(taught: PromptInput, schemas: &Schemas) -> Self {
+    pub fn new(mut taught: PromptInput, schemas: &Schemas) -> Self {
+        taught.lexicon = taught.lexicon.in_version(taught.version);
         let words = grammar::of(&taught.lexicon, schemas);
         let transport = taught.transport;
         let with_finals = transport == ActionTransport::Native;
         let none = AgentVocabulary::default();
         let offered = if transport.is_native() { &taught.lexicon } else { &none };
-        let tools = NativeTools::new(offered, schemas, &taught.finals, with_finals, with_finals);
+        let mut tools =
+            NativeTools::new(offered, schemas, &taught.finals, with_finals, with_finals);
+        tools.keep_to(taught.version);
         let local = |word: &VocabularyEntry| word.name.local.to_string();
         let choices = match transport {
             ActionTransport::Xml => AvailableActions {

@@ -35,11 +35,11 @@ pub fn capabilities(taught: &PromptInput) -> String {
     match taught.version {
         _ if !tools.is_empty() => {}
         RendererVersion::V3 => return "You have no tools; you reason and answer.".to_owned(),
-        RendererVersion::V4 if taught.transport.is_native() => {
+        RendererVersion::V4 | RendererVersion::V5 if taught.transport.is_native() => {
             return "You reason, and you call the native tools that are listed in <tool_calling>."
                 .to_owned();
         }
-        RendererVersion::V4 => {
+        RendererVersion::V4 | RendererVersion::V5 => {
             return "You reason, and you write the actions that <response_protocol> describes."
                 .to_owned();
         }
@@ -148,7 +148,7 @@ pub fn response_protocol(taught: &PromptInput) -> String {
     core_words(&mut out, taught);
     out.push_str(match taught.version {
         RendererVersion::V3 => FEEDBACK_3,
-        RendererVersion::V4 => FEEDBACK,
+        RendererVersion::V4 | RendererVersion::V5 => FEEDBACK,
     });
     flow(&mut out, taught);
     out
@@ -213,7 +213,9 @@ fn finish(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.words();
     let opening = match taught.version {
         RendererVersion::V3 => "To end the task, with",
-        RendererVersion::V4 => "When the task is complete, respond ONLY with this action, with",
+        RendererVersion::V4 | RendererVersion::V5 => {
+            "When the task is complete, respond ONLY with this action, with"
+        }
     };
 
     for word in taught.lexicon.finals() {
@@ -276,9 +278,16 @@ fn core_words(out: &mut String, taught: &PromptInput) {
         if taught.lexicon.has_core(name) {
             let example = core_example(&taught.lexicon, example);
             let _ = writeln!(out, "- <{name}> {what}.\n  {}", example.replace('\n', "\n  "));
+            if name == "spawn-thread" && taught.version >= RendererVersion::V5 {
+                out.push_str(SPAWN_ATTRIBUTES);
+            }
         }
     }
 }
+
+const SPAWN_ATTRIBUTES: &str = "  \
+Optional: bound=\"true\" (the child thread is cancelled when you end this task).
+";
 
 const FEEDBACK: &str = "
 What comes back:

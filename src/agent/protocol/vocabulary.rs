@@ -1,5 +1,6 @@
 //! The vocabulary of one agent, with descriptions from its schemas, in a fixed order.
 
+use crate::agent::RendererVersion;
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
 use crate::schema::{PayloadDescription, Schemas};
@@ -48,6 +49,13 @@ impl AgentVocabulary {
         };
 
         Self { words: names.into_iter().filter_map(word).collect() }
+    }
+
+    /// Without words that the texts of a version do not name.
+    pub(super) fn in_version(mut self, version: RendererVersion) -> Self {
+        let later = system::name("cancel-thread");
+        self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
+        self
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &VocabularyEntry> {

@@ -1,4 +1,5 @@
-//! Threads that end with the call that opened them.
+//! Threads that the core cancels: those that are bound to a call that has closed, and those that a
+//! listener above them ends.
 
 use super::{Core, Step};
 use crate::ids::{ListenerName, ThreadId};
@@ -18,7 +19,12 @@ impl Core {
 
     /// Cancels everything open in a thread and beneath it, and records why in the thread. Where nothing
     /// is open, nothing is recorded.
-    fn cancel_subtree(&mut self, step: &mut Step, thread: &ThreadId, message: &'static str) {
+    pub(super) fn cancel_subtree(
+        &mut self,
+        step: &mut Step,
+        thread: &ThreadId,
+        message: &'static str,
+    ) {
         let open = self.to_cancel(thread);
         if open.is_empty() {
             return;

@@ -7,6 +7,7 @@ use super::{Core, Step};
 use crate::envelope::{Disposition, Kind, Refusal, Rule};
 use crate::ids::{ListenerName, MessageId, ThreadId, TimerId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
 use crate::thread::{Call, Fact, TimerEnd};
@@ -24,7 +25,8 @@ impl Core {
             Primitive::SpawnThread { suggested_sub_id, is_bound } => {
                 self.spawn(step, &ask, suggested_sub_id, is_bound);
             }
-            Primitive::SendToThread { thread_id } => self.send_to_thread(step, &ask, thread_id),
+            Primitive::SendToThread { thread_id } => self.send_to_thread(step, &ask, &thread_id),
+            Primitive::CancelThread { thread_id } => self.cancel_thread(step, &ask, &thread_id),
             Primitive::Wait { until } => self.wait(step, &ask, until),
             Primitive::ClearContext { keep } => self.clear_context(step, &ask, keep),
             Primitive::SetTimer { when, label } => self.set_timer(step, &ask, when, label),
@@ -114,23 +116,40 @@ impl Core {
         }
     }
 
-    fn send_to_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: String) {
-        let known = ThreadId::parse(&thread_id).ok().filter(|thread| {
-            thread.is_beneath(&ask.scene.thread) && self.state.thread(thread).is_some()
-        });
-        match (known, ask.checked.inner()) {
+    fn send_to_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
+        match (self.descendant(ask.scene, thread_id), ask.checked.inner()) {
             (Some(thread), Some(_)) => {
                 self.answer(step, ask, &Answer::Ack { from: None });
                 self.send_inner(step, ask, &thread);
             }
-            _ => {
-                let text = ask.checked.payload().as_str().as_bytes();
-                let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text);
-                self.refuse_in(step, ask.scene, refusal);
-                let shown = thread_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
-                self.answer(step, ask, &Answer::ThreadError { unknown_id: shown });
-            }
+            _ => self.no_descendant(step, ask, thread_id),
         }
+    }
+
+    fn cancel_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
+        let Some(thread) = self.descendant(ask.scene, thread_id) else {
+            return self.no_descendant(step, ask, thread_id);
+        };
+        let message = "Thread cancelled successfully.";
+        self.answer(step, ask, &Answer::ThreadCancelled { thread: thread.clone(), message });
+        self.cancel_subtree(step, &thread, CANCELLED_FROM_ABOVE);
+    }
+
+    /// A thread beneath that of the sender.
+    fn descendant(&self, scene: &Scene, thread_id: &str) -> Option<ThreadId> {
+        let is_beneath =
+            |thread: &ThreadId| thread.is_beneath(&scene.thread) || mutant("reach-any-thread");
+        let thread = ThreadId::parse(thread_id).ok().filter(is_beneath)?;
+        self.state.thread(&thread).is_some().then_some(thread)
+    }
+
+    /// The same answer for a foreign thread and for one that there is not.
+    fn no_descendant(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
+        let text = ask.checked.payload().as_str().as_bytes();
+        let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text);
+        self.refuse_in(step, ask.scene, refusal);
+        let shown = thread_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+        self.answer(step, ask, &Answer::ThreadError { unknown_id: shown });
     }
 
     fn wait(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, until: WaitFor) {
@@ -225,5 +244,8 @@ struct PrimitiveRequest<'a> {
     checked: &'a Checked,
     request: MessageId,
 }
+
+/// Of a thread that a listener above it has cancelled.
+const CANCELLED_FROM_ABOVE: &str = "this thread was cancelled from the thread above it";
 
 const SHORT_LABEL_CHARS: usize = 6;

@@ -29,6 +29,7 @@ const CHANGES: &[(u32, &str)] = &[
     (21, "the calls of a client's payload to several peers are a group, which the client gathers"),
     (22, "a listener with core words may spawn, and its empty answer waits for what is open"),
     (23, "the close of a call cancels the threads that are bound to it"),
+    (24, "a listener may cancel a thread beneath its own"),
     // One line a number: after a conflict, take the next one.
 ];
 

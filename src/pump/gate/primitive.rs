@@ -19,6 +19,9 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
         "send-to-thread" => {
             Ok(Primitive::SendToThread { thread_id: attributes.required("thread_id")? })
         }
+        "cancel-thread" => {
+            Ok(Primitive::CancelThread { thread_id: attributes.required("thread_id")? })
+        }
         "wait" => match attributes.token("for") {
             None | Some("all") => Ok(Primitive::Wait { until: WaitFor::All }),
             Some("any") => Ok(Primitive::Wait { until: WaitFor::Any }),

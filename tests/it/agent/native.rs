@@ -217,7 +217,7 @@ fn another_provider_s_calls_are_shown_as_xml() {
 
             <tool_result tool_name="search" from="web"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">web on search</found></tool_result>
 
-            <tool_result tool_name="grep">Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
+            <tool_result tool_name="grep">Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, cancel-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
             assistant: <thinking>Done.</thinking>
             <attempt_completion><result>x</result></attempt_completion>
             user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
@@ -263,7 +263,7 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
         if way == ActionTransport::Native {
             expect![[r#"
                 user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
-                user result failed call-1-grep: Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
+                user result failed call-1-grep: Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, cancel-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
                 user result failed call-2-serch: Error: unknown-action: `serch` is no tool; did you mean `search`?
                 user result failed call-3-search: Error: malformed-action: the arguments are no JSON: EOF while parsing a value (line 1, column 9)
                 user result failed call-4-search: Error: schema-invalid: `$.query` is required and not there (line 1, column 1)

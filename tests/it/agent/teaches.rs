@@ -112,10 +112,13 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
           <spawn-thread suggested_sub_id="part-one"><initial-payload><question>
             <part>part</part>
           </question></initial-payload></spawn-thread>
+          Optional: bound="true" (the child thread is cancelled when you end this task).
         - <send-to-thread> sends another payload into a thread you spawned.
           <send-to-thread thread_id="sess-abcd1234.part-one"><question>
             <part>part</part>
           </question></send-to-thread>
+        - <cancel-thread> ends a thread you spawned, with everything beneath it.
+          <cancel-thread thread_id="sess-abcd1234.part-one"/>
         - <wait> ends your turn until all, or any, of your threads and timers are done.
           <wait for="all"/>
         - <set-timer> tells you when a time has come, with <timer-fired>.

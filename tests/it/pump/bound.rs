@@ -11,7 +11,7 @@ use super::world::{World, agent, client, core, fresh, listener, word};
 
 fn contracts() -> Vec<Contract> {
     let mut spawner = listener("spawner", &["plan"], &["answer"], &["finder", "thinker"]);
-    spawner.core = Some(vec!["spawn-thread".to_owned(), "wait".to_owned()]);
+    spawner.core = Some(["spawn-thread", "cancel-thread", "wait"].map(str::to_owned).to_vec());
     spawner.timeout = Duration::from_secs(5);
     spawner.attempts = 1;
     let mut finder = listener("finder", &["look"], &["found"], &[]);
@@ -181,4 +181,91 @@ fn bound_must_be_a_boolean() {
     world.open("desk", &word("ask", "a"));
     world.play("thinker", &[spawn("bound", "bound=\"yes\"", &word("look", "a"))]);
     assert_eq!(fresh(&world.delivery("thinker")), ["huh schema-invalid"]);
+}
+
+/// Every thread id but that of a descendant: its own, one above, beside, of another tree, and none.
+#[test]
+fn cancelling_any_thread_but_a_descendant_answers_with_the_same_bytes() {
+    let mut world = World::new(contracts());
+    let (other, _) = world.open("desk", &word("ask", "other"));
+    world.play("thinker", &[word("look", "stays")]);
+    let (thread, _) = world.open("desk", &word("ask", "a"));
+    let own = world.delivery_for("thinker");
+    world.answer(
+        &own,
+        &[
+            spawn("left", "", &word("plan", "l")),
+            spawn("right", "", &word("look", "r")),
+            core("wait", "", ""),
+        ],
+    );
+    let left = world.delivery_for("spawner");
+    assert_eq!(left.thread, thread.child("left"));
+    let mut answers = Vec::new();
+    let tried = [
+        thread.to_string(),
+        thread.child("left").to_string(),
+        thread.child("right").to_string(),
+        other.to_string(),
+        "sess-nowhere0".to_owned(),
+        "no id at all".to_owned(),
+    ];
+    let words: Vec<_> =
+        tried.iter().map(|id| core("cancel-thread", &format!("thread_id=\"{id}\""), "")).collect();
+    world.answer(&left, &words);
+    world.pass(Duration::from_secs(1));
+    let woken = world.delivery_for("spawner");
+    for (message, id) in woken.messages.iter().skip(1).zip(&tried) {
+        answers.push(message.payload.as_str().replace(id.as_str(), "ID"));
+    }
+    assert_eq!(answers.len(), tried.len());
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert!(answers[0].contains("code=\"unknown_thread\""), "{answers:?}");
+    assert_eq!(world.refusals(), ["spawner unknown-thread"; 6]);
+    assert_eq!(world.handed(), ["finder", "finder"], "nothing was cancelled");
+}
+
+#[test]
+fn a_cancelled_descendant_ends_with_everything_beneath_it_and_its_result_comes_back() {
+    let mut world = World::new(contracts());
+    let (thread, call) = world.open("desk", &word("ask", "a"));
+    world.play("thinker", &[spawn("left", "", &word("plan", "l"))]);
+    let left = world.delivery_for("spawner");
+    world.answer(&left, &[spawn("deep", "", &word("look", "d"))]);
+    let cancel = core("cancel-thread", &format!("thread_id=\"{thread}.left\""), "");
+    let own = world.delivery_for("thinker");
+    world.answer(&own, &[cancel.clone(), core("wait", "", "")]);
+    let woken = world.delivery_for("thinker");
+    expect![[r#"["thread-cancelled", "waiting all", "thread-result cancelled"]"#]]
+        .assert_eq(&format!("{:?}", fresh(&woken)));
+    assert_eq!(world.core.state().tree(&thread).unwrap().calls.len(), 1);
+    let beneath = world.transcript(&thread.child("left").child("deep"));
+    assert!(beneath.contains("1 call spawner>finder look(d) [cancelled]"), "{beneath}");
+    let left = world.transcript(&thread.child("left"));
+    assert!(left.contains("system core>core thread-cancelled [recorded]"), "{left}");
+
+    // Once more: nothing is open there, and no message is added to it.
+    world.answer(&woken, &[cancel]);
+    let again = world.delivery_for("thinker");
+    assert_eq!(fresh(&again), ["thread-cancelled"]);
+    assert_eq!(world.transcript(&thread.child("left")), left);
+    world.answer(&again, &[word("report", "done")]);
+    assert_eq!(world.result(call), "completed: report(done)");
+}
+
+#[test]
+fn a_thread_that_was_cancelled_takes_another_payload() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("ask", "a"));
+    world.play("thinker", &[spawn("left", "", &word("look", "l"))]);
+    let cancel = core("cancel-thread", &format!("thread_id=\"{thread}.left\""), "");
+    let send = core("send-to-thread", &format!("thread_id=\"{thread}.left\""), &word("look", "m"));
+    let own = world.delivery_for("thinker");
+    world.answer(&own, &[cancel, send, core("wait", "", "")]);
+    let orphan = world.delivery_for("finder");
+    world.answer(&orphan, &[word("found", "late")]);
+    let finder = world.delivery_for("finder");
+    world.answer(&finder, &[word("found", "m")]);
+    let woken = world.delivery_for("thinker");
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result completed");
 }

@@ -81,7 +81,7 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
             actions(taught.actions_per_turn, "native tool call"),
             taught.max_iterations,
         ),
-        RendererVersion::V4 => format!(
+        RendererVersion::V4 | RendererVersion::V5 => format!(
             "You MUST think before every action: every response is your reasoning as text in \
              <thinking>...</thinking>, then {}{end}. You have at most {} responses for a task.\n\
              DO NOT respond with plain text: ONLY {} reaches the asker.\n",
@@ -98,7 +98,7 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
 
     out.push_str(match taught.version {
         RendererVersion::V3 => FEEDBACK_3,
-        RendererVersion::V4 => FEEDBACK,
+        RendererVersion::V4 | RendererVersion::V5 => FEEDBACK,
     });
     flow(&mut out, taught, tools);
     out
@@ -115,7 +115,7 @@ fn reaches_the_asker(taught: &PromptInput, tools: &NativeTools) -> String {
 fn when_done(taught: &PromptInput) -> &'static str {
     match taught.version {
         RendererVersion::V3 => "To end the task,",
-        RendererVersion::V4 => "When the task is complete, and ONLY then,",
+        RendererVersion::V4 | RendererVersion::V5 => "When the task is complete, and ONLY then,",
     }
 }
 

@@ -7,6 +7,7 @@ use super::super::feedback::UNKNOWN_TOOL;
 use super::super::finals::AgentFinals;
 use super::super::parse_turn::TurnAction;
 use super::super::vocabulary::{AgentVocabulary, VocabularyEntry};
+use crate::agent::RendererVersion;
 use crate::contract::Meaning;
 use crate::ids::PayloadName;
 use crate::limits;
@@ -19,8 +20,9 @@ use crate::xml::findings::{Finding, TextLocation};
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
-/// Attributes of the core's words that came after the texts of every version of the renderer.
-const UNTAUGHT: [(&str, &str); 1] = [("spawn-thread", "bound")];
+/// Attributes of `spawn-thread` that the texts of the fourth version, and of those before it, do not
+/// name.
+const SINCE_V5: [&str; 1] = ["bound"];
 
 /// The native tools of one agent.
 #[derive(Debug, Clone)]
@@ -70,11 +72,6 @@ impl NativeTools {
             if let Some(object) = parameters.as_object_mut() {
                 object.remove("description");
             }
-            let properties = parameters.pointer_mut("/properties").and_then(Json::as_object_mut);
-            if let Some(properties) = properties {
-                let later = UNTAUGHT.iter().filter(|(local, _)| word.name == system::name(local));
-                later.for_each(|(_, attribute)| drop(properties.remove(*attribute)));
-            }
             let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
             toolbox.entries.push(NativeTool {
                 tool: ModelTool {
@@ -92,6 +89,20 @@ impl NativeTools {
 
         toolbox.fill_places();
         toolbox
+    }
+
+    /// Takes out of the parameters what the texts of a version do not name.
+    pub fn keep_to(&mut self, version: RendererVersion) {
+        if version >= RendererVersion::V5 {
+            return;
+        }
+        let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
+        for entry in self.entries.iter_mut().filter(spawns) {
+            let properties = entry.tool.parameters.pointer_mut("/properties");
+            if let Some(properties) = properties.and_then(Json::as_object_mut) {
+                SINCE_V5.iter().for_each(|attribute| drop(properties.remove(*attribute)));
+            }
+        }
     }
 
     /// A tool name that providers accept and no other tool has.

@@ -50,7 +50,7 @@ impl<'a> RenderedMessage<'a> {
             Self::Result { name, from, text, payload } => {
                 let content = match (version, payload) {
                     _ if mutant("let-a-result-close") => text,
-                    (RendererVersion::V4, true) => contained(&text).into(),
+                    (RendererVersion::V4 | RendererVersion::V5, true) => contained(&text).into(),
                     (RendererVersion::V3, _) | (_, false) => escape_text(&text).into_owned().into(),
                 };
                 result(name.as_deref(), from.as_deref(), &content)
@@ -191,9 +191,10 @@ fn reply<'a>(
     }
 
     let content = match (&shown, version) {
-        (RenderedMessage::Result { text, payload: true, .. }, RendererVersion::V4) => {
-            contained(text)
-        }
+        (
+            RenderedMessage::Result { text, payload: true, .. },
+            RendererVersion::V4 | RendererVersion::V5,
+        ) => contained(text),
         (shown, _) => escape_text(shown.as_str()).into_owned(),
     };
 
