@@ -18,6 +18,10 @@ pub enum FinalFormat {
     /// JSON that matches this schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
+    /// The declared final itself. Only the slot of `xml-final` has this format, for a final that
+    /// cannot hold a report as text.
+    #[serde(rename = "xml")]
+    Xml,
 }
 
 impl FinalFormat {
@@ -27,6 +31,7 @@ impl FinalFormat {
             Self::Text => "text",
             Self::Markdown => "markdown",
             Self::Json(_) => "json",
+            Self::Xml => "xml",
         }
     }
 
@@ -36,13 +41,14 @@ impl FinalFormat {
             Self::Text => "plain text",
             Self::Markdown => "markdown",
             Self::Json(_) => "JSON",
+            Self::Xml => "XML",
         }
     }
 
     pub fn schema(&self) -> Option<&ReportSchema> {
         match self {
             Self::Json(schema) => Some(schema),
-            Self::Text | Self::Markdown => None,
+            Self::Text | Self::Markdown | Self::Xml => None,
         }
     }
 }

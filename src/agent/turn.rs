@@ -91,6 +91,10 @@ impl ModelAgent {
     pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn ThreadHistory>) -> Self {
         let lexicon = AgentVocabulary::new(&options.contract, &options.contracts, &options.schemas);
         let finals = AgentFinals::new(&lexicon, &options.schemas, options.final_format.clone());
+        let finals = match options.transport {
+            ActionTransport::XmlFinal => finals.in_slot(),
+            _ => finals,
+        };
         let taught = PromptInput {
             name: options.contract.name.to_string(),
             description: options.contract.description.clone(),

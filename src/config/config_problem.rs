@@ -83,7 +83,6 @@ codes! {
     ToolChoice = "tool-choice",
     ReportSchema = "report-schema",
     NotNative = "not-native",
-    FinalNotText = "final-not-text",
     // Models.
     UnknownRoute = "unknown-route",
     BadAddress = "bad-address",

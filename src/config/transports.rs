@@ -1,7 +1,5 @@
-//! Checks agents with native calls: the parts of their payloads that JSON cannot express, and
-//! whether a text report fits their final.
+//! Checks the parts of native agents' payloads that JSON cannot express.
 
-use crate::agent::protocol::takes_report;
 use crate::contract::Contracts;
 use crate::ids::PayloadName;
 use crate::schema::Schemas;
@@ -21,9 +19,6 @@ pub(super) fn check(
     for (member, agent) in members.iter().filter_map(|m| Some((m, m.agent.as_ref()?))) {
         if agent.transport.is_native() {
             words(member, agent, contracts, schemas, &mut notes, problems);
-        }
-        if agent.transport == ActionTransport::XmlFinal {
-            report(member, agent, contracts, schemas, problems);
         }
     }
 
@@ -61,28 +56,5 @@ fn words(
         } else {
             notes.push(format!("agent {}: {gap}", member.name.value));
         }
-    }
-}
-
-/// Checks that the final of an `xml-final` agent has exactly one place for a text.
-fn report(
-    member: &DeclaredMember,
-    agent: &DeclaredAgent,
-    contracts: &Contracts,
-    schemas: &Schemas,
-    problems: &mut ConfigProblems,
-) {
-    let Some(contract) = contracts.get(&member.name.value) else { return };
-    let takes = |name: &PayloadName| {
-        *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))
-    };
-
-    if !contract.replies.iter().any(takes) {
-        let message =
-            format!("no final of `{}` can hold a report written as text", member.name.value);
-        let place = agent.final_name.as_ref().map_or(&agent.transport_place, |name| &name.place);
-        let help =
-            "a final that is a text, or needs exactly one child that is; or leave `final` out";
-        problems.push(ConfigProblem::new(ProblemCode::FinalNotText, place, message).help(help));
     }
 }

@@ -13,6 +13,7 @@ mod renderers;
 mod scripted;
 mod stage;
 mod story;
+mod structured_finals;
 mod teaches;
 mod turns;
 mod xml_final;

@@ -13,6 +13,7 @@ use crate::ids::PayloadName;
 use crate::mutant::mutant;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::xml::element::Element;
+use crate::xml::extract::{ExtractedItem, Extraction};
 use crate::xml::findings::{Finding, TextLocation};
 
 /// The finals of one agent.
@@ -74,6 +75,61 @@ impl AgentFinals {
             report: ReportPlace::of(&word.description),
         });
         Self { format, words: words.collect(), schemas: schemas.clone() }
+    }
+
+    /// The finals as the slot of `xml-final` takes them: where none can hold a report as text, one of
+    /// them stands in the slot itself.
+    #[must_use]
+    pub fn in_slot(self) -> Self {
+        match self.of_text() {
+            Some(_) => self,
+            None => Self { format: FinalFormat::Xml, ..self },
+        }
+    }
+
+    /// Local names of the finals, as tags.
+    fn tags(&self) -> String {
+        let tags: Vec<_> = self.words.iter().map(|word| format!("<{}>", word.name.local)).collect();
+        tags.join(" or ")
+    }
+
+    /// The payload that ends the call: the one declared final that was read from the text of a slot.
+    ///
+    /// # Errors
+    /// The text holds anything else, or a final that its schema refuses.
+    pub fn declared(
+        &self,
+        extraction: &Extraction,
+        place: &TextLocation,
+    ) -> Result<TurnAction, Finding> {
+        let wrong = |message: String| Finding::new(FINAL_INVALID, place.clone(), message);
+        if let Some(broken) = extraction.broken().next() {
+            let message = format!("the final report is broken: {}", broken.finding.message);
+            return Err(wrong(message));
+        }
+
+        let is_blank = |item: &ExtractedItem| matches!(item, ExtractedItem::Text(text) if text.trim().is_empty());
+        let mut items = extraction.items.iter().filter(|item| !is_blank(item));
+        let only = match (items.next(), items.next()) {
+            (Some(ExtractedItem::Action(action)), None) => Some(action),
+            _ => None,
+        };
+        let name = only.map(|action| PayloadName::from(action.name()));
+        let name = name.filter(|name| self.words.iter().any(|word| word.name == *name));
+        let (Some(action), Some(name)) = (only, name) else {
+            let message =
+                format!("the final report is exactly one {}, and nothing else", self.tags());
+            return Err(wrong(message));
+        };
+
+        let payload = action.payload();
+        match self.schemas.validate(&name, payload.as_bytes()) {
+            Ok(()) => Ok(TurnAction { name, payload: payload.into_bytes() }),
+            Err(found) => {
+                let found = found.first().map_or_else(String::new, |one| one.message.clone());
+                Err(wrong(format!("the final report does not fit its schema: {found}")))
+            }
+        }
     }
 
     fn report(&self, name: &PayloadName) -> Option<&ReportPlace> {
@@ -180,11 +236,6 @@ impl AgentFinals {
         });
         unpacked.unwrap_or_else(|| arguments.to_owned())
     }
-}
-
-/// Whether such a payload has a place for a plain-text report.
-pub fn takes_report(description: &PayloadDescription) -> bool {
-    ReportPlace::of(description).is_some()
 }
 
 /// Refuses a written `status`: the system decides on success, not the model.

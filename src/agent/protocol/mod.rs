@@ -15,7 +15,7 @@ mod vocabulary;
 mod xml;
 pub mod xml_final;
 
-pub use finals::{AgentFinals, takes_report};
+pub use finals::AgentFinals;
 pub use parse_turn::{ParsedToolCall, ParsedTurn, TurnAction};
 pub use prompt_sections::PromptInput;
 pub use vocabulary::{AgentVocabulary, VocabularyEntry};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::prompt_sections::{PromptInput, actions, ends, many, name_of_final};
 use super::NativeTools;
-use crate::agent::{ActionTransport, RendererVersion};
+use crate::agent::{ActionTransport, FinalFormat, RendererVersion};
 use crate::schema::Schemas;
 
 /// A short list of the tools with an example call of each.
@@ -135,6 +135,9 @@ fn finals(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
 fn slot(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.as_str();
     let opening = when_done(taught);
+    if taught.finals.format == FinalFormat::Xml {
+        return declared(out, taught, opening);
+    }
     let _ = writeln!(
         out,
         "\n{opening} write the final report as text in the slot of the turn, with everything \
@@ -145,6 +148,23 @@ fn slot(out: &mut String, taught: &PromptInput) {
         taught.finals.format.words(),
     );
     ends(out, taught);
+}
+
+/// The section on a declared final, which stands in the slot as it is.
+fn declared(out: &mut String, taught: &PromptInput, opening: &str) {
+    for word in taught.lexicon.finals() {
+        let _ = writeln!(
+            out,
+            "\n{opening} write the final report as one XML element <{}> in the slot of the turn:\n\
+             <NONCE-FINAL format=\"xml\">{}</NONCE-FINAL>",
+            word.name.local, word.example,
+        );
+    }
+    out.push_str(
+        "NONCE is told with every turn and is valid in that turn only; always close the element and \
+         the slot, and write nothing else in it.\nNothing else is written as XML: tools are called \
+         natively. Whether the task succeeded is decided by the system; a slot has no status.\n",
+    );
 }
 
 const FEEDBACK: &str = "

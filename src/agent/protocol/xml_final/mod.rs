@@ -12,6 +12,7 @@ use super::feedback::{FINAL_TRUNCATED, NONCE, PROGRESS, SLOT};
 use super::finals::{AgentFinals, status, unclosed};
 use super::native::{self, NativeTools};
 use super::parse_turn::{ElementPolicy, ElementVerdict, TurnAction, is_note};
+use crate::agent::FinalFormat;
 use crate::ids::PayloadName;
 use crate::model::StopReason;
 use crate::system;
@@ -39,7 +40,8 @@ impl ElementPolicy for XmlFinalPolicy<'_> {
         let place = TextLocation::at(self.raw.as_bytes(), action.source.start);
         let name = PayloadName::from(action.name());
         if self.slots.is_final(&name) {
-            return judged(self.report(&action.element, "", place));
+            let source = self.raw.get(action.source.clone()).unwrap_or_default();
+            return judged(self.report(&action.element, source, "", place));
         }
 
         if self.slots.is_progress(&name) || name == system::name("progress") {
@@ -92,11 +94,15 @@ impl XmlFinalPolicy<'_> {
     fn report(
         &self,
         slot: &Element,
+        source: &str,
         mark: &str,
         place: TextLocation,
     ) -> Result<TurnAction, Finding> {
         status(slot.attribute("status"), place.clone())?;
         self.finals.format_of(slot.attribute("format"), place.clone())?;
+        if self.finals.format == FinalFormat::Xml {
+            return self.declared(source, &place);
+        }
         let [Node::Text(text)] = slot.content.as_slice() else {
             return Err(unclosed(place, "it holds no text"));
         };
@@ -106,21 +112,33 @@ impl XmlFinalPolicy<'_> {
         self.finals.write(&format!("{text}{mark}"), place)
     }
 
+    /// Reads the declared final that stands in the text of a slot.
+    fn declared(&self, source: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
+        let start = Element::head(source).map_or(0, |slot| slot.origin.end);
+        let inner = source.get(start..).unwrap_or_default();
+        let inner = inner.rsplit_once("</").map_or(inner, |(inner, _)| inner);
+        let mut extractor = Extractor::new(Arc::clone(self.grammar));
+        extractor.push(inner.as_bytes());
+        self.finals.declared(&extractor.finish(), place)
+    }
+
     /// Decides on a report without its end tag, by the model's stop reason.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
-        let is_json = self.finals.format.schema().is_some();
+        let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
         let mark = match self.stop {
             StopReason::Normal | StopReason::Calls | StopReason::Unknown => "",
-            StopReason::Length if is_json => {
+            StopReason::Length if is_structured => {
                 return refuse("it was cut at its maximum length; write a shorter one");
             }
             StopReason::Length => TRUNCATED_MARK,
             StopReason::Refused => return refuse("the model refused to go on"),
         };
 
-        let Some(slot) = self.closed(attempt) else { return refuse("close it") };
-        let action = self.report(&slot, mark, place.clone())?;
+        let close = self.slots.final_close();
+        let whole = format!("{}{close}", without_start_of(attempt, &close));
+        let Some(slot) = self.closed(&whole) else { return refuse("close it") };
+        let action = self.report(&slot, &whole, mark, place.clone())?;
         let warning = match self.stop {
             StopReason::Length => {
                 let message = "the final report was cut at its maximum length and is marked so";
@@ -134,10 +152,8 @@ impl XmlFinalPolicy<'_> {
         Ok(action)
     }
 
-    /// Parses the slot as if its end tag were there.
-    fn closed(&self, attempt: &str) -> Option<Element> {
-        let close = self.slots.final_close();
-        let whole = format!("{}{close}", without_start_of(attempt, &close));
+    /// Parses a slot whose end tag was added.
+    fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());
         let extraction = extractor.finish();
