@@ -27,6 +27,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("acknowledge-too-early", "a call is not acknowledged while its threads run"),
     ("let-bound-threads-run", "a thread that is bound to a call ends with it"),
     ("reach-any-thread", "a listener reaches no thread but those beneath its own"),
+    ("answer-with-a-finding", "the text of a turn with a finding is no answer"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("record-the-claimed-name", "an answer in another's name is on record under its true sender"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),

@@ -17,7 +17,7 @@ mod version;
 
 pub use history::ThreadHistory;
 pub use inputs::TurnInputs;
-pub use report::{FinalFormat, ReportSchema, ReportSchemaError};
+pub use report::{FinalFormat, FinalMode, ReportSchema, ReportSchemaError};
 pub use system_prompt::AgentEnvironment;
 pub use turn::{AgentOptions, ModelAgent, TurnContext};
 pub use turn_note::PastTurn;

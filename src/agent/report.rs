@@ -7,6 +7,24 @@ use serde_json::Value as Json;
 
 use crate::limits;
 
+/// Way in which an agent ends its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub enum FinalMode {
+    /// An action: the agent's final.
+    #[default]
+    #[serde(rename = "action")]
+    Action,
+    /// The text of a turn without an action, too.
+    #[serde(rename = "text")]
+    Text,
+}
+
+impl FinalMode {
+    pub const fn is_action(&self) -> bool {
+        matches!(self, Self::Action)
+    }
+}
+
 /// Format of an agent's final report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub enum FinalFormat {

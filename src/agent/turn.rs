@@ -25,7 +25,7 @@ use super::protocol::{
 };
 use super::system_prompt::{self, AgentEnvironment};
 use super::turn_note::TurnNote;
-use super::{ActionTransport, FinalFormat, MemoryScope, RendererVersion};
+use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersion};
 use model_call::ModelAnswer;
 pub use model_call::TurnContext;
 
@@ -41,6 +41,7 @@ pub struct AgentOptions {
     /// Maximum model calls for each call.
     pub max_iterations: u32,
     pub final_format: FinalFormat,
+    pub final_by: FinalMode,
     /// Tool choice for native calls; `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
     /// Whether each turn gets a notice. Turns of `xml-final` always do, because the notice names
@@ -67,6 +68,7 @@ impl AgentOptions {
             memory: MemoryScope::default(),
             max_iterations: limits::ITERATIONS_DEFAULT,
             final_format: FinalFormat::default(),
+            final_by: FinalMode::default(),
             tool_choice: None,
             notice: true,
             max_tokens: None,
@@ -91,6 +93,7 @@ impl ModelAgent {
     pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn ThreadHistory>) -> Self {
         let lexicon = AgentVocabulary::new(&options.contract, &options.contracts, &options.schemas);
         let finals = AgentFinals::new(&lexicon, &options.schemas, options.final_format.clone());
+        let finals = finals.ended_by(options.final_by);
         let finals = match options.transport {
             ActionTransport::XmlFinal => finals.in_slot(),
             _ => finals,

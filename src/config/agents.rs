@@ -31,6 +31,7 @@ pub(super) fn agents(
             max_iterations: agent.max_iterations,
             final_name: payloads.final_of(&member.name.value)?,
             final_format,
+            final_by: agent.final_by,
             tool_choice: agent.tool_choice,
             notice: agent.notice,
             prompt,

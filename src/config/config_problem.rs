@@ -82,6 +82,7 @@ codes! {
     // Transports.
     ToolChoice = "tool-choice",
     ReportSchema = "report-schema",
+    FinalByText = "final-by-text",
     NotNative = "not-native",
     // Models.
     UnknownRoute = "unknown-route",

@@ -120,6 +120,7 @@ pub(super) const AGENTS: KnownSection = KnownSection {
         ("accepts", List),
         ("final", Text),
         ("final_format", Text),
+        ("final_by", Text),
         ("final_schema", Text),
         ("tool_choice", Text),
         ("notice", Flag),

@@ -10,7 +10,7 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::read::TableReader;
 use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
-use super::{ActionTransport, MemoryScope};
+use super::{ActionTransport, FinalMode, MemoryScope};
 use crate::model::ToolChoice;
 
 /// A client, listener or agent as the config declares it.
@@ -78,6 +78,9 @@ pub(super) struct DeclaredAgent {
     pub transport_place: SourceRange,
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
+    pub final_by: FinalMode,
+    /// Range of `final_by`, or the agent's name.
+    pub final_by_place: SourceRange,
     /// File of the JSON Schema for finals in the format `json`.
     pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
@@ -358,6 +361,7 @@ pub(super) fn agent(
     let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
     let tool_choice = tool_choice(read, transport);
     let (final_format, final_schema) = final_format(read);
+    let by = [("action", FinalMode::Action), ("text", FinalMode::Text)];
     let memory = [("thread", MemoryScope::Thread), ("own", MemoryScope::Own)];
     let iterations = read.count32("max_iterations", limits::ITERATIONS_CEILING);
     let agent = DeclaredAgent {
@@ -368,6 +372,8 @@ pub(super) fn agent(
         transport_place,
         final_name: read.text("final"),
         final_format,
+        final_by: read.choice("final_by", &by).unwrap_or_default(),
+        final_by_place: read.place_of("final_by"),
         final_schema,
         tool_choice,
         notice: read.flag("notice").unwrap_or(true),

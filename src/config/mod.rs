@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use crate::agent::{ActionTransport, FinalFormat, MemoryScope};
+pub use crate::agent::{ActionTransport, FinalFormat, FinalMode, MemoryScope};
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::journal::{jetstream, partition_in};
@@ -255,6 +255,8 @@ pub struct AgentSpec {
     pub final_name: PayloadName,
     #[serde(rename = "final_format")]
     pub final_format: FinalFormat,
+    #[serde(rename = "final_by", skip_serializing_if = "FinalMode::is_action")]
+    pub final_by: FinalMode,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
     /// Whether each turn gets a notice.

@@ -1,5 +1,8 @@
-//! Checks the parts of native agents' payloads that JSON cannot express.
+//! Checks the parts of native agents' payloads that JSON cannot express, and whether a text that is to
+//! be the answer fits the agent's final.
 
+use crate::agent::FinalMode;
+use crate::agent::protocol::takes_report;
 use crate::contract::Contracts;
 use crate::ids::PayloadName;
 use crate::schema::Schemas;
@@ -19,6 +22,9 @@ pub(super) fn check(
     for (member, agent) in members.iter().filter_map(|m| Some((m, m.agent.as_ref()?))) {
         if agent.transport.is_native() {
             words(member, agent, contracts, schemas, &mut notes, problems);
+        }
+        if agent.final_by == FinalMode::Text {
+            answer(member, agent, contracts, schemas, problems);
         }
     }
 
@@ -56,5 +62,27 @@ fn words(
         } else {
             notes.push(format!("agent {}: {gap}", member.name.value));
         }
+    }
+}
+
+/// Checks that the final of an agent whose text is the answer has exactly one place for a text.
+fn answer(
+    member: &DeclaredMember,
+    agent: &DeclaredAgent,
+    contracts: &Contracts,
+    schemas: &Schemas,
+    problems: &mut ConfigProblems,
+) {
+    let Some(contract) = contracts.get(&member.name.value) else { return };
+    let takes = |name: &PayloadName| {
+        *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))
+    };
+
+    if !contract.replies.iter().any(takes) {
+        let message = format!("no final of `{}` can hold a text as the answer", member.name.value);
+        let help =
+            "a final that is a text, or needs exactly one child that is; or leave `final` out";
+        let problem = ConfigProblem::new(ProblemCode::FinalByText, &agent.final_by_place, message);
+        problems.push(problem.help(help));
     }
 }

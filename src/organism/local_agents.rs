@@ -86,6 +86,7 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.max_iterations = spec.max_iterations;
     options.transport = spec.transport;
     options.final_format = spec.final_format.clone();
+    options.final_by = spec.final_by;
     options.tool_choice = spec.tool_choice;
     options.notice = spec.notice;
     options.sections = spec.prompt.clone();

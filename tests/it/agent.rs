@@ -15,5 +15,6 @@ mod stage;
 mod story;
 mod structured_finals;
 mod teaches;
+mod text_answers;
 mod turns;
 mod xml_final;

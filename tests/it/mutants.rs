@@ -98,6 +98,10 @@ const GUARDS: &[(&str, &str)] = &[
         "reach-any-thread",
         "pump::bound::cancelling_any_thread_but_a_descendant_answers_with_the_same_bytes",
     ),
+    (
+        "answer-with-a-finding",
+        "agent::text_answers::a_text_with_an_action_in_any_state_is_no_answer",
+    ),
     ("renew-for-anybody", "pump::renewals::a_request_of_a_listeners_own_client_renews_nothing"),
     ("renew-while-it-runs", "pump::renewals::a_request_while_an_earlier_one_runs_renews_nothing"),
     ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),

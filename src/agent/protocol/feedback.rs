@@ -1,5 +1,6 @@
 //! Feedback to an agent about a turn without a usable action.
 
+use crate::agent::FinalMode;
 use crate::xml::findings::{Finding, TextLocation};
 
 /// The turn held no action, and no final report.
@@ -30,11 +31,15 @@ pub const FINAL_EMPTY: &str = "final-empty";
 pub const FINAL_NOT_JSON: &str = "final-not-json";
 pub const FINAL_INVALID: &str = "final-invalid";
 
+const ANSWER_IN_TEXT: &str =
+    "answer in text that holds no action and quotes none, which ends the task";
+
 /// Actions that an agent may take, for feedback on a turn without an action.
 #[derive(Debug, Clone, Default)]
 pub struct AvailableActions {
     pub tools: Vec<String>,
     pub finals: Vec<String>,
+    pub by: FinalMode,
 }
 
 impl AvailableActions {
@@ -48,6 +53,10 @@ impl AvailableActions {
 
         if !self.finals.is_empty() {
             how.push(format!("end the task with {}", tags(&self.finals)));
+        }
+
+        if self.by == FinalMode::Text {
+            how.push(ANSWER_IN_TEXT.to_owned());
         }
 
         let how = if how.is_empty() { "write one action".to_owned() } else { how.join(", or ") };
@@ -76,8 +85,13 @@ impl AvailableActions {
             format!("call one of the native tools ({}), or ", self.tools.join(", "))
         };
 
+        let text = match self.by {
+            FinalMode::Text => format!("{ANSWER_IN_TEXT}, or "),
+            FinalMode::Action => String::new(),
+        };
         let message = format!(
-            "the response did not contain a valid tool call or final report: {nothing}{call}{end}"
+            "the response did not contain a valid tool call or final report: {nothing}{call}{text}\
+             {end}"
         );
         Finding::new(NO_ACTION, TextLocation::at(raw.as_bytes(), 0), message)
     }

@@ -8,7 +8,7 @@ use super::feedback::{
 };
 use super::parse_turn::TurnAction;
 use super::vocabulary::AgentVocabulary;
-use crate::agent::FinalFormat;
+use crate::agent::{FinalFormat, FinalMode};
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
 use crate::schema::{PayloadDescription, Schemas};
@@ -20,6 +20,7 @@ use crate::xml::findings::{Finding, TextLocation};
 #[derive(Debug, Clone)]
 pub struct AgentFinals {
     pub format: FinalFormat,
+    pub by: FinalMode,
     words: Vec<FinalPayload>,
     schemas: Schemas,
 }
@@ -74,7 +75,12 @@ impl AgentFinals {
             name: word.name.clone(),
             report: ReportPlace::of(&word.description),
         });
-        Self { format, words: words.collect(), schemas: schemas.clone() }
+        Self { format, by: FinalMode::Action, words: words.collect(), schemas: schemas.clone() }
+    }
+
+    #[must_use]
+    pub fn ended_by(self, by: FinalMode) -> Self {
+        Self { by, ..self }
     }
 
     /// The finals as the slot of `xml-final` takes them: where none can hold a report as text, one of
@@ -236,6 +242,11 @@ impl AgentFinals {
         });
         unpacked.unwrap_or_else(|| arguments.to_owned())
     }
+}
+
+/// Whether such a payload has a place for a plain-text report.
+pub fn takes_report(description: &PayloadDescription) -> bool {
+    ReportPlace::of(description).is_some()
 }
 
 /// Refuses a written `status`: the system decides on success, not the model.

@@ -11,23 +11,24 @@ pub mod notice;
 pub mod parse_turn;
 pub mod prompt_sections;
 pub mod render;
+mod text_answer;
 mod vocabulary;
 mod xml;
 pub mod xml_final;
 
-pub use finals::AgentFinals;
+pub use finals::{AgentFinals, takes_report};
 pub use parse_turn::{ParsedToolCall, ParsedTurn, TurnAction};
 pub use prompt_sections::PromptInput;
 pub use vocabulary::{AgentVocabulary, VocabularyEntry};
 
 use std::sync::Arc;
 
-use crate::agent::ActionTransport;
+use crate::agent::{ActionTransport, FinalMode};
 use crate::envelope::{BrokenPayload, Rule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
-use crate::xml::extract::{ActionGrammar, Extraction, Extractor};
+use crate::xml::extract::{ActionGrammar, ExtractedItem, Extraction, Extractor};
 use crate::xml::findings::{Finding, TextLocation};
 use feedback::AvailableActions;
 use native::NativeTools;
@@ -62,8 +63,13 @@ impl AgentProtocol {
             ActionTransport::Xml => AvailableActions {
                 tools: taught.lexicon.tools().map(local).collect(),
                 finals: taught.lexicon.finals().map(local).collect(),
+                by: taught.finals.by,
             },
-            _ => AvailableActions { tools: tools.names(), finals: tools.finals() },
+            _ => AvailableActions {
+                tools: tools.names(),
+                finals: tools.finals(),
+                by: taught.finals.by,
+            },
         };
 
         let grammar = Arc::new(words.grammar());
@@ -144,15 +150,23 @@ impl TurnReader<'_> {
         let thoughts = sorted.reading.notes.len();
         let mut warnings = Vec::new();
 
+        let by_text = finals.by == FinalMode::Text;
+        let stays_text = |item: &ExtractedItem| {
+            by_text
+                && !matches!(item, ExtractedItem::Text(_))
+                && text_answer::is_text(item, &grammar, &slots)
+        };
+        let items: Vec<_> = extraction.items.iter().filter(|item| !stays_text(item)).collect();
+
         match protocol.taught.transport {
             ActionTransport::Xml => {
                 let mut judge = xml::XmlPolicy { raw, finals };
-                extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
+                items.iter().for_each(|item| sorted.take(item, &mut judge));
                 xml::refuse(&mut sorted, &end.calls);
             }
             ActionTransport::Native => {
                 let mut judge = native::NativePolicy { raw, tools };
-                extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
+                items.iter().for_each(|item| sorted.take(item, &mut judge));
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
             ActionTransport::XmlFinal => {
@@ -171,11 +185,15 @@ impl TurnReader<'_> {
                     },
                     xml_final::strangers(slots, &extraction.unknown_roots, finals),
                 );
-                extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
+                items.iter().for_each(|item| sorted.take(item, &mut judge));
                 warnings = judge.warnings;
                 sorted.reading.feedback.extend(feedback_findings);
                 native::take(&mut sorted, &end.calls, tools, finals);
             }
+        }
+
+        if by_text {
+            text_answer::take(&mut sorted, &extraction, (&grammar, &slots), finals, end.stop);
         }
 
         let silent = sorted.reading.notes.len() == thoughts;

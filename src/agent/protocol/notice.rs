@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::native::NativeTools;
 use super::prompt_sections::{PromptInput, name_of_final};
 use super::xml_final::TurnSlots;
-use crate::agent::ActionTransport;
+use crate::agent::{ActionTransport, FinalMode};
 
 /// Progress of a turn within its call.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +57,10 @@ pub fn write(
     let format = &taught.finals.format;
     let words = format.words();
     let _ = match taught.transport {
+        _ if taught.finals.by == FinalMode::Text => writeln!(
+            out,
+            "To end the task, write your answer as {words} in a response without any action."
+        ),
         ActionTransport::XmlFinal => {
             writeln!(out, "To end the task, in {words}: {}", slots.example(format))
         }

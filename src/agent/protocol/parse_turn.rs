@@ -143,7 +143,7 @@ impl ParsedItems {
         }
     }
 
-    fn act(&mut self, action: TurnAction) {
+    pub fn act(&mut self, action: TurnAction) {
         self.reading.actions.push(action);
         self.index += 1;
     }

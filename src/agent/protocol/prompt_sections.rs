@@ -8,7 +8,7 @@ pub use crate::system::EXAMPLES as CORE_EXAMPLES;
 
 use super::finals::AgentFinals;
 use super::vocabulary::{AgentVocabulary, VocabularyEntry};
-use crate::agent::{ActionTransport, RendererVersion};
+use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 use crate::schema::{PayloadParameter, TextContent};
 
 /// Input of the prompt sections.
@@ -160,14 +160,26 @@ fn form(out: &mut String, taught: &PromptInput) {
     }
 
     let many = many(taught.actions_per_turn, "action");
-    let ends = final_tags(taught);
-    let _ = write!(
-        out,
-        "You MUST think before every action: every response is your reasoning in \
-         <thinking>...</thinking>, then {many}. You have at most {} responses for a task.\n\
-         You MUST write every action as XML, the end of the task included. DO NOT respond with \
-         plain text: ONLY what stands in {ends} reaches the asker.\n\
-         An action is one XML element: its root is the name of the action, its parameters are \
+    let most = taught.max_iterations;
+    let _ = match taught.finals.by {
+        FinalMode::Action => writeln!(
+            out,
+            "You MUST think before every action: every response is your reasoning in \
+             <thinking>...</thinking>, then {many}. You have at most {most} responses for a task.\n\
+             You MUST write every action as XML, the end of the task included. DO NOT respond with \
+             plain text: ONLY what stands in {} reaches the asker.",
+            final_tags(taught),
+        ),
+        FinalMode::Text => writeln!(
+            out,
+            "You MUST think before every action: every response is your reasoning in \
+             <thinking>...</thinking>, then {many}, or your answer as text. You have at most {most} \
+             responses for a task.\n{}\nYou MUST write every action as XML.",
+            text_is_the_answer(taught),
+        ),
+    };
+    out.push_str(
+        "An action is one XML element: its root is the name of the action, its parameters are \
          child elements, or attributes where the description says so. DO NOT write it in a code \
          fence, in quotes or inside <thinking>; ALWAYS close it. Text around it is kept, but \
          nothing is done with it.\n\
@@ -175,8 +187,17 @@ fn form(out: &mut String, taught: &PromptInput) {
          not escaped. A value that is escaped throughout is unescaped once. DO NOT mix raw and \
          escaped characters in one value. ONLY where a value itself holds text such as &amp; or its \
          own closing tag, it MUST stand in <![CDATA[...]]>.\n",
-        taught.max_iterations,
     );
+}
+
+/// The rule of agents whose text is the answer.
+pub fn text_is_the_answer(taught: &PromptInput) -> String {
+    format!(
+        "When the task is complete, write your answer as {} in a response without any action: the \
+         text of such a response is your answer, reaches the asker as it is, and ends the task. The \
+         text of a response with an action is NEVER the answer. DO NOT quote an action in your answer.",
+        taught.finals.format.words()
+    )
 }
 
 /// Tags of the payloads that end a task.
@@ -212,6 +233,9 @@ fn form_3(out: &mut String, taught: &PromptInput) {
 fn finish(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.words();
     let opening = match taught.version {
+        _ if taught.finals.by == FinalMode::Text => {
+            "You may also end the task by this action, with"
+        }
         RendererVersion::V3 => "To end the task, with",
         RendererVersion::V4 | RendererVersion::V5 => {
             "When the task is complete, respond ONLY with this action, with"
@@ -328,7 +352,11 @@ fn flow(out: &mut String, taught: &PromptInput) {
         );
     }
 
-    if let Some(end) = taught.lexicon.finals().next() {
+    if taught.finals.by == FinalMode::Text {
+        out.push_str(
+            "You: <thinking>That is all I need to answer.</thinking>\nMy answer, as text.\n",
+        );
+    } else if let Some(end) = taught.lexicon.finals().next() {
         let _ = writeln!(
             out,
             "You: <thinking>That is all I need to answer.</thinking>\n{}",

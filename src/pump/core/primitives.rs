@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// A thread beneath that of the sender.
-    fn descendant(&self, scene: &Scene, thread_id: &str) -> Option<ThreadId> {
+    fn descendant(&self, scene: &OutcomeContext, thread_id: &str) -> Option<ThreadId> {
         let is_beneath =
             |thread: &ThreadId| thread.is_beneath(&scene.thread) || mutant("reach-any-thread");
         let thread = ThreadId::parse(thread_id).ok().filter(is_beneath)?;
@@ -245,7 +245,7 @@ struct PrimitiveRequest<'a> {
     request: MessageId,
 }
 
-/// Of a thread that a listener above it has cancelled.
+/// Reason for the end of a thread that a listener above it has cancelled.
 const CANCELLED_FROM_ABOVE: &str = "this thread was cancelled from the thread above it";
 
 const SHORT_LABEL_CHARS: usize = 6;

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::super::prompt_sections::{PromptInput, actions, ends, many, name_of_final};
+use super::super::prompt_sections::{
+    PromptInput, actions, ends, many, name_of_final, text_is_the_answer,
+};
 use super::NativeTools;
-use crate::agent::{ActionTransport, FinalFormat, RendererVersion};
+use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::schema::Schemas;
 
 /// A short list of the tools with an example call of each.
@@ -81,6 +83,14 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
             actions(taught.actions_per_turn, "native tool call"),
             taught.max_iterations,
         ),
+        _ if taught.finals.by == FinalMode::Text => format!(
+            "You MUST think before every action: every response is your reasoning as text in \
+             <thinking>...</thinking>, then {}, or your answer as text. You have at most {} responses \
+             for a task.\n{}\n",
+            many(taught.actions_per_turn, "native tool call"),
+            taught.max_iterations,
+            text_is_the_answer(taught),
+        ),
         RendererVersion::V4 | RendererVersion::V5 => format!(
             "You MUST think before every action: every response is your reasoning as text in \
              <thinking>...</thinking>, then {}{end}. You have at most {} responses for a task.\n\
@@ -114,6 +124,7 @@ fn reaches_the_asker(taught: &PromptInput, tools: &NativeTools) -> String {
 /// Beginning of the paragraph on ending the call.
 fn when_done(taught: &PromptInput) -> &'static str {
     match taught.version {
+        _ if taught.finals.by == FinalMode::Text => "Instead of answering in text, you may",
         RendererVersion::V3 => "To end the task,",
         RendererVersion::V4 | RendererVersion::V5 => "When the task is complete, and ONLY then,",
     }

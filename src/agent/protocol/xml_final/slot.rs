@@ -84,6 +84,11 @@ impl TurnSlots {
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
+    /// Whether the name of an unknown root is meant as a slot.
+    pub fn is_meant(&self, name: &str) -> bool {
+        self.stranger(name).is_some()
+    }
+
     /// Why an unknown root that resembles a slot is not one; `None` if it does not resemble one.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {

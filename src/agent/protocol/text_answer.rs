@@ -1,0 +1,62 @@
+//! `final_by = "text"`: the text of a turn that holds no action is the answer.
+
+use super::finals::AgentFinals;
+use super::parse_turn::ParsedItems;
+use super::xml_final::TurnSlots;
+use crate::model::StopReason;
+use crate::mutant::mutant;
+use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
+use crate::xml::findings::{Finding, TextLocation};
+
+/// Whether an item is part of the text: text, and an element of a name that is no action and resembles
+/// none, with no action in it, such as HTML in Markdown.
+pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
+    match item {
+        ExtractedItem::Text(_) => true,
+        ExtractedItem::UnknownElement(element) => {
+            !element.holds_action
+                && near_miss(&element.name, grammar).is_none()
+                && !slots.is_meant(&element.name)
+        }
+        _ => false,
+    }
+}
+
+/// Ends the call with the text of a turn that ended normally, and holds neither an action nor a
+/// finding.
+pub(super) fn take(
+    sorted: &mut ParsedItems,
+    extraction: &Extraction,
+    (grammar, slots): (&ActionGrammar, &TurnSlots),
+    finals: &AgentFinals,
+    stop: StopReason,
+) {
+    let is_thought = |notice: &Finding| notice.code == ExtractCode::ActionInReasoning.as_str();
+    let is_clean = sorted.reading.feedback.is_empty()
+        && extraction.errors.is_empty()
+        && extraction.unreported == 0
+        && extraction.notices.iter().all(is_thought);
+    let is_clean = is_clean || mutant("answer-with-a-finding");
+    if !sorted.is_idle() || stop != StopReason::Normal || !is_clean {
+        return;
+    }
+
+    let items = extraction.items.iter().filter(|item| is_text(item, grammar, slots));
+    let pieces = items.filter_map(|item| match item {
+        ExtractedItem::Text(text) => Some(text.as_str()),
+        ExtractedItem::UnknownElement(element) => Some(element.attempt.as_str()),
+        _ => None,
+    });
+    let text: String = pieces.collect();
+    let text = text.trim();
+    if text.is_empty() {
+        return;
+    }
+
+    let place = TextLocation::default();
+    let report = finals.judge(text, place.clone()).and_then(|()| finals.write(text, place));
+    match report {
+        Ok(answer) => sorted.act(answer),
+        Err(finding) => sorted.reading.feedback.push(finding),
+    }
+}
