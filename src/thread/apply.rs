@@ -209,9 +209,10 @@ impl Tree {
 
     fn open_thread(&mut self, id: &ThreadId, by: &ListenerName, bound: Option<CallId>) {
         if let Some(call) = bound.and_then(|call| self.calls.get_mut(&call)) {
-            call.bound.push(id.clone());
+            call.has_bound = true;
         }
-        self.threads.insert(id.clone(), Thread::new(by.clone()).into());
+        let thread = Thread { bound, ..Thread::new(by.clone()) };
+        self.threads.insert(id.clone(), thread.into());
         if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
             parent.children.insert(id.label().to_owned());
         }
@@ -255,7 +256,7 @@ impl Tree {
             awaiting: Vec::new(),
             next_slot: 1,
             away: Default::default(),
-            bound: Vec::new(),
+            has_bound: false,
             waiting: None,
             timers: 0,
             turns: 0,

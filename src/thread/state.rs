@@ -168,12 +168,23 @@ pub struct Thread {
     pub result: Option<Closing>,
     /// Number of items that each agent would be shown: its own turns and messages delivered to it.
     pub shown: ByListener<u32>,
+    /// The call whose close ends it.
+    pub bound: Option<CallId>,
 }
 
 impl Thread {
     pub(super) fn new(by: ListenerName) -> Self {
         let (children, shown) = (BTreeSet::new(), ByListener::default());
-        Self { by, seq: 0, children, earlier_children: 0, open_calls: 0, result: None, shown }
+        Self {
+            by,
+            seq: 0,
+            children,
+            earlier_children: 0,
+            open_calls: 0,
+            result: None,
+            shown,
+            bound: None,
+        }
     }
 }
 
@@ -225,8 +236,8 @@ pub struct Call {
     pub next_slot: u32,
     /// Open calls that it opened in other threads.
     pub away: BTreeSet<CallId>,
-    /// Threads that are cancelled when it closes.
-    pub bound: Vec<ThreadId>,
+    /// Whether it has opened threads that are bound to it.
+    pub has_bound: bool,
     pub waiting: Option<WaitFor>,
     /// Number of its running timers.
     pub timers: usize,

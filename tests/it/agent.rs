@@ -14,6 +14,7 @@ mod scripted;
 mod stage;
 mod story;
 mod structured_finals;
+mod switched_off;
 mod teaches;
 mod text_answers;
 mod turns;

@@ -1,7 +1,8 @@
 //! The action grammar of one agent, for the extractor.
 
+use crate::ids::PayloadName;
 use crate::schema::Schemas;
-use crate::system;
+use crate::system::{self, NOTES, Primitive};
 use crate::xml::extract::{ActionGrammar, ExtractLimits};
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
@@ -75,7 +76,12 @@ pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
 /// Payload names that only the core may write.
 fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
-    let only = core.filter(|name| lexicon.get(name).is_none()).map(|name| name.local.to_string());
+    // What the config does not allow this agent is unknown to it, and no forgery.
+    let is_written = |name: &&PayloadName| {
+        Primitive::WORDS.iter().chain(&NOTES).any(|word| **word == *name.local)
+    };
+    let only = core.filter(|name| !is_written(name) && lexicon.get(name).is_none());
+    let only = only.map(|name| name.local.to_string());
     only.chain([RESULT.to_owned()]).collect()
 }
 

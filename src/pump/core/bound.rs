@@ -2,19 +2,58 @@
 //! listener above them ends.
 
 use super::{Core, Step};
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::system::Answer;
+use crate::thread::{Call, Opener};
 
 /// Reason for the end of a thread whose call has closed.
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Cancels the threads that are bound to a call, once it is closed: a result of theirs is too late.
-    pub(super) fn cancel_bound(&mut self, step: &mut Step, threads: Vec<ThreadId>) {
-        for thread in threads.iter().filter(|_| !mutant("let-bound-threads-run")) {
-            self.cancel_subtree(step, thread, CALL_ENDED);
+    /// Open calls in threads that are bound to `call`, and beneath these, each with its bound thread:
+    /// by thread, deepest first. One pass over the open calls of the tree.
+    pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
+        let spawner = self.state.call(call).filter(|open| open.has_bound);
+        let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
+            return Vec::new();
+        };
+        let Some(tree) = self.state.tree(&spawner.thread) else { return Vec::new() };
+        let is_bound = |thread: &ThreadId| {
+            tree.threads.get(thread).is_some_and(|thread| thread.bound == Some(call))
+        };
+
+        let mut found = Vec::new();
+        for open in tree.calls.values().filter(|open| open.thread.is_beneath(&spawner.thread)) {
+            if is_nested(open) {
+                continue;
+            }
+            let bound = threads_up_to(&open.thread, &spawner.thread).find(is_bound);
+            found.extend(bound.map(|bound| (bound, open.thread.clone(), open.id)));
         }
+        found.sort_by(|a, b| (&a.0, b.1.depth(), &a.1, a.2).cmp(&(&b.0, a.1.depth(), &b.1, b.2)));
+        found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
+    }
+
+    /// Cancels calls of bound threads, once the call that these are bound to is closed: a result of
+    /// theirs is too late.
+    pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
+        let mut noted = None;
+        for (thread, call) in calls {
+            if noted.as_ref() != Some(&thread) {
+                self.cancelled_note(step, &thread, CALL_ENDED);
+                noted = Some(thread);
+            }
+            self.cancel_call(step, call, CALL_ENDED);
+        }
+    }
+
+    /// Whether a thread beneath `above` is bound to a call that has closed, or is beneath one that is.
+    pub(super) fn has_ended(&self, thread: &ThreadId, above: &ThreadId) -> bool {
+        threads_up_to(thread, above).any(|thread| {
+            let bound = self.state.thread(&thread).and_then(|thread| thread.bound);
+            bound.is_some_and(|call| self.state.call(call).is_none())
+        })
     }
 
     /// Cancels everything open in a thread and beneath it, and records why in the thread. Where nothing
@@ -30,10 +69,28 @@ impl Core {
             return;
         }
 
-        let answer = Answer::ThreadCancelled { thread: thread.clone(), message };
-        self.system_note(step, thread, &ListenerName::core(), &answer);
+        self.cancelled_note(step, thread, message);
         for call in open {
             self.cancel_call(step, call, message);
         }
     }
+
+    fn cancelled_note(&mut self, step: &mut Step, thread: &ThreadId, message: &'static str) {
+        let answer = Answer::ThreadCancelled { thread: thread.clone(), message };
+        self.system_note(step, thread, &ListenerName::core(), &answer);
+    }
+}
+
+/// Whether a call was opened from its own thread.
+fn is_nested(call: &Call) -> bool {
+    matches!(&call.opening.opener, Opener::Call { thread, .. } if *thread == call.thread)
+}
+
+/// The threads from `thread` up to the one right beneath `above`.
+fn threads_up_to<'t>(
+    thread: &ThreadId,
+    above: &'t ThreadId,
+) -> impl Iterator<Item = ThreadId> + 't {
+    let upwards = std::iter::successors(Some(thread.clone()), ThreadId::parent);
+    upwards.take_while(move |thread| thread.is_beneath(above))
 }

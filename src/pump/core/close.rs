@@ -246,7 +246,7 @@ impl Core {
             let unheard = open.pending.iter().map(|pending| Arc::clone(&pending.message));
             unheard.collect::<Vec<_>>()
         });
-        let bound = open.map(|open| open.bound.clone()).unwrap_or_default();
+        let bound = self.bound_calls(closed.id);
         self.fact(step, Fact::CallClosed { call: closed.id, how });
 
         for message in pending.unwrap_or_default() {

@@ -140,7 +140,8 @@ impl Core {
         let is_beneath =
             |thread: &ThreadId| thread.is_beneath(&scene.thread) || mutant("reach-any-thread");
         let thread = ThreadId::parse(thread_id).ok().filter(is_beneath)?;
-        self.state.thread(&thread).is_some().then_some(thread)
+        let is_known = self.state.thread(&thread).is_some();
+        (is_known && !self.has_ended(&thread, &scene.thread)).then_some(thread)
     }
 
     /// The same answer for a foreign thread and for one that there is not.

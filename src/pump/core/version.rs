@@ -30,6 +30,7 @@ const CHANGES: &[(u32, &str)] = &[
     (22, "a listener with core words may spawn, and its empty answer waits for what is open"),
     (23, "the close of a call cancels the threads that are bound to it"),
     (24, "a listener may cancel a thread beneath its own"),
+    (25, "a bound thread is unknown to senders once its call has closed"),
     // One line a number: after a conflict, take the next one.
 ];
 

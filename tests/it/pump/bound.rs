@@ -269,3 +269,30 @@ fn a_thread_that_was_cancelled_takes_another_payload() {
     let woken = world.delivery_for("thinker");
     assert_eq!(fresh(&woken).last().unwrap(), "thread-result completed");
 }
+
+#[test]
+fn a_bound_thread_is_unknown_to_later_calls_once_its_call_has_closed() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("ask", "a"));
+    world.play(
+        "thinker",
+        &[
+            spawn("bound", "bound=\"true\"", &word("look", "a")),
+            spawn("free", "", &word("look", "b")),
+        ],
+    );
+    let own = world.delivery_for("thinker");
+    world.answer(&own, &[word("report", "done")]);
+    world.say("desk", &thread, &word("ask", "again"));
+    let own = world.delivery_for("thinker");
+    let send = |label: &str| {
+        core("send-to-thread", &format!("thread_id=\"{thread}.{label}\""), &word("look", "c"))
+    };
+    let cancel = core("cancel-thread", &format!("thread_id=\"{thread}.bound\""), "");
+    world.answer(&own, &[send("bound"), cancel, send("free")]);
+    let woken = world.delivery_for("thinker");
+    let shown = fresh(&woken);
+    assert!(shown[0].starts_with("system-thread-error"), "{shown:?}");
+    assert!(shown[1].starts_with("system-thread-error"), "{shown:?}");
+    assert_eq!(shown[2], "ack");
+}
