@@ -198,8 +198,10 @@ impl Answer {
     /// Writes the payload. It has a prefix if it contains other payloads, because a default
     /// namespace would change the meaning of their unqualified children.
     pub fn payload(&self) -> Payload {
+        let tag = StartTagText::new(self.word());
+
         match self {
-            Self::ThreadSpawned { assigned, parent } => StartTagText::new(self.word())
+            Self::ThreadSpawned { assigned, parent } => tag
                 .with("assigned_id", assigned)
                 .with("parent_id", parent)
                 .with("message", "Thread spawned successfully.")
@@ -207,72 +209,56 @@ impl Answer {
             Self::ThreadResult { thread, status, payloads } => {
                 thread_result(thread, *status, payloads)
             }
-            Self::ThreadCancelled { thread, message } => StartTagText::new(self.word())
-                .with("thread_id", thread)
-                .with("message", message)
-                .empty(),
-            Self::ThreadError { unknown_id } => StartTagText::new(self.word())
+            Self::ThreadCancelled { thread, message } => {
+                tag.with("thread_id", thread).with("message", message).empty()
+            }
+            Self::ThreadError { unknown_id } => tag
                 .with("unknown_id", unknown_id)
                 .with("code", "unknown_thread")
                 .with("message", "Unknown thread; emit <spawn-thread/> to create.")
                 .empty(),
             Self::Waiting { until, threads, timers } => {
                 let until = if *until == WaitFor::All { "all" } else { "any" };
-                let tag = StartTagText::new(self.word()).with("for", until);
+                let tag = tag.with("for", until);
                 tag.with("threads", threads).with("timers", timers).empty()
             }
-            Self::ContextCleared { kept } => {
-                StartTagText::new(self.word()).with("kept_messages", kept).empty()
-            }
-            Self::TimerSet { timer, fires_at, label } => StartTagText::new(self.word())
+            Self::ContextCleared { kept } => tag.with("kept_messages", kept).empty(),
+            Self::TimerSet { timer, fires_at, label } => tag
                 .with("timer_id", timer)
                 .with("fires_at", fires_at)
                 .maybe("label", label.as_ref())
                 .empty(),
             Self::TimerFired { timer, label } | Self::TimerCancelled { timer, label } => {
-                StartTagText::new(self.word())
-                    .with("timer_id", timer)
-                    .maybe("label", label.as_ref())
-                    .empty()
+                tag.with("timer_id", timer).maybe("label", label.as_ref()).empty()
             }
             Self::Huh(huh) => write_huh(huh),
-            Self::Error { code, about, message, from, is_lasting } => {
-                StartTagText::new(self.word())
-                    .with("code", code)
-                    .with("retry_allowed", code.retry_allowed() && !is_lasting)
-                    .maybe("about", about.as_ref())
-                    .maybe("from", from.as_ref())
-                    .text(message)
-            }
-            Self::Ack { from } => {
-                StartTagText::new(self.word()).maybe("from", from.as_ref()).empty()
-            }
+            Self::Error { code, about, message, from, is_lasting } => tag
+                .with("code", code)
+                .with("retry_allowed", code.retry_allowed() && !is_lasting)
+                .maybe("about", about.as_ref())
+                .maybe("from", from.as_ref())
+                .text(message),
+            Self::Ack { from } => tag.maybe("from", from.as_ref()).empty(),
             Self::BudgetWarning { budget, of, used, limit } => {
-                let tag =
-                    StartTagText::new(self.word()).with("budget", budget).maybe("of", of.as_ref());
+                let tag = tag.with("budget", budget).maybe("of", of.as_ref());
                 tag.with("used", used).with("limit", limit).empty()
             }
             Self::Boot { epoch, version, core_version, config } => {
-                let tag =
-                    StartTagText::new(self.word()).with("epoch", epoch).with("version", version);
+                let tag = tag.with("epoch", epoch).with("version", version);
                 tag.with("core_version", core_version).with("config", config).empty()
             }
-            Self::ShutdownSignal { reason } => {
-                StartTagText::new(self.word()).with("reason", reason).empty()
-            }
+            Self::ShutdownSignal { reason } => tag.with("reason", reason).empty(),
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
-                StartTagText::new(self.word()).with("name", name).with("detail", detail).empty()
+                tag.with("name", name).with("detail", detail).empty()
             }
-            Self::OperatorAction(report) => report.payload(StartTagText::new(self.word())),
+            Self::OperatorAction(report) => report.payload(tag),
             Self::ApprovalRequested { message, listener, digest, why, until } => {
-                let tag = StartTagText::new(self.word()).with("message_id", message);
+                let tag = tag.with("message_id", message);
                 let tag = tag.with("call_id", message).with("listener", listener);
                 let tag = tag.with("sha256", digest).with("why", why);
                 tag.maybe("until", until.as_ref()).empty()
             }
-            Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => {
-                ruled(StartTagText::new(self.word()), ruling)
-            }
+            Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => ruled(tag, ruling),
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }
