@@ -155,7 +155,10 @@ impl ShortTypeReader<'_> {
             return Some((occurs, self.words(node, written, what)?));
         }
 
-        let message = format!("`{written}` is not a type, in {what}");
+        // The value may hold a variable's secret: only the text as written is quoted.
+        let is_plain = matches!(&node.value, TomlValue::Text(text) if text.value == text.written);
+        let shown = if is_plain && !node.private { format!("`{written}`") } else { "this".into() };
+        let message = format!("{shown} is not a type, in {what}");
         let near = nearest(written, ShortType::names());
         let help = near.map_or_else(type_rule, |near| format!("did you mean \"{near}\"?"));
         self.report(node, message, help);
@@ -171,8 +174,8 @@ impl ShortTypeReader<'_> {
         if let Some((_, word)) = wrong {
             let reason = match () {
                 () if word.is_empty() => "an empty word".to_owned(),
-                () if !is_word(word) => format!("`{word}`, which has a blank in it"),
-                () => format!("`{word}` twice"),
+                () if !is_word(word) => "a word with a blank in it".to_owned(),
+                () => "a word twice".to_owned(),
             };
             let message = format!("the words of {what} have {reason}");
             let help = "write words without blanks, each once, such as \"ship | revise\"";
