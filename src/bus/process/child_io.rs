@@ -356,7 +356,11 @@ impl<'a> ChildIo<'a> {
 
     async fn ordered(&mut self, order: Option<InstanceCommand>) -> Option<ChildExit> {
         match order {
-            Some(InstanceCommand::Deliver(delivery)) => self.hand_over(delivery),
+            Some(InstanceCommand::Deliver) if self.serving.is_none() => {
+                if let Some(delivery) = self.handle.ready() {
+                    self.hand_over(delivery);
+                }
+            }
             Some(InstanceCommand::Cancel(call, attempt))
                 if self.serving == Some((call, attempt)) =>
             {
@@ -365,7 +369,7 @@ impl<'a> ChildIo<'a> {
                 self.be_patient(self.options.cancel_grace);
             }
             // It was answered while the order was on its way.
-            Some(InstanceCommand::Cancel(..)) => {}
+            Some(InstanceCommand::Cancel(..) | InstanceCommand::Deliver) => {}
             Some(InstanceCommand::Drain) => {
                 self.draining = true;
                 self.be_patient(self.options.drain_timeout);

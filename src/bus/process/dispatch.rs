@@ -1,9 +1,11 @@
-//! State that the instances of one listener share: idle instances, and instances that are down.
+//! DispatchState that the instances of one listener share: their mailboxes, and which of them are idle or down.
+//!
+//! Each instance has a mailbox for one delivery. The scheduler of the pump hands over no more
+//! deliveries than there are instances, so one of them always has room: here is no queue.
 //!
 //! Every delivery taken here is reported to the [`Sink`] exactly once, whatever happens to its
 //! instance. The sink is never called under the lock, because it may block.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,13 +15,13 @@ use crate::bus::memory::{CallMemory, MemoryMark};
 use crate::bus::{Delivery, Outcome, Sink};
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId, ListenerName};
-use crate::limits;
 use crate::mutant::mutant;
 
 /// Command to an instance.
 #[derive(Debug)]
 pub(super) enum InstanceCommand {
-    Deliver(Delivery),
+    /// There is a delivery in the mailbox.
+    Deliver,
     Cancel(CallId, Attempt),
     Drain,
 }
@@ -37,7 +39,6 @@ struct DispatchState {
     /// Instances that wait for a delivery. The one used last is on top, because its process is
     /// warm.
     idle: Vec<usize>,
-    waiting: VecDeque<Delivery>,
     /// The instance whose process remembers an answered call. The next delivery of the call removes
     /// the entry, so that a retry of that delivery finds none and is complete.
     memory: CallMemory<(usize, MemoryMark)>,
@@ -47,7 +48,11 @@ struct DispatchState {
 struct InstanceState {
     /// Commands to the instance. Closed when the host is dropped.
     orders: Option<mpsc::UnboundedSender<InstanceCommand>>,
+    /// A delivery that the instance has not begun. While its process does not run, an instance
+    /// that becomes ready first takes it.
+    mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
+    is_running: bool,
     /// Why the instance is down, once its restarts are used up.
     down: Option<String>,
 }
@@ -67,7 +72,7 @@ impl Dispatch {
         let (seats, inboxes): (Vec<_>, Vec<_>) = (0..count)
             .map(|_| {
                 let (orders, inbox) = mpsc::unbounded_channel();
-                (InstanceState { orders: Some(orders), serving: None, down: None }, inbox)
+                (InstanceState::new(orders), inbox)
             })
             .unzip();
         let state = Mutex::new(DispatchState { seats, ..DispatchState::default() });
@@ -110,7 +115,7 @@ impl Dispatch {
             let mut state = self.state();
             state.draining = true;
             state.seats.iter().for_each(|seat| seat.send(InstanceCommand::Drain));
-            std::mem::take(&mut state.waiting)
+            state.empty_mailboxes()
         };
 
         self.give_back(waiting, "the listener is shutting down");
@@ -122,14 +127,14 @@ impl Dispatch {
             let mut state = self.state();
             state.draining = true;
             state.seats.iter_mut().for_each(|seat| seat.orders = None);
-            std::mem::take(&mut state.waiting)
+            state.empty_mailboxes()
         };
 
         self.give_back(waiting, "the listener was stopped");
     }
 
     /// Returns deliveries that no instance has begun.
-    fn give_back(&self, deliveries: VecDeque<Delivery>, why: &str) {
+    fn give_back(&self, deliveries: Vec<Delivery>, why: &str) {
         for Delivery { call, attempt, .. } in deliveries {
             self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
         }
@@ -141,25 +146,25 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Hands the delivery to an idle instance, or refuses it with the reason.
+    /// Puts the delivery into the mailbox of an idle instance, or of one that has nothing to do once
+    /// its process runs. Refuses it with the reason otherwise.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
         }
-
         if let Some(reason) = self.down() {
             return Err(reason);
         }
 
-        if self.waiting.len() >= limits::BACKLOG_DEFAULT {
-            return Err("more deliveries than the listener has instances for".to_owned());
-        }
-
         match self.idle_seat(delivery.call) {
             Some(seat) => self.assign(seat, delivery),
-            None => self.waiting.push_back(delivery),
+            None => {
+                let free = self.seats.iter_mut().filter(|seat| seat.is_free());
+                let soonest = free.min_by_key(|seat| (seat.down.is_some(), !seat.is_running));
+                let seat = soonest.ok_or("more deliveries than the listener has instances for")?;
+                seat.mailbox = Some(delivery);
+            }
         }
-
         Ok(())
     }
 
@@ -182,39 +187,55 @@ impl DispatchState {
 
     fn assign(&mut self, seat: usize, delivery: Delivery) {
         if let Some(seat) = self.seats.get_mut(seat) {
-            seat.serving = Some((delivery.call, delivery.attempt));
-            seat.send(InstanceCommand::Deliver(delivery));
+            seat.mailbox = Some(delivery);
+            seat.send(InstanceCommand::Deliver);
         }
     }
 
-    fn hand_back(&mut self, delivery: Delivery, unserved: &mut VecDeque<Delivery>) {
-        if self.draining {
-            return unserved.push_back(delivery);
-        }
-
-        match self.idle_seat(delivery.call) {
-            Some(seat) => self.assign(seat, delivery),
-            None => self.waiting.push_front(delivery),
-        }
+    /// Moves the delivery in a mailbox to an idle instance, if there is one.
+    fn move_to_idle(&mut self, seat: usize) {
+        let own = self.seats.get_mut(seat).and_then(|seat| seat.mailbox.take());
+        let Some(delivery) = own else { return };
+        let to = self.idle_seat(delivery.call).unwrap_or(seat);
+        self.assign(to, delivery);
     }
 
-    /// Whether the attempt was waiting and has been removed.
+    /// Takes the delivery that this instance is to begin: its own, or one of an instance whose process
+    /// does not run.
+    fn take_from_mailbox(&mut self, seat: usize) -> Option<Delivery> {
+        let own = self.seats.get_mut(seat).and_then(|seat| seat.mailbox.take());
+        let mut others = self.seats.iter_mut().filter(|seat| !seat.is_running);
+        own.or_else(|| others.find_map(|seat| seat.mailbox.take()))
+    }
+
+    fn empty_mailboxes(&mut self) -> Vec<Delivery> {
+        self.seats.iter_mut().filter_map(|seat| seat.mailbox.take()).collect()
+    }
+
+    /// Whether the attempt was in a mailbox and has been removed.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
-        let is_it = |d: &Delivery| (d.call, d.attempt) == (call, attempt);
-        if let Some(index) = self.waiting.iter().position(is_it) {
-            return self.waiting.remove(index).is_some();
+        let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
+        if self.seats.iter_mut().any(|seat| seat.mailbox.take_if(is_it).is_some()) {
+            return true;
         }
-
         let serving = self.seats.iter().find(|seat| seat.serving == Some((call, attempt)));
         if let Some(seat) = serving {
             seat.send(InstanceCommand::Cancel(call, attempt));
         }
-
         false
     }
 }
 
 impl InstanceState {
+    fn new(orders: mpsc::UnboundedSender<InstanceCommand>) -> Self {
+        let orders = Some(orders);
+        Self { orders, mailbox: None, serving: None, is_running: false, down: None }
+    }
+
+    fn is_free(&self) -> bool {
+        self.mailbox.is_none() && self.serving.is_none()
+    }
+
     /// Sends a command. An instance that has ended takes none, and has no delivery either.
     fn send(&self, order: InstanceCommand) {
         if let Some(orders) = &self.orders {
@@ -233,20 +254,17 @@ pub(super) struct InstanceHandle {
 }
 
 impl InstanceHandle {
-    /// Marks the child as idle. Returns the next delivery if one waits; otherwise a command will
-    /// bring one.
+    /// Returns the delivery to begin. Without one, marks the child as idle, and a command will follow.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
-        let next = state.waiting.pop_front();
+        let next = state.take_from_mailbox(self.seat);
         let serving = next.as_ref().map(|d| (d.call, d.attempt));
         if let Some(seat) = state.seats.get_mut(self.seat) {
             seat.serving = serving;
         }
-
         if next.is_none() && !state.idle.contains(&self.seat) {
             state.idle.push(self.seat);
         }
-
         next
     }
 
@@ -262,47 +280,33 @@ impl InstanceHandle {
         self.dispatch.state().memory.put(call, (self.seat, mark), 0);
     }
 
-    /// Marks the child as gone. Deliveries that it has not begun go to other instances. Returns
-    /// whether the instance must end.
+    /// Marks the child as gone. A delivery that it has not begun goes to an idle instance, if there is
+    /// one. Returns whether the instance must end.
     pub fn leave(&mut self) -> bool {
-        let mut ending = false;
-        let mut unserved = VecDeque::new();
-        let mut cancelled = Vec::new();
         {
             let mut state = self.dispatch.state();
             state.idle.retain(|seat| *seat != self.seat);
             if !mutant("remember-for-another") {
                 state.memory.retain(|(seat, _)| *seat != self.seat);
             }
+
             if let Some(seat) = state.seats.get_mut(self.seat) {
                 seat.serving = None;
+                seat.is_running = false;
             }
-            loop {
-                match self.orders.try_recv() {
-                    Ok(InstanceCommand::Deliver(delivery)) => {
-                        state.hand_back(delivery, &mut unserved)
-                    }
-                    Ok(InstanceCommand::Drain) => ending = true,
-                    // Of what was handed back just before it; anything else was answered.
-                    Ok(InstanceCommand::Cancel(call, attempt)) => {
-                        if state.cancel(call, attempt) {
-                            cancelled.push((call, attempt));
-                        }
-                    }
-                    Err(mpsc::error::TryRecvError::Empty) => break,
-                    Err(mpsc::error::TryRecvError::Disconnected) => {
-                        ending = true;
-                        break;
-                    }
+            state.move_to_idle(self.seat);
+        }
+
+        loop {
+            match self.orders.try_recv() {
+                // The mailbox is looked into once a child runs, and whatever was served has ended.
+                Ok(InstanceCommand::Deliver | InstanceCommand::Cancel(..)) => {}
+                Err(mpsc::error::TryRecvError::Empty) => return false,
+                Ok(InstanceCommand::Drain) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                    return true;
                 }
             }
         }
-        self.dispatch.give_back(unserved, "the listener is shutting down");
-        for (call, attempt) in cancelled {
-            self.dispatch.never_handed_over(call, attempt);
-        }
-
-        ending
     }
 
     /// Waits for `length`. Returns false if the instance must end instead.
@@ -314,15 +318,19 @@ impl InstanceHandle {
                 () = &mut wait => return true,
                 order = self.orders.recv() => match order {
                     None | Some(InstanceCommand::Drain) => return false,
-                    // Only idle seats are delivered to; should it happen, nothing is lost.
-                    Some(InstanceCommand::Deliver(delivery)) => self.dispatch.deliver(delivery),
-                    Some(InstanceCommand::Cancel(..)) => {}
+                    // A delivery stays in the mailbox until a child runs.
+                    Some(InstanceCommand::Deliver | InstanceCommand::Cancel(..)) => {}
                 },
             }
         }
     }
 
+    /// Reports the end of the delivery that the child works on. The instance is free before, because the
+    /// pump may hand over the next delivery at once.
     pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, Failure>) {
+        if let Some(seat) = self.dispatch.state().seats.get_mut(self.seat) {
+            seat.serving = None;
+        }
         self.dispatch.ended(call, attempt, result);
     }
 
@@ -341,10 +349,10 @@ impl InstanceHandle {
             let was_down = state.down().is_some();
             if let Some(seat) = state.seats.get_mut(self.seat) {
                 seat.down = None;
+                seat.is_running = true;
             }
             was_down
         };
-
         if was_down {
             self.dispatch.sink.joined(&self.dispatch.listener, "its process is running again");
         }
@@ -365,14 +373,12 @@ impl InstanceHandle {
                 seat.down = Some(reason.to_owned());
             }
             let is_down = state.down().is_some();
-            let waiting = if is_down { std::mem::take(&mut state.waiting) } else { [].into() };
+            let waiting = if is_down { state.empty_mailboxes() } else { Vec::new() };
             (is_down && !was_down, waiting)
         };
-
         if has_left {
             self.dispatch.sink.left(&self.dispatch.listener, reason);
         }
-
         self.dispatch.give_back(waiting, reason);
     }
 }
@@ -416,55 +422,88 @@ mod tests {
         (ledger, dispatch, first, second)
     }
 
-    #[test]
-    fn what_was_ordered_of_a_gone_instance_goes_to_the_next() {
-        let (ledger, dispatch, mut first, second) = two_instances();
-        assert!(first.ready().is_none());
-        dispatch.deliver(delivery(1));
-        dispatch.deliver(delivery(2));
-        assert!(!first.leave());
-        let next = |handle: &InstanceHandle| handle.ready().map(|delivery| delivery.attempt.n);
-        assert_eq!((next(&second), next(&second), next(&second)), (Some(1), Some(2), None));
-        assert!(ledger.0.lock().unwrap().is_empty(), "handed over, not ended");
+    /// Two instances whose children run and are idle.
+    fn two_idle_instances() -> (Arc<Ledger>, Arc<Dispatch>, InstanceHandle, InstanceHandle) {
+        let (ledger, dispatch, first, second) = two_instances();
+        for handle in [&second, &first] {
+            handle.up();
+            assert!(handle.ready().is_none());
+        }
+        (ledger, dispatch, first, second)
+    }
+
+    fn next(handle: &InstanceHandle) -> Option<u32> {
+        handle.ready().map(|delivery| delivery.attempt.n)
     }
 
     #[test]
-    fn what_was_ordered_of_a_gone_instance_goes_to_an_idle_one_at_once() {
-        let (_, dispatch, mut first, mut second) = two_instances();
+    fn what_a_gone_instance_has_not_begun_goes_to_the_next_that_is_ready() {
+        let (ledger, dispatch, mut first, second) = two_instances();
+        first.up();
         assert!(first.ready().is_none());
         dispatch.deliver(delivery(1));
-        assert!(second.ready().is_none());
+        second.up();
+        assert_eq!(next(&second), None, "it is in the mailbox of an instance that runs");
+        dispatch.deliver(delivery(2));
+        assert_eq!(next(&second), Some(2));
+
+        assert!(!first.leave());
+        second.ended(delivery(2).call, delivery(2).attempt, Ok(Outcome::default()));
+        assert_eq!(next(&second), Some(1));
+        assert_eq!(*ledger.0.lock().unwrap(), [2]);
+    }
+
+    #[test]
+    fn what_a_gone_instance_has_not_begun_goes_to_an_idle_one_at_once() {
+        let (_, dispatch, mut first, mut second) = two_idle_instances();
+        dispatch.deliver(delivery(1));
         assert!(!first.leave());
         let order = second.orders.try_recv().unwrap();
-        let InstanceCommand::Deliver(taken) = order else {
-            panic!("expected a delivery, got {order:?}")
-        };
-
-        assert_eq!(taken.attempt.n, 1);
+        assert!(matches!(order, InstanceCommand::Deliver), "expected a delivery, got {order:?}");
+        assert_eq!(next(&second), Some(1));
     }
 
     #[test]
-    fn what_was_cancelled_before_a_gone_instance_began_it_is_nobodys() {
-        let (ledger, dispatch, mut first, second) = two_instances();
-        assert!(first.ready().is_none());
+    fn what_is_cancelled_before_it_has_begun_reaches_no_instance() {
+        let (ledger, dispatch, mut first, second) = two_idle_instances();
         let doomed = delivery(1);
         dispatch.deliver(doomed.clone());
         dispatch.cancel(doomed.call, doomed.attempt);
-        assert!(!first.leave());
-        assert!(second.ready().is_none(), "handed to another although its caller is gone");
         assert_eq!(*ledger.0.lock().unwrap(), [1]);
+        assert_eq!(next(&first), None);
+        assert!(!first.leave());
+        assert_eq!(next(&second), None, "handed to another although its caller is gone");
     }
 
     #[test]
-    fn whatever_waits_in_a_drain_is_ended_once() {
+    fn a_delivery_beyond_the_mailboxes_is_refused_and_takes_no_place() {
+        let (ledger, dispatch, first, second) = two_instances();
+        for n in 1..=3 {
+            dispatch.deliver(delivery(n));
+        }
+        assert_eq!(*ledger.0.lock().unwrap(), [3]);
+        first.up();
+        second.up();
+        assert_eq!((next(&first), next(&second)), (Some(1), Some(2)));
+        dispatch.deliver(delivery(4));
+        assert_eq!(*ledger.0.lock().unwrap(), [3, 4], "both work");
+
+        first.ended(delivery(1).call, delivery(1).attempt, Ok(Outcome::default()));
+        dispatch.deliver(delivery(5));
+        assert_eq!(next(&first), Some(5), "it is free before it is ready");
+    }
+
+    #[test]
+    fn whatever_is_in_a_mailbox_at_a_drain_is_ended_once() {
         let (ledger, dispatch, mut first, mut second) = two_instances();
+        first.up();
         assert!(first.ready().is_none());
         for n in 1..=3 {
             dispatch.deliver(delivery(n));
         }
-
         dispatch.drain();
-        assert!(first.leave() && second.leave());
+        assert!(first.leave());
+        assert!(second.leave());
         dispatch.close();
         let mut ended = ledger.0.lock().unwrap().clone();
         ended.sort_unstable();

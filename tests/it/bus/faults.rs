@@ -64,8 +64,9 @@ async fn every_broken_answer_is_a_failure_of_its_kind() {
 #[tokio::test]
 async fn a_second_answer_ends_the_process_and_reaches_nobody() {
     let mut ear = rude("twice");
-    // All wait for the one instance, so that each second answer finds the next delivery there.
-    for number in [ear.tell("anything"), ear.tell("anything"), ear.tell("anything")] {
+    // Each delivery comes as soon as the one before has ended, so that a second answer could meet it.
+    for _ in 0..3 {
+        let number = ear.tell("anything");
         ear.expect(Heard::Answer(number, vec![done("once")])).await;
     }
 }
@@ -169,6 +170,7 @@ async fn a_stopped_process_that_goes_on_in_time_answers_late() {
     let pid = pid(&mut ear).await;
     kill_process(pid, Signal::STOP).unwrap();
     let number = ear.tell("echo late");
+    begun().await;
     ear.cancel(number);
     kill_process(pid, Signal::CONT).unwrap();
     ear.expect(Heard::Answer(number, vec![done("late")])).await;
@@ -182,10 +184,17 @@ async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
     let stopped = pid(&mut ear).await;
     kill_process(stopped, Signal::STOP).unwrap();
     let number = ear.tell("echo never");
+    begun().await;
     ear.cancel(number);
     let failure = failure(&mut ear).await;
     assert!(matches!(failure, Failure::Crashed { .. }), "{failure:?}");
     assert_ne!(pid(&mut ear).await, stopped);
+}
+
+/// Lets the task of the instance take the delivery from its mailbox. The runtime of these tests has one
+/// thread, which runs every task that is ready before it returns here.
+async fn begun() {
+    tokio::task::yield_now().await;
 }
 
 async fn pid(ear: &mut Ear) -> Pid {
@@ -193,16 +202,33 @@ async fn pid(ear: &mut Ear) -> Pid {
 }
 
 #[tokio::test]
-async fn a_delivery_cancelled_while_it_waits_ends_too() {
+async fn a_delivery_cancelled_before_its_process_runs_ends_too() {
+    let mut options = obedient();
+    options.instances = 1;
+    let mut ear = hosting(options);
+    // Nothing was awaited yet: the task of the instance has not begun.
+    let cancelled = ear.tell("echo never");
+    ear.cancel(cancelled);
+    let failed = ear.next().await;
+    assert!(matches!(&failed, Heard::Failed(n, _) if *n == cancelled), "{failed:?}");
+    assert_eq!(ear.ask("echo still here").await, "still here");
+}
+
+#[tokio::test]
+async fn a_delivery_beyond_the_instances_is_no_attempt_and_waits_for_nothing() {
     let mut options = obedient();
     options.instances = 1;
     let mut ear = hosting(options);
     let first = ear.tell("wait");
     ear.expect(Heard::Beat(first)).await;
-    let second = ear.tell("echo never");
-    ear.cancel(second);
-    let failed = ear.next().await;
-    assert!(matches!(&failed, Heard::Failed(n, _) if *n == second), "{failed:?}");
+    let beyond = ear.tell("echo never");
+    match ear.next().await {
+        Heard::Failed(number, Failure::Unreachable { detail }) => {
+            assert_eq!(number, beyond);
+            assert_eq!(detail, "more deliveries than the listener has instances for");
+        }
+        other => panic!("expected it back, heard {other:?}"),
+    }
     ear.cancel(first);
     ear.expect(Heard::Answer(first, vec![done("gone")])).await;
 }

@@ -29,7 +29,8 @@ fn answer(number: u32) -> Heard {
 #[tokio::test]
 async fn an_answer_that_names_its_delivery_is_taken() {
     let mut ear = listener("good");
-    for number in [ear.tell("first"), ear.tell("second")] {
+    for text in ["first", "second"] {
+        let number = ear.tell(text);
         ear.expect(answer(number)).await;
     }
 }
@@ -37,16 +38,19 @@ async fn an_answer_that_names_its_delivery_is_taken() {
 #[tokio::test]
 async fn a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_process() {
     let mut ear = listener("stale");
-    let numbers = [(); 4].map(|()| ear.tell("anything"));
-    ear.expect(answer(numbers[0])).await;
-    for pair in numbers[..3].windows(2) {
-        ear.expect(stray(pair[0])).await;
-        ear.expect(answer(pair[1])).await;
+    let mut last = ear.tell("anything");
+    ear.expect(answer(last)).await;
+    for _ in 0..2 {
+        let number = ear.tell("anything");
+        ear.expect(stray(last)).await;
+        ear.expect(answer(number)).await;
+        last = number;
     }
-    ear.expect(stray(numbers[2])).await;
+    let fourth = ear.tell("anything");
+    ear.expect(stray(last)).await;
     match ear.next().await {
         Heard::Failed(number, Failure::Crashed { detail }) => {
-            assert_eq!(number, numbers[3]);
+            assert_eq!(number, fourth);
             assert_eq!(detail, "answered 3 times to what it was not given");
         }
         other => panic!("expected a crash, heard {other:?}"),
@@ -58,7 +62,8 @@ async fn a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_proce
 #[tokio::test]
 async fn a_second_answer_of_the_same_name_is_a_stray() {
     let mut ear = listener("twice");
-    for number in [ear.tell("first"), ear.tell("second")] {
+    for text in ["first", "second"] {
+        let number = ear.tell(text);
         ear.expect(answer(number)).await;
         ear.expect(stray(number)).await;
     }
