@@ -1,9 +1,10 @@
 //! Accounting of model calls: reservations in a tree's budgets, and actual use.
 
 use super::Fact;
-use super::state::{ModelReservation, Tree};
+use super::reservations::ModelReservation;
+use super::state::Tree;
 use crate::envelope::Spending;
-use crate::ids::{Attempt, CallId, ListenerName};
+use crate::ids::{CallId, ListenerName};
 
 impl Tree {
     /// Applies reservations and the use of model calls.
@@ -41,27 +42,6 @@ impl Tree {
         let Some(call) = self.calls.get(&call) else { return };
         let (thread, agent) = (call.thread.clone(), call.callee.clone());
         self.shows(&thread, &agent);
-    }
-
-    /// Records a reservation. A newer reservation of the same attempt replaces the older one.
-    fn reserve(&mut self, reserved: ModelReservation) {
-        self.release_reservation(reserved.call, reserved.attempt);
-        self.reserved.push(reserved);
-    }
-
-    pub(super) fn release_reservation(
-        &mut self,
-        call: CallId,
-        attempt: Attempt,
-    ) -> Option<ModelReservation> {
-        let is_own = |own: &ModelReservation| own.call == call && own.attempt == attempt;
-        let at = self.reserved.iter().position(is_own)?;
-        let reserved = self.reserved.remove(at);
-        if self.reserved.is_empty() {
-            self.reserved = Vec::new();
-        }
-
-        Some(reserved)
     }
 
     fn count_request(&mut self, call: CallId, route: &str) {

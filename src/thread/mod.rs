@@ -11,6 +11,7 @@ mod faults;
 mod operator;
 mod record;
 mod request_counts;
+mod reservations;
 mod result;
 mod rounds;
 mod signature;
@@ -24,9 +25,10 @@ pub use operator::{
 };
 pub use record::{Input, Record, Verdict};
 pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
+pub use reservations::ModelReservation;
 pub use result::client_result;
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
-    AwaitedAction, ByListener, Call, Held, KeptFault, KeyUse, Map, ModelReservation,
-    PendingMessage, ReplyOrder, State, Thread, Timer, Tree, Usage,
+    AwaitedAction, ByListener, Call, Held, KeptFault, KeyUse, Map, PendingMessage, ReplyOrder,
+    State, Thread, Timer, Tree, Usage,
 };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::reservations::TreeReservations;
 use super::{Closing, Hold, Opening, Renewal};
 use crate::clock::Time;
 use crate::contract::Gather;
@@ -72,8 +73,8 @@ pub struct Tree {
     pub renewal: Option<Box<Renewal>>,
     /// Use of the tree's budget by each agent's model calls.
     pub by_agent: ByListener<Spending>,
-    /// Reservations of model calls in progress.
-    pub reserved: Vec<ModelReservation>,
+    /// Reservations of model calls in progress. Boxed: most trees have none.
+    pub reserved: Option<Box<TreeReservations>>,
     pub warned: BTreeSet<String>,
     /// Faults that their openers have not been given yet, in order.
     pub kept_faults: Vec<KeptFault>,
@@ -90,27 +91,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The reservation of an attempt whose model call is in progress.
-    pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&ModelReservation> {
-        self.reserved.iter().find(|reserved| (reserved.call, reserved.attempt) == (call, attempt))
-    }
-
     /// Working time so far. Waiting for a person does not count.
     pub fn worked(&self, now: Time) -> Duration {
         let until = if self.held > 0 { self.held_since } else { now };
         until.since(self.started)
     }
-}
-
-/// The reservation of a model call, kept until its actual use is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelReservation {
-    pub call: CallId,
-    pub attempt: Attempt,
-    pub agent: ListenerName,
-    pub spending: Spending,
-    /// Number of its latest request in the attempt.
-    pub request: u32,
 }
 
 /// A fault of a leg of a `first` group: kept from the opener while another leg may still reply.

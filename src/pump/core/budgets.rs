@@ -11,7 +11,7 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Call, Fact, Map, ModelReservation, REQUEST_MONEY, REQUEST_TOKENS};
+use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
 /// Limits of every tree, and the turns that each tree is certain to take. Spent and reserved
 /// amounts are recorded and part of the state.
@@ -121,14 +121,12 @@ impl Core {
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
         let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;
-        let is_own = |own: &&ModelReservation| own.call == call && own.attempt == attempt;
-        let others = || tree.reserved.iter().filter(|other| !is_own(other));
-        let reserved = others().fold(Spending::default(), |sum, other| sum.plus(other.spending));
-        let of_all = reserved.plus(tree.usage.spending());
-        let of_request = reserved.plus(tree.request_usage().spending());
-        let own = tree.by_agent.get(&running.listener).copied().unwrap_or_default();
-        let of_own = others().filter(|other| other.agent == running.listener);
-        let of_own = of_own.fold(own, |sum, other| sum.plus(other.spending));
+        let agent = &running.listener;
+        let (of_others, of_agents_others) = tree.reserved_beside(call, attempt, agent);
+        let of_all = of_others.plus(tree.usage.spending());
+        let of_request = of_others.plus(tree.request_usage().spending());
+        let own = tree.by_agent.get(agent).copied().unwrap_or_default();
+        let of_own = of_agents_others.plus(own);
         if mutant("skip-the-reservation") {
             return Ok(());
         }
@@ -143,7 +141,7 @@ impl Core {
 
         within(self.budgets.limits.budget(), of_all, reservation, "this tree")?;
         within(self.budgets.limits.request_budget(), of_request, reservation, "this request")?;
-        within(contract.budget, of_own, reservation, running.listener.as_str())
+        within(contract.budget, of_own, reservation, agent.as_str())
     }
 
     /// Warns once for each budget of the tree that is nearly spent.

@@ -79,7 +79,7 @@ impl Core {
 
     /// At boot, schedules the settlement of earlier reservations, which will get no result.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
-        let reserved = self.state.trees.values().flat_map(|tree| &tree.reserved);
+        let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();
         lost.sort();
 

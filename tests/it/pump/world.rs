@@ -320,6 +320,12 @@ impl World {
             let waits = call.is_some_and(|call| pending.contains(&(*message, call)));
             assert!(waits, "{message} waits for nobody");
         }
+        for (id, call) in &tree.calls {
+            let timers = tree.timers.values().filter(|timer| timer.call == *id).count();
+            assert_eq!(call.timers, timers, "timers of {id}");
+        }
+        let held = tree.calls.values().filter(|call| call.held.is_some()).count();
+        assert_eq!(tree.held, held as u64, "held calls");
         let awaited = tree.calls.values().flat_map(|call| &call.awaiting);
         for (leg, _) in awaited.flat_map(|awaited| &awaited.open) {
             assert!(tree.calls.contains_key(leg), "{leg} is awaited and closed");

@@ -1,0 +1,211 @@
+//! What model calls under way have reserved of a tree, with its sums: a request is judged by the sums,
+//! however many model calls run beside it.
+
+use std::collections::BTreeMap;
+
+use super::state::{ByListener, Tree};
+use crate::envelope::{Money, Spending};
+use crate::ids::{Attempt, CallId, ListenerName};
+
+/// The reservation of a model call, until its actual cost is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelReservation {
+    pub call: CallId,
+    pub attempt: Attempt,
+    pub agent: ListenerName,
+    pub spending: Spending,
+    /// Number of its latest request in the attempt.
+    pub request: u32,
+}
+
+/// TreeReservations of a tree, one for each attempt.
+///
+/// **Invariant:** `total` and `by_agent` are the sums of `attempts`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TreeReservations {
+    attempts: BTreeMap<(CallId, Attempt), ModelReservation>,
+    total: ReservedSum,
+    by_agent: ByListener<ReservedSum>,
+}
+
+/// A sum of reservations. It is wider than they are, so that it never saturates and what was added
+/// can be subtracted again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ReservedSum {
+    tokens: u128,
+    money: u128,
+}
+
+impl ReservedSum {
+    fn add(&mut self, spending: Spending) {
+        self.tokens += u128::from(spending.tokens);
+        self.money += u128::from(spending.money.0);
+    }
+
+    fn subtract(&mut self, spending: Spending) {
+        self.tokens -= u128::from(spending.tokens);
+        self.money -= u128::from(spending.money.0);
+    }
+
+    fn spending(self) -> Spending {
+        let narrow = |sum| u64::try_from(sum).unwrap_or(u64::MAX);
+        Spending { tokens: narrow(self.tokens), money: Money(narrow(self.money)) }
+    }
+}
+
+impl TreeReservations {
+    fn insert(&mut self, reserved: ModelReservation) {
+        self.total.add(reserved.spending);
+        self.by_agent.of(&reserved.agent).add(reserved.spending);
+        let replaced = self.attempts.insert((reserved.call, reserved.attempt), reserved);
+        debug_assert!(replaced.is_none(), "{replaced:?} was not released");
+    }
+
+    fn remove(&mut self, call: CallId, attempt: Attempt) -> Option<ModelReservation> {
+        let removed = self.attempts.remove(&(call, attempt))?;
+        self.total.subtract(removed.spending);
+        self.by_agent.of(&removed.agent).subtract(removed.spending);
+        Some(removed)
+    }
+
+    /// The sums of all attempts but one: of the tree, and of `agent`.
+    fn sums_beside(&self, own: (CallId, Attempt), agent: &ListenerName) -> (Spending, Spending) {
+        let mut of_all = self.total;
+        let mut of_agent = self.by_agent.get(agent).copied().unwrap_or_default();
+        if let Some(own) = self.attempts.get(&own) {
+            of_all.subtract(own.spending);
+            if own.agent == *agent {
+                of_agent.subtract(own.spending);
+            }
+        }
+        (of_all.spending(), of_agent.spending())
+    }
+
+    /// As [`TreeReservations::sums_beside`], counted anew.
+    fn recounted_beside(
+        &self,
+        own: (CallId, Attempt),
+        agent: &ListenerName,
+    ) -> (Spending, Spending) {
+        let others = self.attempts.iter().filter(|(attempt, _)| **attempt != own);
+        let sum = |sum: Spending, other: &ModelReservation| sum.plus(other.spending);
+        others.fold(Default::default(), |(of_all, of_agent), (_, other)| {
+            let is_agents = other.agent == *agent;
+            (sum(of_all, other), if is_agents { sum(of_agent, other) } else { of_agent })
+        })
+    }
+}
+
+impl Tree {
+    /// Reservation of an attempt, if its model call is under way.
+    pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&ModelReservation> {
+        self.reserved.as_ref()?.attempts.get(&(call, attempt))
+    }
+
+    /// All reservations, in order of calls and attempts.
+    pub fn reservations(&self) -> impl Iterator<Item = &ModelReservation> {
+        self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
+    }
+
+    /// What other attempts than this one have reserved of the tree, and what `agent`'s have.
+    pub fn reserved_beside(
+        &self,
+        call: CallId,
+        attempt: Attempt,
+        agent: &ListenerName,
+    ) -> (Spending, Spending) {
+        let Some(reserved) = &self.reserved else { return Default::default() };
+        let own = (call, attempt);
+        let sums = reserved.sums_beside(own, agent);
+        debug_assert_eq!(sums, reserved.recounted_beside(own, agent), "sums of reservations");
+        sums
+    }
+
+    /// Records a reservation. It replaces an earlier one of the same attempt.
+    pub(super) fn reserve(&mut self, reserved: ModelReservation) {
+        self.release_reservation(reserved.call, reserved.attempt);
+        self.reserved.get_or_insert_default().insert(reserved);
+    }
+
+    pub(super) fn release_reservation(
+        &mut self,
+        call: CallId,
+        attempt: Attempt,
+    ) -> Option<ModelReservation> {
+        let released = self.reserved.as_mut()?.remove(call, attempt);
+        // Most trees are at rest, and keep no room for reservations.
+        self.reserved.take_if(|reserved| reserved.attempts.is_empty());
+        released
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn call(n: u64) -> CallId {
+        CallId(MessageId(Uuid::from_u128(u128::from(n))))
+    }
+
+    fn agent(n: u64) -> ListenerName {
+        ListenerName::parse(["ann", "bob", "cid"][usize::try_from(n % 3).unwrap()]).unwrap()
+    }
+
+    /// Amounts at both ends of what there is: no sum may saturate and be reduced afterwards.
+    fn amount(dice: u64) -> u64 {
+        if dice.is_multiple_of(4) { u64::MAX - dice % 7 } else { dice % 1_000 }
+    }
+
+    #[test]
+    fn the_sums_of_reservations_are_what_a_recount_gives_whatever_came_before() {
+        let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = move || {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            dice
+        };
+        let mut tree = Tree::default();
+        for _ in 0..5_000 {
+            let n = next() % 8;
+            let attempt = Attempt { epoch: 1, n: 1 + u32::try_from(next() % 2).unwrap() };
+            if next() % 2 == 0 {
+                tree.release_reservation(call(n), attempt);
+            } else {
+                let spending = Spending { tokens: amount(next()), money: Money(amount(next())) };
+                let reserved = ModelReservation {
+                    call: call(n),
+                    attempt,
+                    agent: agent(n),
+                    spending,
+                    request: 1,
+                };
+                tree.reserve(reserved);
+            }
+
+            let Some(reserved) = &tree.reserved else { continue };
+            for own in 0..9 {
+                let (own, agent) = ((call(own), attempt), agent(next()));
+                let sums = reserved.sums_beside(own, &agent);
+                assert_eq!(sums, reserved.recounted_beside(own, &agent));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_without_reservations_keeps_no_room_for_them() {
+        let mut tree = Tree::default();
+        let attempt = Attempt { epoch: 1, n: 1 };
+        let spending = Spending { tokens: 7, money: Money(5) };
+        let reserved =
+            ModelReservation { call: call(1), attempt, agent: agent(1), spending, request: 1 };
+        tree.reserve(reserved.clone());
+        tree.reserve(reserved.clone());
+        assert_eq!(tree.reserved_beside(call(2), attempt, &agent(1)), (spending, spending));
+        assert_eq!(tree.release_reservation(call(1), attempt), Some(reserved));
+        assert_eq!(tree, Tree::default());
+    }
+}
