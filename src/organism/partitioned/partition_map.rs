@@ -53,7 +53,7 @@ pub(super) enum PartitionLocation {
     Foreign,
     Starting,
     Elsewhere(String),
-    Here(PumpService),
+    Here(Box<PumpService>),
     Leaving,
     Broken(String),
 }
@@ -198,7 +198,7 @@ impl PartitionMap {
     /// Records a refusal through any pump that runs here.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
         let pump = self.all().iter().find_map(|place| match place {
-            PartitionLocation::Here(pump) => Some(pump.clone()),
+            PartitionLocation::Here(pump) => Some(PumpService::clone(pump)),
             _ => None,
         });
         match pump {

@@ -138,7 +138,7 @@ impl PartitionWorker {
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}
 
-        self.table.put(self.partition, PartitionLocation::Here(works.service()));
+        self.table.put(self.partition, PartitionLocation::Here(Box::new(works.service())));
         // A pump records until it has ended, also while it is stopped or hands over.
         let recorded = works.handle().recorded();
         let publishing =
