@@ -39,7 +39,7 @@ pub fn guess(text: &str) -> Option<String> {
     (!number.is_empty()).then(|| format!("{number}{unit}"))
 }
 
-/// Formats a duration so that [`parse`] can read it.
+/// Formats a duration so that `parse` can read it.
 pub fn show(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut out = String::new();

@@ -31,7 +31,7 @@ impl ThreadStatus {
         }
     }
 
-    /// Reads what [`ThreadStatus::as_str`] wrote.
+    /// Reads what `as_str` writes.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Completed, Self::Failed, Self::Cancelled]
             .into_iter()

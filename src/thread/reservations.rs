@@ -1,5 +1,5 @@
-//! What model calls under way have reserved of a tree, with its sums: a request is judged by the sums,
-//! however many model calls run beside it.
+//! Reservations of the model calls under way in a tree, and their sums: a request is judged by the
+//! sums, however many model calls run beside it.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ impl Tree {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
-    /// What other attempts than this one have reserved of the tree, and what `agent`'s have.
+    /// Sums of the reservations of all other attempts in the tree: of every agent, and of `agent`.
     pub fn reserved_beside(
         &self,
         call: CallId,
