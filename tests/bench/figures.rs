@@ -41,6 +41,15 @@ impl Figures {
         self.add_of(name, None, value, unit, floor);
     }
 
+    /// A figure without a floor whose value is near one.
+    pub fn add_small(&mut self, name: &str, value: f64, unit: &str) {
+        println!("{name:<24}{value:>12.2} {unit:<12}");
+        let line = serde_json::json!({
+            "name": name, "value": value, "unit": unit, "command": "make bench",
+        });
+        self.lines.push(line.to_string());
+    }
+
     /// Shows every class; the one that is worst by `badness` is the figure.
     pub fn add_worst(
         &mut self,

@@ -32,7 +32,12 @@ pub fn measure() {
 
 /// User and system time of this process and of its children that have ended.
 fn spent_micros() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    spent_micros_of(std::process::id())
+}
+
+/// User and system time of a process and of its children that have ended.
+pub fn spent_micros_of(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     // The name of the program stands in parentheses and may hold spaces.
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
     let ticks: f64 = fields.skip(11).take(4).map(|field| field.parse::<f64>().unwrap()).sum();

@@ -34,6 +34,7 @@ mod story;
 mod streams;
 mod turn;
 mod turns;
+mod waiters;
 mod wire;
 
 use std::time::Duration;
@@ -52,7 +53,7 @@ const SECONDS: u64 = 3;
 type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table; a name on the command line picks those that hold it.
-const FIGURES: [Figure; 26] = [
+const FIGURES: [Figure; 27] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -79,6 +80,7 @@ const FIGURES: [Figure; 26] = [
     ("rss_idle", memory::idle),
     ("rss_10k_threads", memory::at_rest),
     ("rss_100_streams", memory::streams),
+    ("waiters_200", waiters::two_hundred),
 ];
 
 fn main() {

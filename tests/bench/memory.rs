@@ -139,14 +139,14 @@ fn rested() -> Option<f64> {
     megabytes
 }
 
-fn organism(place: &Path, arguments: &[&str]) -> Command {
+pub fn organism(place: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
     command.args(arguments).current_dir(place);
     command.env("XDG_DATA_HOME", place.join("data")).env("XDG_STATE_HOME", place.join("state"));
     command
 }
 
-fn resident(child: &Child) -> Option<f64> {
+pub fn resident(child: &Child) -> Option<f64> {
     held(child, "VmRSS:")
 }
 
