@@ -1,5 +1,5 @@
-//! Contracts: what each listener accepts and may answer, and which peers it may address. The
-//! vocabulary of every sender follows from them. Pure values.
+//! Contracts: the payload names that each listener accepts and may answer with, and the peers that
+//! it may address. The vocabulary of every sender follows from the contracts. Plain values.
 
 mod approval;
 mod budget;
@@ -17,19 +17,19 @@ use crate::limits;
 pub use approval::Approval;
 pub use budget::{Budget, TreeLimits};
 
-/// The kind of party behind a name.
+/// The kind of party that has a name in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// A listener whose handler is a model: may address itself, spawn, wait.
+    /// A listener whose handler is a model. An agent may address itself, spawn threads and wait.
     #[serde(rename = "agent")]
     Agent,
-    /// Any other listener.
+    /// A listener that is neither an agent nor a person.
     #[serde(rename = "listener")]
     Listener,
-    /// A program outside that speaks first; receives nothing.
+    /// A program outside the organism that sends requests. The pump delivers nothing to a client.
     #[serde(rename = "client")]
     Client,
-    /// A person, who answers at any time; no process runs meanwhile.
+    /// A person who answers questions at any time. No process runs for a person.
     #[serde(rename = "human")]
     Human,
 }
@@ -37,16 +37,16 @@ pub enum Role {
 /// How the answers of several peers that accept one payload name become one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
-    /// Each peer's reply or fault, in config order.
+    /// The result holds the reply or fault of each peer, in config order.
     #[default]
     #[serde(rename = "all")]
     All,
-    /// The first reply; the faults only when every peer failed.
+    /// The result is the first reply. It holds the faults only if every peer failed.
     #[serde(rename = "first")]
     First,
 }
 
-/// The contract of a listener or client, which the pump enforces.
+/// The contract of a listener or client. The pump enforces it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
     #[serde(rename = "name")]
@@ -55,21 +55,21 @@ pub struct Contract {
     pub role: Role,
     #[serde(rename = "description")]
     pub description: String,
-    /// Payload names it handles. An agent's own name is the first of them.
+    /// Payload names that the listener accepts. The first name of an agent is its own name.
     #[serde(rename = "accepts")]
     pub accepts: Vec<PayloadName>,
-    /// Payload names it may answer with; an agent's finals.
+    /// Payload names that the listener may answer with; for an agent, its finals.
     #[serde(rename = "replies")]
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether a name that fits both a peer and a reply is a call whose result becomes the
-    /// listener's own result.
+    /// Whether a payload name that fits both a peer and a reply opens a call to the peer. The
+    /// call's result then becomes the listener's own result.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
     pub gather: Gather,
-    /// Timeout of an attempt, from hand-over.
+    /// Time from the hand-over of a delivery until its attempt times out.
     #[serde(rename = "timeout")]
     pub timeout: Duration,
     #[serde(rename = "attempts")]
@@ -79,31 +79,31 @@ pub struct Contract {
     pub concurrency: u32,
     #[serde(rename = "serial_per_thread")]
     pub serial_per_thread: bool,
-    /// Deliveries that may wait before callers get `busy`.
+    /// Maximum deliveries that wait for the listener; further callers get `busy`.
     #[serde(rename = "backlog")]
     pub backlog: usize,
-    /// For agents: maximum actions of one turn; the rest are refused visibly.
+    /// Maximum actions of one turn of an agent. Each further action is refused visibly.
     #[serde(rename = "actions_per_turn")]
     pub actions_per_turn: u32,
-    /// Which calls to it need an operator's approval.
+    /// Which calls to the listener need an operator's approval.
     #[serde(rename = "approval", default, skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
-    /// How long a call waits for a person, operator or human listener; without it, for ever.
+    /// How long a call waits for an operator or a human listener; `None` means for ever.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
-    /// For agents: what one may use in a tree, within the limits of the tree.
+    /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// For listeners: the one client that its processes may send as.
+    /// The only client under whose name processes of this listener may send.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// Core words that the config names; without them, the default of its kind.
+    /// Core words that the config allows this listener; `None` if the config does not list any.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
 }
 
 impl Contract {
-    /// A contract with default values.
+    /// Creates a contract with default values.
     pub fn new(name: ListenerName, role: Role) -> Self {
         Self {
             name,
@@ -133,23 +133,23 @@ impl Contract {
     }
 }
 
-/// Meaning of a payload name from a given sender, by the sender's vocabulary only.
+/// The meaning of a payload name in the vocabulary of one sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// A primitive of the core, which the contract allows.
+    /// A primitive of the core that the contract allows.
     Primitive,
-    /// `thinking`, `progress` or `todo-until`: recorded, but not delivered.
+    /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
-    /// The agent's own name: it continues its own call.
+    /// The agent's own name: the payload continues the agent's own call.
     Own,
-    /// A call to every listed peer; one peer is the usual case. `forward`: the result becomes
-    /// the sender's own result without waking it.
+    /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
+    /// sender's own result without waking the sender.
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
-    /// A declared reply, or an agent's declared final.
+    /// A declared reply, or the declared final of an agent.
     Reply,
 }
 
-/// Two readings of one payload name in one vocabulary: a config error.
+/// A payload name has two meanings in one vocabulary, which is a config error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VocabularyError {
     #[error("`{sender}` may both call a peer with {name} and reply with it")]
@@ -160,7 +160,7 @@ pub enum VocabularyError {
     AmbiguousLocal { sender: ListenerName, local: String, first: PayloadName, second: PayloadName },
 }
 
-/// Everything one sender may write.
+/// Every payload name that one sender may write, with its meaning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vocabulary {
     names: HashMap<PayloadName, Meaning>,
@@ -184,7 +184,7 @@ pub struct Contracts {
 }
 
 impl Contracts {
-    /// Builds every vocabulary, or returns all conflicts.
+    /// Builds the vocabulary of every sender. Returns all conflicts if there are any.
     pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
         let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
         let mut errors = agents_sharing_a_name(&contracts);
@@ -226,8 +226,8 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
     errors
 }
 
-/// Builds a vocabulary: own names, then peers' names, then replies; for agents also core names and
-/// notes.
+/// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
+/// in this order. An agent's vocabulary also contains core words and notes.
 fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
@@ -267,7 +267,8 @@ fn vocabulary_of(
     Vocabulary { names }
 }
 
-/// Agents may write names bare, so a local name must mean one thing.
+/// Finds local names with two meanings. An agent may write a name without its namespace, so each
+/// local name must have one meaning.
 fn ambiguous_locals(
     sender: &Contract,
     names: &HashMap<PayloadName, Meaning>,

@@ -1,6 +1,7 @@
-//! Identifiers: one newtype for each, parsed on entry and trusted afterwards.
+//! Identifiers: one newtype for each kind. An identifier is parsed where it enters the program and
+//! trusted afterwards.
 //!
-//! Depends on nothing else in this crate except limits.
+//! Uses no other module of this crate except `limits`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
-/// Id of a message: UUIDv7 for external input, UUIDv5 of step and index for messages that the pump
-/// emits.
+/// Id of a message: a UUIDv7 for external input, a UUIDv5 of step and index for every message that
+/// the pump emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -72,7 +73,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// Id of a timer, derived like a message id.
+/// Id of a timer, derived from the step and an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimerId(pub Uuid);
@@ -89,10 +90,10 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 impl ListenerName {
-    /// The name under which the core writes; no listener can have it.
+    /// Name under which the core writes messages. No listener can have this name.
     pub const CORE: &'static str = "core";
 
-    /// The name in the record for decisions without a signature.
+    /// Name under which the journal records an operator's decision that has no signature.
     const OPERATOR: &'static str = "operator";
 
     pub fn parse(text: &str) -> Result<Self, IdError> {
@@ -114,7 +115,7 @@ impl ListenerName {
         Self(Self::CORE.into())
     }
 
-    /// The name of an operator without a signature.
+    /// Returns the name for an operator without a signature.
     pub fn operator() -> Self {
         Self(Self::OPERATOR.into())
     }
@@ -146,15 +147,15 @@ impl<'de> Deserialize<'de> for ListenerName {
     }
 }
 
-/// Id of a thread: for a root `sess-` and 8 to 59 lowercase alphanumerics, then `.label` for each
-/// level.
+/// Id of a thread. A root thread's id is `sess-` and 8 to 59 lowercase alphanumerics; each level
+/// beneath the root adds `.label`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ThreadId(Arc<str>);
 
 impl ThreadId {
     pub const ROOT_PREFIX: &'static str = "sess-";
-    /// The thread for records that belong to no tree.
+    /// Id of the reserved thread for journal records that belong to no thread tree.
     pub const ORGANISM: &'static str = "sess-organism";
 
     pub fn organism() -> Self {
@@ -185,13 +186,14 @@ impl ThreadId {
         if parts.all(Self::is_label) { Ok(Self(text.into())) } else { Err(bad()) }
     }
 
-    /// Whether a text may name a child thread: `[A-Za-z0-9_-]{1,64}`.
+    /// Whether `text` is a valid label of a child thread: `[A-Za-z0-9_-]{1,64}`.
     pub fn is_label(text: &str) -> bool {
         (1..=limits::LABEL_CHARS_MAX).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     }
 
-    /// The child under `label`, which the caller has checked with [`ThreadId::is_label`].
+    /// Returns the id of the child thread with this label. The caller must have checked the label
+    /// with [`ThreadId::is_label`].
     pub fn child(&self, label: &str) -> Self {
         debug_assert!(Self::is_label(label));
         Self(format!("{}.{label}", self.0).into())
@@ -208,7 +210,7 @@ impl ThreadId {
         self.0.rsplit_once('.').map(|(parent, _)| Self(parent.into()))
     }
 
-    /// Derives a root id from a digest; the same digest gives the same id.
+    /// Derives the id of a root thread from a digest. The same digest always gives the same id.
     pub fn root_of(digest: &Digest) -> Self {
         let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
         let mut bits = u128::from_be_bytes(*head);
@@ -223,7 +225,8 @@ impl ThreadId {
         Self(id.into())
     }
 
-    /// The partition of this thread's tree, out of `partitions`. It never changes.
+    /// Returns the partition of this thread's tree when there are `partitions` partitions. The
+    /// partition of a tree never changes.
     pub fn partition(&self, partitions: u32) -> u32 {
         let digest = Digest::of(self.root().0.as_bytes());
         let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
@@ -231,12 +234,12 @@ impl ThreadId {
         u32::try_from(rest).unwrap_or_default()
     }
 
-    /// The last label, or the whole id for a root.
+    /// Returns the last label of the id, or the whole id of a root thread.
     pub fn label(&self) -> &str {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
     }
 
-    /// Number of levels below the root.
+    /// Number of levels between this thread and its root.
     pub fn depth(&self) -> usize {
         self.0.bytes().filter(|b| *b == b'.').count()
     }
@@ -245,7 +248,7 @@ impl ThreadId {
         !self.0.contains('.')
     }
 
-    /// Whether `self` lies strictly beneath `other`.
+    /// Whether this thread lies beneath `other`. A thread does not lie beneath itself.
     pub fn is_beneath(&self, other: &Self) -> bool {
         self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -273,7 +276,7 @@ impl<'de> Deserialize<'de> for ThreadId {
     }
 }
 
-/// The name of a payload: `{namespace}local`. Namespaces compare character by character.
+/// Name of a payload: `{namespace}local`. Two namespaces are equal if all their characters are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PayloadName {
     pub namespace: Arc<str>,
@@ -285,7 +288,7 @@ impl PayloadName {
         Self { namespace: namespace.into(), local: local.into() }
     }
 
-    /// Reads `{namespace}local`; a text without braces has no namespace.
+    /// Parses `{namespace}local`. A name without braces has no namespace.
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let bad = || IdError::new("payload name", text, "`{namespace}local`");
         let (namespace, local) = match text.strip_prefix('{') {
@@ -323,7 +326,8 @@ impl<'de> Deserialize<'de> for PayloadName {
     }
 }
 
-/// One attempt to have a listener handle a call, `epoch.n`: a restart raises the epoch.
+/// Number of an attempt to have a listener handle a call, written `epoch.n`. Each start of the pump
+/// raises the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt {
     pub epoch: u32,
@@ -392,7 +396,7 @@ impl Digest {
 
     /// The 64 hexadecimal digits as ASCII.
     pub fn hex(&self) -> [u8; 64] {
-        // Arithmetic, because a table would be looked up 64 times.
+        // Arithmetic instead of a table, which would need 64 look-ups for each digest.
         let digit = |nibble: u8| nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 };
         let mut text = [0u8; 64];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
@@ -421,7 +425,7 @@ impl Digest {
     }
 }
 
-/// Accepts lower case only, so that a digest has one spelling.
+/// Value of a hexadecimal digit. Upper case is refused, so that each digest has one spelling.
 fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -458,7 +462,7 @@ impl<'de> Deserialize<'de> for Digest {
 mod tests {
     use super::*;
 
-    /// Records lie where this says: it never changes.
+    /// Records are stored by partition, so a tree's partition must never change.
     #[test]
     fn a_trees_partition_is_for_ever_the_same() {
         for (root, of_4, of_64) in

@@ -1,7 +1,7 @@
-//! Metrics that one place counts and another reads: counters, gauges, histograms, and the text
+//! Metrics that one module counts and another one reads: counters, gauges, histograms, and the text
 //! format of monitoring systems.
 //!
-//! Counting neither locks nor allocates. Nothing here knows the meaning of a metric.
+//! Counting neither locks nor allocates. This module must not know the meaning of a metric.
 
 mod page;
 
@@ -57,7 +57,7 @@ impl<const N: usize> Default for LabelledCounters<N> {
 }
 
 impl<const N: usize> LabelledCounters<N> {
-    /// Counts the list's value at `index`.
+    /// Increments the counter of the value at `index` in the list.
     pub fn one(&self, index: usize) {
         self.add(index, 1);
     }
@@ -103,11 +103,11 @@ pub const MICROS: &[u64] = &[
 /// Upper bounds of histogram buckets for sizes of batches.
 pub const GROUPS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// Counts of values by size.
+/// Counts values by size, in buckets.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One bucket more than there are bounds, for values above the last bound.
+    /// The buckets. There is one more than there are bounds, for values above the last bound.
     buckets: Box<[Counter]>,
     sum: Counter,
 }

@@ -1,6 +1,6 @@
-//! Fits a request into the model's context window. Stubs replace results that do not fit; the
-//! prompt and the record show them, and the notice states that the turn is the last. No text is
-//! ever shortened.
+//! Fits a request into the model's context window. Results that do not fit are replaced by stubs.
+//! The prompt and the record both show the stubs, and the notice states that this is the last turn.
+//! No text is ever shortened.
 
 use crate::envelope::{Failure, Kind};
 use crate::ids::{ListenerName, MessageId};
@@ -15,18 +15,18 @@ use super::protocol::render;
 /// A request that fits into the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// Messages that this turn replaces by stubs for the first time. If there are any, the turn is
-    /// the last.
+    /// Messages that this turn replaces by stubs for the first time. If there are any, this turn is
+    /// the call's last.
     pub left_out: Vec<MessageId>,
 }
 
-/// Replaces items that do not fit by stubs: the messages sent to `agent` since its last turn,
-/// largest first. The request of the call and the agent's own text always stay. `render` makes the
-/// request; its argument states whether the turn is the last.
+/// Replaces items that do not fit by stubs. Candidates are the messages sent to `agent` since its
+/// last turn, largest first. The request of the call and the agent's own text always stay. `render`
+/// makes the model request; its argument states whether the turn is the last one.
 ///
 /// # Errors
 ///
-/// [`Failure::TooLarge`] if the request does not fit even with every stub.
+/// [`Failure::TooLarge`] if the model request does not fit even when every candidate is a stub.
 pub(super) fn fit(
     items: &mut [MemoryItem],
     agent: &ListenerName,
@@ -69,7 +69,7 @@ pub(super) fn fit(
     }
 }
 
-/// A message that a stub may replace.
+/// A message that may be replaced by a stub.
 struct StubCandidate {
     at: usize,
     is_old: bool,

@@ -1,5 +1,5 @@
-//! The inputs of a turn besides the thread, kept by digest with the turn. The prompt can be rebuilt
-//! from them and the thread, even if the config has changed since.
+//! The inputs of a turn's model request besides the thread. They are stored by digest. With them
+//! and the thread, the prompt can be rebuilt even if the config has changed since.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,16 +16,16 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a request, without the thread and the content of the turn's note.
+/// The inputs of a model request, except the thread and what the turn's note contains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
-    /// Renderer version of the thread.
+    /// Renderer version of the turn.
     #[serde(rename = "renderer")]
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Provider whose native calls and results are sent as blocks. Those of other providers are
-    /// sent as XML.
+    /// The provider whose native calls and results are sent as blocks. Native calls of other
+    /// providers are sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -41,27 +41,27 @@ pub struct TurnInputs {
     /// Name of the model that answered.
     #[serde(rename = "model")]
     pub model: String,
-    /// Wire settings of the request; `None` if it was not sent over a network.
+    /// Wire settings of the request. `None` if the request was not sent over a network.
     #[serde(rename = "settings", default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<WireSettings>,
 }
 
 impl TurnInputs {
-    /// Encodes the inputs for the journal.
+    /// Encodes the inputs for storage in the journal.
     pub fn write(&self) -> String {
         serde_json::to_string(self).expect("plain data is JSON")
     }
 
-    /// Decodes recorded inputs.
+    /// Decodes stored inputs.
     ///
     /// # Errors
     ///
-    /// A description of the first defect.
+    /// Describes the first defect of the text.
     pub fn read(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
-    /// Body of the request, byte for byte as it was sent.
+    /// Body of the HTTP request, byte for byte as it was sent.
     pub fn wire(&self, request: &ModelRequest) -> String {
         match &self.settings {
             Some(settings) => settings.body(request),
@@ -69,8 +69,8 @@ impl TurnInputs {
         }
     }
 
-    /// Rebuilds the request of the turn `past`. Returns `None` if this program lacks its renderer
-    /// version.
+    /// Rebuilds the request of the turn `past`. Returns `None` if this program lacks the turn's
+    /// renderer version.
     pub fn request(
         &self,
         records: &[Record],
@@ -114,7 +114,7 @@ impl TurnInputs {
     }
 }
 
-/// Appends a text that only this turn's request has.
+/// Appends a text that only the request of this turn contains.
 pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => message.blocks.push(ChatBlock::Text(notice)),
@@ -126,7 +126,7 @@ pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
 pub(super) struct SentDigests {
     /// Digest of the whole request in its wire format.
     pub prompt: Digest,
-    /// Text of the inputs besides the thread, if it must be stored.
+    /// Text of the inputs besides the thread, if it must be stored for this turn.
     pub kept: Option<String>,
     pub inputs: Option<Digest>,
 }
@@ -144,8 +144,9 @@ impl SentDigests {
     }
 }
 
-/// Digest of everything in a request except its settings. Each part ends with a zero byte, which no
-/// text holds. Turns of older versions, which kept no inputs, recorded this digest.
+/// Digest of everything in a request except its settings. Each part is followed by a zero byte,
+/// which no text contains. Turns of older versions stored no inputs, and recorded this digest
+/// instead.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

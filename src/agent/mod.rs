@@ -1,8 +1,8 @@
 //! Agents: listeners whose handler is a model.
 //!
-//! One delivery is one turn: the agent renders the prompt from the journal, calls the model, parses
-//! the text as it streams, and returns the result as an outcome. `docs/AGENTS.md` describes it in
-//! detail. Must not know the pump: an agent is a listener like any other.
+//! One delivery is one turn. The agent renders the prompt from the journal, calls the model, parses
+//! the text while it streams, and returns the result as an outcome. `docs/AGENTS.md` describes
+//! turns in detail. This module must not know the pump: an agent is a listener like any other.
 
 mod fit_prompt;
 pub mod history;
@@ -30,37 +30,37 @@ use crate::ids::PayloadName;
 /// Namespace of the payloads that agents have besides their peers' and the core's.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
-/// Schema of this namespace.
+/// Schema of the agents' own namespace.
 pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
 
-/// Default final, for agents that declare none of their own.
+/// The default final, for agents that declare no final of their own.
 pub fn attempt_completion() -> PayloadName {
     PayloadName::new(NAMESPACE, "attempt_completion")
 }
 
-/// Part of a thread that an agent sees.
+/// How much of a thread an agent sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum MemoryScope {
     /// The whole thread.
     #[default]
     #[serde(rename = "thread")]
     Thread,
-    /// Messages that this agent sent or received.
+    /// Only messages that this agent sent or received.
     #[serde(rename = "own")]
     Own,
 }
 
-/// Format of an agent's actions and of its final.
+/// Format in which an agent writes its actions and its final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum ActionTransport {
-    /// All payloads as XML in the model's text.
+    /// All payloads are XML in the model's text.
     #[default]
     #[serde(rename = "xml")]
     Xml,
-    /// All payloads as native calls of the provider.
+    /// All payloads are native calls of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Actions as native calls, and the final as XML in a slot of the turn.
+    /// Actions are native calls. The final is XML in a slot of the turn.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }

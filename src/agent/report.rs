@@ -1,4 +1,4 @@
-//! Formats of final reports. The config names exactly one; the format is never guessed.
+//! Formats of final reports. The config states exactly one format; it is never guessed.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use serde_json::Value as Json;
 
 use crate::limits;
 
-/// Way in which an agent ends its call.
+/// How an agent ends its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum FinalMode {
-    /// An action: the agent's final.
+    /// By an action: the agent's final.
     #[default]
     #[serde(rename = "action")]
     Action,
-    /// The text of a turn without an action, too.
+    /// By an action, or by the text of a turn without an action.
     #[serde(rename = "text")]
     Text,
 }
@@ -33,11 +33,11 @@ pub enum FinalFormat {
     Text,
     #[serde(rename = "markdown")]
     Markdown,
-    /// JSON that matches this schema.
+    /// JSON that is valid by this schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
-    /// The declared final itself. Only the slot of `xml-final` has this format, for a final that
-    /// cannot hold a report as text.
+    /// XML of a declared final. Only the slot of `xml-final` uses this format, for a final that
+    /// cannot contain a report as text.
     #[serde(rename = "xml")]
     Xml,
 }
@@ -53,7 +53,7 @@ impl FinalFormat {
         }
     }
 
-    /// Name of the format in sentences.
+    /// Name of the format for use in sentences.
     pub const fn words(&self) -> &'static str {
         match self {
             Self::Text => "plain text",
@@ -71,13 +71,13 @@ impl FinalFormat {
     }
 }
 
-/// A JSON Schema for final reports.
+/// A JSON Schema that final reports must match.
 pub struct ReportSchema {
     json: Json,
     validator: jsonschema::Validator,
 }
 
-/// Why a text is not a usable JSON Schema.
+/// Reason why a text is no usable JSON Schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportSchemaError {
     #[error("it is no JSON: {0}")]
@@ -87,7 +87,7 @@ pub enum ReportSchemaError {
 }
 
 impl ReportSchema {
-    /// Parses a schema. Its references must point into itself.
+    /// Parses a schema. All references in it must point to parts of the same schema.
     pub fn parse(text: &str) -> Result<Self, ReportSchemaError> {
         let json: Json =
             serde_json::from_str(text).map_err(|e| ReportSchemaError::Json(e.to_string()))?;
@@ -100,7 +100,7 @@ impl ReportSchema {
         &self.json
     }
 
-    /// All violations of the schema in a report, each with its JSON pointer.
+    /// All mistakes of a report by this schema, each with its JSON pointer.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

@@ -1,5 +1,5 @@
 //! Buffers a model's answer while it streams, and counts the tokens of failed requests. A request
-//! that broke off is charged like a completed one.
+//! whose answer broke off is charged like a completed one.
 
 use tokio::time::Instant;
 
@@ -9,36 +9,36 @@ use crate::envelope::{Money, RouteTry};
 use crate::limits;
 use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, TokenUsage};
 
-/// One answer over all its requests.
+/// Buffer of one answer, over all requests that were made for it.
 #[derive(Debug, Default)]
 pub(super) struct AnswerBuffer {
     pub raw: String,
     pub thoughts: String,
-    /// Whether the answer exceeds the maximum size of a turn. The rest was not kept.
+    /// Whether the answer exceeds the maximum size of a turn. Text beyond that size is not kept.
     pub is_too_long: bool,
-    /// Number of bytes of `raw` that [`AnswerBuffer::unread`] returned.
+    /// Number of bytes of `raw` that [`AnswerBuffer::unread`] has returned.
     read: usize,
-    /// Bytes received for the current request, including those not kept.
+    /// Number of bytes received for the current request, including bytes that were not kept.
     bytes: usize,
     /// Route of the latest request.
     route: Option<ModelRoute>,
     is_under_way: bool,
-    /// End of the pause that the router waits for.
+    /// End of the pause for which the router is waiting.
     pause: Option<Instant>,
     lost: Vec<LostRequest>,
 }
 
-/// A request without an answer.
+/// A request that got no complete answer.
 #[derive(Debug)]
 struct LostRequest {
     route: ModelRoute,
     reason: &'static str,
     bytes: usize,
-    /// Whether the provider worked on the request, so that its prompt is charged.
+    /// Whether the provider worked on the request, so that its prompt must be charged.
     is_charged: bool,
 }
 
-/// Recorded reason for a request whose answer was no longer wanted, because its call was cancelled.
+/// Recorded reason for a request whose call was cancelled before the answer was complete.
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
@@ -49,7 +49,7 @@ impl AnswerBuffer {
         self.is_under_way = true;
     }
 
-    /// The model state that begins with this chunk, or `None` if the state stays the same.
+    /// The state of the model call that this chunk begins. `None` if the state stays the same.
     pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
             AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)
@@ -107,14 +107,14 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// Notes that the current request failed. If this side ended it, it is charged even without any
-    /// received byte, because its provider may be working on it.
+    /// Notes that the current request failed. If this program aborted the request, it is charged
+    /// even if no byte was received, because the provider may be working on it.
     pub fn fail(&mut self, error: &Error) {
         let is_charged = self.bytes > 0 || error.is_broken_off();
         self.lose(error.word(), is_charged);
     }
 
-    /// Notes that the call was cancelled, which ends the current request.
+    /// Notes that the call was cancelled, which also ends the current request.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }
@@ -128,7 +128,8 @@ impl AnswerBuffer {
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
 
-    /// Drops the text received so far, because the next request's answer starts from the beginning.
+    /// Drops the text received so far, because the answer to the next request starts from the
+    /// beginning.
     fn void(&mut self) {
         if self.bytes > 0 {
             self.lose("restarted", true);
@@ -140,16 +141,16 @@ impl AnswerBuffer {
         self.is_too_long = false;
     }
 
-    /// All failed requests, in order.
+    /// All failed requests, in the order in which they were sent.
     pub fn tries(&self) -> Vec<RouteTry> {
         let lost = self.lost.iter();
         lost.map(|lost| RouteTry { route: lost.route.to_string(), reason: lost.reason.to_owned() })
             .collect()
     }
 
-    /// Estimated usage and cost of failed requests: the prompt of each, and one token for four
-    /// bytes received, because providers state no usage for them. Returns `None` if there is
-    /// nothing to charge.
+    /// Estimated usage and cost of failed requests, because providers report no usage for them.
+    /// Each is charged for its prompt, and for one token per four received bytes. Returns `None` if
+    /// nothing is to be charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -1,4 +1,5 @@
-//! One turn: renders the prompt, calls the model, parses the stream, and reports the outcome.
+//! One turn of an agent: renders the prompt, calls the model, parses the stream, and returns the
+//! outcome.
 
 mod model_call;
 
@@ -29,32 +30,33 @@ use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersio
 use model_call::ModelAnswer;
 pub use model_call::TurnContext;
 
-/// Settings of an agent, without its model and its journal.
+/// Settings of an agent, besides its model and its journal.
 #[derive(Clone)]
 pub struct AgentOptions {
     pub contract: Contract,
-    /// All contracts of the organism, for the agent's vocabulary and the descriptions of its peers.
+    /// All contracts of the organism. The agent's vocabulary and the descriptions of its peers come
+    /// from them.
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
     pub transport: ActionTransport,
     pub memory: MemoryScope,
-    /// Maximum model calls for each call.
+    /// Maximum number of model calls in each call of the agent.
     pub max_iterations: u32,
     pub final_format: FinalFormat,
     pub final_by: FinalMode,
     /// Tool choice for native calls; `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn gets a notice. Turns of `xml-final` always do, because the notice names
-    /// their slots.
+    /// Whether each turn gets a notice. With `xml-final` each turn gets one, because the notice
+    /// names the slots.
     pub notice: bool,
-    /// Maximum length of one answer, in tokens.
+    /// Maximum tokens of one answer.
     pub max_tokens: Option<u32>,
-    /// Terms of its model: context window, length of answers, price.
+    /// Terms of the agent's model: context window, length of answers, price.
     pub terms: ModelTerms,
-    /// Sections of the prompt, in the config's order.
+    /// Sections of the prompt from the config, in their order there.
     pub sections: Vec<(String, String)>,
     pub environment: AgentEnvironment,
-    /// Renderer version of new turns. Recorded turns are rendered in their own version.
+    /// Renderer version of new turns. A recorded turn is always rendered in its own version.
     pub version: RendererVersion,
 }
 
@@ -80,7 +82,8 @@ impl AgentOptions {
     }
 }
 
-/// An agent that can take turns. Cheap to clone; turns of different threads run concurrently.
+/// An agent that is ready to take turns. Cheap to clone. Turns of different threads run
+/// concurrently.
 #[derive(Clone)]
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
@@ -113,7 +116,7 @@ impl ModelAgent {
         Self { options: Arc::new(options), protocol, model, history }
     }
 
-    /// The same agent with another source of memory.
+    /// The same agent with another source for its memory.
     #[must_use]
     pub fn remembering(&self, history: Arc<dyn ThreadHistory>) -> Self {
         Self { history, ..self.clone() }
@@ -133,8 +136,8 @@ impl ModelAgent {
         Self::new(options, Arc::clone(&self.model), Arc::clone(&self.history))
     }
 
-    /// Takes one turn for a delivery. Each request of the model call reserves its cost with
-    /// `context` before it is sent. A cancelled turn closes its stream at once.
+    /// Takes one turn for a delivery. Before each request of the model call is sent, its cost is
+    /// reserved through `context`. If the turn is cancelled, its stream is closed immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -169,7 +172,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Inputs of a request to `route`, without the thread.
+    /// Inputs of a request to `route`, besides the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -230,31 +233,32 @@ impl ModelAgent {
         note.write()
     }
 
-    /// Renders the request of a delivery's turn: a pure function of the journal and the config.
+    /// The model request for a delivery's turn. It is a pure function of the journal and the
+    /// config.
     pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, Failure> {
         Ok(self.render(delivery)?.request)
     }
 
-    /// Like [`ModelAgent::rendered`], with the size of the request.
+    /// Like [`ModelAgent::rendered`], but also returns the size of the request.
     pub fn measured(&self, delivery: &Delivery) -> Result<(ModelRequest, RequestSize), Failure> {
         let RenderedTurn { request, notice, .. } = self.render(delivery)?;
         let size = self.options.terms.size(&request, notice.as_deref());
         Ok((request, size))
     }
 
-    /// Body of the request that a turn of this delivery would send to its first route, as it goes
-    /// over the wire.
+    /// Body of the HTTP request that a turn for this delivery would send to its first route.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, Failure> {
         let rendered = self.render(delivery)?;
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
-    /// Digest of the request without its settings, as turns of older versions recorded it.
+    /// Digest of a request without its settings. Turns of older versions recorded this digest.
     pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
 
-    /// Size of a rebuilt request. `notice` is its last text, which no other request has.
+    /// Size of a rebuilt request; `notice` is the last text of the request, which no other request
+    /// contains.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
@@ -335,7 +339,8 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Returns [`Spent`] if this was the last turn and it did not end the call.
+    /// Returns [`Spent`] if this turn was the last one that the call may take, and did not end the
+    /// call.
     fn spent(&self, rendered: &RenderedTurn, reading: &ParsedTurn) -> Option<Spent> {
         let remembered = &rendered.remembered;
         let window_full = !rendered.left_out.is_empty();
@@ -379,7 +384,7 @@ impl NativeHandler for ModelAgent {
     }
 }
 
-/// A turn that is rendered and not yet taken.
+/// A rendered turn whose request was not sent yet.
 struct RenderedTurn {
     request: ModelRequest,
     remembered: AgentMemory,
@@ -387,16 +392,16 @@ struct RenderedTurn {
     /// The notice at the end of the request.
     notice: Option<String>,
     slots: TurnSlots,
-    /// Provider whose native calls and results are sent as blocks.
+    /// The provider whose native calls and results are sent as blocks.
     native: Option<String>,
-    /// Messages that this turn replaces by stubs for the first time. If there are any, the turn is
-    /// the last.
+    /// Messages that this turn replaces by stubs for the first time. If there are any, this turn is
+    /// the call's last.
     left_out: Vec<MessageId>,
 }
 
 impl RenderedTurn {
-    /// Whether the request contains something that the agent wrote in this call. A turn whose
-    /// request was rejected wrote nothing.
+    /// Whether the request contains text that the agent wrote in this call. A turn whose request
+    /// was rejected contributes none.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -1,4 +1,4 @@
-//! The `model-turn` note: the data needed to examine a model call, and to rebuild its prompt.
+//! The `model-turn` note: what is needed to examine a model call and to rebuild its prompt.
 
 use std::fmt::Write as _;
 
@@ -17,17 +17,17 @@ use crate::xml::findings::Finding;
 use super::ActionTransport;
 use super::protocol::ParsedToolCall;
 
-/// Local name of the note in the core's namespace.
+/// Local name of the note. Its namespace is that of the core.
 pub const WORD: &str = "model-turn";
 
-/// One model call, for the record.
+/// The data of one model call that is recorded.
 #[derive(Debug, Clone)]
 pub struct TurnNote<'a> {
     pub agent: &'a ListenerName,
     pub call: CallId,
-    /// Number of the turn, from 1, over all turns of the agent in the thread.
+    /// Number of the turn among all turns of the agent in the thread, from 1.
     pub turn: u32,
-    /// Number of the turn, from 1, within this call.
+    /// Number of the turn within its call, from 1.
     pub iteration: u32,
     /// Journal position up to which the prompt shows the thread.
     pub position: Position,
@@ -40,26 +40,26 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Digest of the inputs besides the thread; `None` if they are not kept.
+    /// Digest of the inputs besides the thread. `None` if they are not stored.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// Native calls with their results.
+    /// The turn's native calls, each with its result.
     pub calls: &'a [ParsedToolCall],
-    /// Own blocks of the provider, verbatim.
+    /// Blocks that only the provider can read, verbatim.
     pub own: &'a [OwnBlock],
-    /// The notice of this turn.
+    /// The notice that the request of this turn contained.
     pub notice: Option<&'a str>,
-    /// Nonce in the names of the turn's slots.
+    /// The nonce that the names of the turn's slots contain.
     pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
-    /// Findings about accepted payloads.
+    /// Findings about payloads that were accepted.
     pub warnings: &'a [Finding],
     /// Messages that this turn replaced by stubs for the first time.
     pub left_out: &'a [MessageId],
-    /// Cost of the call and its currency.
+    /// Cost of the model call, with its currency.
     pub cost: Option<(Money, &'a str)>,
-    /// The model that answered, as its provider states it.
+    /// Name of the model that answered, as the provider states it.
     pub answered_by: Option<&'a str>,
     /// Requests that failed before the answer.
     pub tries: &'a [RouteTry],
@@ -156,14 +156,14 @@ fn write_try(out: &mut String, lost: &RouteTry) {
     let _ = write!(out, "<tried route=\"{route}\" reason=\"{reason}\"/>");
 }
 
-/// Name of a model for the record, bounded and without control characters.
+/// Name of a model in the form that is recorded: bounded, and without control characters.
 fn shown(model: &str) -> String {
     let visible = model.chars().filter(|c| !c.is_control());
     visible.take(limits::MODEL_NAME_CHARS_MAX).collect()
 }
 
-/// Writes an element that preserves its text byte for byte, including characters that XML cannot
-/// hold.
+/// Writes an element that preserves a text byte for byte, including characters that XML cannot
+/// contain.
 fn verbatim(out: &mut String, name: &str, attributes: &[(&str, &str)], text: &str) {
     let _ = write!(out, "<{name}");
     for (attribute, value) in attributes {
@@ -184,26 +184,26 @@ fn read_verbatim(element: &Element) -> Option<String> {
     }
 }
 
-/// Facts about a recorded turn that later turns need.
+/// Data of a recorded turn that later turns need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastTurn {
     pub agent: ListenerName,
     pub call: CallId,
     pub position: Position,
-    /// Number of the turn, from 1, over all turns of the agent in the thread; 0 if the note does
+    /// Number of the turn among all turns of the agent in the thread, from 1; 0 if the note does
     /// not state it.
     pub turn: u32,
-    /// Provider that answered.
+    /// Provider that answered the turn's request.
     pub provider: String,
-    /// Renderer version of its prompt; empty if the note does not state it.
+    /// Renderer version of the turn's prompt; empty if the note does not state it.
     pub renderer: String,
     /// Environment of the agent, as the turn's prompt described it.
     pub environment: Option<String>,
-    /// Digest of the whole request.
+    /// Digest of the whole request of the turn.
     pub prompt: Option<Digest>,
-    /// Digest of the inputs besides the thread. Older turns did not keep them.
+    /// Digest of the inputs besides the thread. Older turns did not store them.
     pub inputs: Option<Digest>,
-    /// The notice of this turn.
+    /// The notice that the request of this turn contained.
     pub notice: Option<String>,
     pub raw: String,
     pub calls: Vec<ParsedToolCall>,
@@ -213,12 +213,12 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Like [`PastTurn::read`], but only for notes of turns that kept their inputs.
+    /// Like [`PastTurn::read`], but returns `None` for a turn that did not store its inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()
     }
 
-    /// Reads a note; `None` if the payload is not one.
+    /// Parses a note. Returns `None` if the payload is no such note.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;
         let named =

@@ -1,18 +1,20 @@
-//! Versions of the texts that models read: the rendering of a thread, and the texts around it.
+//! Versions of the texts that models read: the rendering of a thread, and the fixed texts around
+//! it.
 //!
-//! A turn records its version. Later programs rebuild its prompt with that version, so the output
-//! of a version never changes: `tests/data/agent/renderer-N.txt` pins it.
+//! Each turn records its version. Later programs rebuild the turn's prompt in that version, so the
+//! output of a version must never change: `tests/data/agent/renderer-N.txt` pins it.
 
-/// One version of the renderer and its texts.
+/// A version of the renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Results were escaped twice, stood in order of arrival, and a cleared context hid the open
-    /// request.
+    /// Third version: results were escaped twice and stood in the order of arrival, and clearing
+    /// the context hid the open request.
     V3,
-    /// Results are escaped once and stand in call order. The open request always stays.
+    /// Fourth version: results are escaped once and stand in the order of their calls. The open
+    /// request always stays.
     V4,
-    /// As the fourth, and it names the core's words that came since: `cancel-thread`, and what bounds
-    /// a spawned thread.
+    /// Fifth version: like the fourth, but also names the core's newer words, which are
+    /// `cancel-thread` and the attribute that binds a spawned thread.
     V5,
 }
 
@@ -23,7 +25,7 @@ impl RendererVersion {
     /// All versions whose turns can be rebuilt.
     pub const ALL: [Self; 3] = [Self::V3, Self::V4, Self::V5];
 
-    /// Name of the version on record.
+    /// Name of the version in records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V3 => "3",
@@ -32,7 +34,7 @@ impl RendererVersion {
         }
     }
 
-    /// Parses a recorded version; `None` if this program lacks it.
+    /// Parses a recorded version. Returns `None` if this program lacks the version.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }

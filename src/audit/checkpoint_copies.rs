@@ -1,5 +1,5 @@
-//! Copies of checkpoints that a proof compares the journal with. A copy that is kept elsewhere
-//! protects the journal against an attacker who has its key.
+//! Copies of checkpoints, with which a proof compares the journal. A copy that is kept elsewhere
+//! protects the journal even from an attacker who has the journal's key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,47 +17,48 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay before reading a copy again that is about to be written.
+/// Delay before a directory of copies is read again, because a pump is about to write a copy.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// One file with copies of checkpoints.
+/// One file that contains copies of checkpoints.
 #[derive(Debug)]
 struct CopyFile {
     path: PathBuf,
     lines: Vec<Checkpoint>,
     /// Whether the file is kept apart from the state directory.
     is_elsewhere: bool,
-    /// Whether the file can vouch for the journal. A file that cannot may still contradict it.
+    /// Whether agreement with this file counts as proof. A file that does not count may still
+    /// contradict the journal.
     counts: bool,
 }
 
-/// A checkpoint of a copy that is not in the journal.
+/// A checkpoint in a copy that differs from those in the journal.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
     pub position: Position,
     pub file: PathBuf,
 }
 
-/// All copies that were read.
+/// All copies of checkpoints that were read.
 #[derive(Debug, Default)]
 pub(super) struct ReadCopies {
     files: Vec<CopyFile>,
-    /// Whether a state directory was given, even if its copies do not count.
+    /// Whether a state directory was given, even if the copies in it do not count.
     has_state: bool,
-    /// Why the directory that the config names has no copy of this journal.
+    /// Reason why the directory that the config names contains no copy for this journal.
     lacking: Option<String>,
     /// Position of the journal's last checkpoint when the copies were read.
     due: Position,
-    /// Position of the last record that a copy elsewhere vouches for.
+    /// Position of the last record that is covered by a matching copy kept elsewhere.
     vouched: Position,
-    /// Reasons why some of the named copies do not count.
+    /// Reasons why some of the named files do not count.
     pub unread: Vec<String>,
-    /// Keys that signed checkpoints in the files that the auditor named.
+    /// Keys that signed checkpoints in files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
 }
 
 impl ReadCopies {
-    /// Reads the copies of `journal`, which lies in `data` and had its last checkpoint at `due`.
+    /// Reads the copies for `journal`, which is in `data` and whose last checkpoint was at `due`.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -122,8 +123,8 @@ impl ReadCopies {
         Ok(())
     }
 
-    /// Reads the copies of a directory. Waits for a running pump that is about to copy its last
-    /// checkpoint.
+    /// Reads the copies in a directory. If a running pump is about to copy its last checkpoint,
+    /// waits for that copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_PATIENCE;
         loop {
@@ -150,7 +151,7 @@ impl ReadCopies {
         }
     }
 
-    /// Drops checkpoints of records after `last`.
+    /// Drops the checkpoints that cover records after `last`.
     pub fn drop_behind(&mut self, last: Position) {
         for file in &mut self.files {
             file.lines.retain(|line| line.position <= last);
@@ -158,8 +159,8 @@ impl ReadCopies {
         self.files.retain(|file| !file.lines.is_empty());
     }
 
-    /// Returns the checkpoints that differ from those in the journal. Checkpoints elsewhere that
-    /// agree vouch for the records before them.
+    /// Returns the copies that differ from the checkpoints in the journal. Matching copies that are
+    /// kept elsewhere vouch for the records before them.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
@@ -190,13 +191,14 @@ impl ReadCopies {
         self.vouched
     }
 
-    /// Files that the journal was compared with.
+    /// The files with which the journal was compared.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|file| file.counts);
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Why the copies do not protect the journal against an attacker who has its key.
+    /// Reason why the copies do not protect the journal from an attacker who has its key, or `None`
+    /// if they do.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;
@@ -223,7 +225,8 @@ impl ReadCopies {
     }
 }
 
-/// Whether the file is in that directory, as written or with symbolic links resolved.
+/// Whether the file is in that directory. Compared both as written and with symbolic links
+/// resolved.
 fn is_in(file: &Path, directory: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(file).starts_with(real(directory))

@@ -1,4 +1,4 @@
-//! Exports the record, whole or one tree, for other programs and for archives.
+//! Exports the whole record or one tree, for other programs and for archives.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -17,14 +17,15 @@ use super::views::{BusyRefusals, MessageView, RefusalView};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// One well-formed XML document of records: envelopes, dispositions, refusals, other facts.
+    /// One well-formed XML document of records with their envelopes, dispositions, refusals and
+    /// other facts.
     Xml,
     /// One line of JSON for each message or refusal.
     Jsonl,
 }
 
-/// Writes the current records of all trees, or of `tree`. Several journals become one XML document
-/// with a part for each, or JSON lines in the order of time.
+/// Writes the current records of all trees, or only of `tree`. Several journals become one XML
+/// document with a part for each journal, or JSON lines in the order of time.
 pub fn export(
     readers: &[JournalReader],
     tree: Option<&ThreadId>,
@@ -51,15 +52,15 @@ pub fn export(
     }
 }
 
-/// The records to write. Every iteration yields the same ones.
+/// The records to write. Each iteration over them yields the same records.
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
     head: Position,
 }
 
-/// Yields the records of several journals in the order of time as far as possible. Each journal
-/// keeps its own order.
+/// Yields the records of several journals, in the order of time as far as possible. Records of one
+/// journal always keep their order.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,
@@ -84,7 +85,7 @@ fn each_in_time(
     }
 }
 
-/// A journal with the records that were read from it and not yet used.
+/// A journal, with the records that were read from it and not used yet.
 struct PeekedJournal<'s, 'r> {
     source: &'s ExportSource<'r>,
     from: u64,
@@ -103,7 +104,7 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Reads all records of a tree, or the first batch of the journal.
+    /// Reads all records of the tree, or the first batch of the whole journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         match (self.tree, self.head) {
             (Some(_), Position(0)) => Ok(Vec::new()),
@@ -246,8 +247,8 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// Writes a message without the declaration of the envelope's prefix, which the document's root
-/// has.
+/// Writes a message without the namespace declaration for envelopes, because the root element of
+/// the document has that declaration.
 fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     let mut text = String::new();
     let payload = &message.payload;

@@ -1,4 +1,4 @@
-//! Calls that wait for a person: held for approval, or questions to be answered.
+//! Calls that wait for a person: for an approval, or for the answer to a question.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::system;
 use crate::thread::{Fact, Hold, Record};
 use crate::xml::scan::attributes;
 
-/// A call that was not delivered yet because it waits for a person.
+/// A call that was not delivered, because it waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
     #[serde(rename = "message")]
@@ -30,19 +30,19 @@ pub struct HeldCall {
     pub to: ListenerName,
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// SHA-256 of the payload's bytes.
+    /// SHA-256 of the payload.
     #[serde(rename = "sha256")]
     pub sha256: Digest,
-    /// The payload; `None` if it was redacted.
+    /// The payload. `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
-    /// Why the call needs an approval.
+    /// Reason why the call needs an approval.
     #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Start of the wait in RFC 3339. Like `until`, it sorts as text.
+    /// Start of the wait, in RFC 3339. Such times sort as text.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline after which the wait ends by itself.
+    /// Deadline after which the wait ends without a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -89,7 +89,7 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(held)
 }
 
-/// Calls without a result.
+/// Calls that have no result yet, while the journal is read.
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,
@@ -129,7 +129,7 @@ impl OpenCalls {
         }
     }
 
-    /// Reads the reason for a hold from the core's message about it.
+    /// Takes the reason for a hold from the core's message about the hold.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

@@ -1,4 +1,4 @@
-//! Message conservation, proved by counting: accepted = settled + in flight, for every thread.
+//! Proves by counting that no message is lost: in every thread, accepted = settled + in flight.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::ids::{MessageId, ThreadId};
 use crate::thread::{Fact, Input, Record};
 
-/// Message counts of one thread, or of many together.
+/// Message counts of one thread, or of several threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     #[serde(rename = "accepted")]
@@ -37,12 +37,12 @@ pub struct MessageLedger {
     messages: HashMap<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: HashMap<ThreadId, u32>,
-    /// Refusals without a thread, and those that are only counted.
+    /// Number of refusals that belong to no thread, including those that are only counted.
     unplaced: u64,
 }
 
 impl MessageLedger {
-    /// Adds the next record. Returns the law that it breaks, if it breaks one.
+    /// Adds the next record. `Err` states the rule that the record breaks.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
         if let Input::Busy { count, .. } = &record.input {
             self.unplaced += count;

@@ -1,7 +1,8 @@
-//! Queries on the record: threads, messages, refusals, and the proof of the whole journal. Reads
-//! journals; knows nothing of terminals.
+//! Queries on the record: threads, messages, refusals, and the proof of a whole journal. This
+//! module must not know terminals.
 //!
-//! **Invariant:** nothing here writes to a journal, and every answer comes from its records alone.
+//! **Invariant:** nothing here writes to a journal, and every answer comes from the journal's
+//! records alone.
 
 mod checkpoint_copies;
 mod export;

@@ -1,4 +1,4 @@
-//! The result of proving a journal.
+//! The result of the proof of a journal.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::ids::{MessageId, Position};
 
 use super::ledger::ThreadCounts;
 
-/// The first violation that was found.
+/// The first violation that a proof has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChainBreak {
     /// Position of the violation; 0 if it concerns the journal as a whole.
@@ -20,7 +20,7 @@ pub struct ChainBreak {
     pub detail: String,
 }
 
-/// A payload that was removed from the record. The chain still proves its hash.
+/// A payload that was removed from the record. The hash chain still proves the payload's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RedactedPayload {
     #[serde(rename = "position")]
@@ -29,28 +29,29 @@ pub struct RedactedPayload {
     pub message: MessageId,
 }
 
-/// Comparison of the checkpoints outside the journal with those inside.
+/// Result of comparing the checkpoints outside the journal with those inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
     /// No directory with checkpoints outside the journal is known.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// There are no checkpoints outside, so a rewritten journal could not be detected.
+    /// There are no checkpoints outside the journal, so a rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// The checkpoints in the state directory agree, and there are none elsewhere.
+    /// The checkpoints in the state directory agree with the journal. There are no copies
+    /// elsewhere.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
     Agrees,
 }
 
-/// Result of a proof.
+/// Overall result of the proof of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ProofVerdict {
     #[serde(rename = "proved")]
     Proved,
-    /// Nothing contradicts the journal, but something is missing that would prove it.
+    /// Nothing contradicts the journal, but evidence is missing.
     #[serde(rename = "not-proved")]
     NotProved,
     #[serde(rename = "broken")]
@@ -58,8 +59,8 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// Notes that the stream holds the same records, so the projection proves it. The last `ahead`
-    /// records of the stream are not in the projection and were not proved.
+    /// Records that the stream contains the same records, which proves the projection. The stream
+    /// has `ahead` more records, which the projection lacks and which were not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -75,14 +76,14 @@ impl ProofReport {
         }
     }
 
-    /// Notes that the stream does not hold the same records.
+    /// Records that the stream and the projection differ at `position`.
     pub fn stream_differs(&mut self, position: u64, detail: String) {
         self.verdict = ProofVerdict::Broken;
         self.broken.get_or_insert(ChainBreak { position, detail });
     }
 }
 
-/// Reason why a projection is not proved without its stream.
+/// Reason why a projection is not proved if it was not compared with its stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 
@@ -95,17 +96,17 @@ pub struct RecordedLoss {
     /// Position of the last record that had been acknowledged.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Journal of the lost records, if it was another one.
+    /// Id of the journal that contained the lost records, if it was another journal.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
 
-/// Result of a proof, up to the first break.
+/// Result of a proof, up to the first violation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
     #[serde(rename = "verdict")]
     pub verdict: ProofVerdict,
-    /// Reasons why the journal is not proved although nothing is broken.
+    /// Reasons why the journal is not proved although no violation was found.
     #[serde(rename = "unproved")]
     pub unproved: Vec<String>,
     #[serde(rename = "journal")]
@@ -130,11 +131,11 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that a checkpoint copy kept elsewhere vouches for; 0 without
-    /// one.
+    /// Position of the last record that is covered by a copy of a checkpoint kept elsewhere; 0 if
+    /// there is no such copy.
     #[serde(rename = "vouched")]
     pub vouched: Position,
-    /// Files of checkpoints outside the journal that it was compared with.
+    /// Files of checkpoints outside the journal with which the journal was compared.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
     /// Position of the last record that is covered by a MAC or a signature of an available key.
@@ -143,10 +144,10 @@ pub struct ProofReport {
     /// Public keys that signed checkpoints, in hexadecimal.
     #[serde(rename = "keys")]
     pub keys: BTreeSet<String>,
-    /// Public keys with the position of the first checkpoint that each signed.
+    /// Public keys, each with the position of the first checkpoint that it signed.
     #[serde(rename = "key_changes")]
     pub key_changes: Vec<(Position, String)>,
-    /// Ids of signing keys that are not available.
+    /// Ids of keys that signed checkpoints and are not available.
     #[serde(rename = "unknown_keys")]
     pub unknown_keys: BTreeSet<String>,
     #[serde(rename = "losses")]

@@ -9,7 +9,7 @@ use crate::thread::Fact;
 use super::views::MessageView;
 
 /// Returns the newest `limit` messages that contain `text` in their payload, names or thread,
-/// ignoring case; oldest first. `within` restricts the search to a thread and its subthreads.
+/// oldest first. Case is ignored. `within` restricts the search to a thread and its subthreads.
 pub fn search(
     reader: &JournalReader,
     text: &str,

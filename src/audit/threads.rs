@@ -15,12 +15,12 @@ use super::ledger::{MessageLedger, ThreadCounts};
 /// Phase of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ThreadPhase {
-    /// No call was opened in the thread yet.
+    /// No call has been opened in the thread yet.
     #[serde(rename = "idle")]
     Idle,
     #[serde(rename = "running")]
     Running,
-    /// The call in the thread has its result; calls beneath it still run.
+    /// The call in the thread has its result, but calls beneath the thread still run.
     #[serde(rename = "draining")]
     Draining,
     #[serde(rename = "completed")]
@@ -62,10 +62,10 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
     Ok(reader.walk(head)?.iter().any(opened))
 }
 
-/// The calls of a tree, from which the phases of its threads follow.
+/// The calls of a tree, which determine the phases of the tree's threads.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// Open calls with their thread, and whether they were opened from outside it.
+    /// Open calls. Each has its thread, and states whether it was opened from another thread.
     open: HashMap<CallId, (ThreadId, bool)>,
     ended: HashMap<ThreadId, Closing>,
 }
@@ -115,7 +115,7 @@ pub struct TreeSummary {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Number of threads beneath the root.
+    /// Number of threads beneath the root thread.
     #[serde(rename = "subthreads")]
     pub subthreads: usize,
     /// Message counts of the whole tree.
@@ -129,7 +129,7 @@ pub struct TreeSummary {
     pub opened: Time,
     #[serde(rename = "updated", serialize_with = "text")]
     pub updated: Time,
-    /// Sender of the first call, if there is one.
+    /// Sender of the tree's first call, if there is one.
     #[serde(rename = "asked_by", skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<ListenerName>,
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,8 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(time)
 }
 
-/// Returns the `newest` trees by their last change, oldest first. `None` returns all.
+/// Returns the `newest` trees by the time of their last change, oldest first. With `None`, returns
+/// all trees.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);
@@ -155,7 +156,7 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
         (MessageLedger::default(), TreeCalls::default(), 0, None);
 
     for record in &records {
-        // A list is no proof: what does not add up is for `verify` to say.
+        // Violations are ignored here, because a list is no proof: `verify` reports them.
         ledger.take(record).unwrap_or_default();
         for fact in &record.facts {
             calls.take(fact);

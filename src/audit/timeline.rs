@@ -1,5 +1,5 @@
-//! The timeline of one thread: all its events in order, with subthreads at the places where they
-//! began.
+//! The timeline of one thread: all its events in order. A subthread appears at the event that
+//! spawned it.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ pub enum TimelineEvent {
     Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
-    /// Findings about a model's turn, other than its refused payloads.
+    /// Findings about a model's turn, except those about its refused payloads.
     #[serde(rename = "findings")]
     Findings {
         #[serde(rename = "by")]
@@ -69,7 +69,7 @@ pub enum TimelineEvent {
         #[serde(rename = "failure")]
         failure: Failure,
     },
-    /// The result of a model call was lost, so its whole reservation is charged.
+    /// The cost of a model call was never reported, so its whole reservation is charged.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "listener")]
@@ -86,7 +86,7 @@ pub enum TimelineEvent {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// A person's decision, with that person's name as far as the record has it.
+    /// A person's decision, and the name of that person as far as it is recorded.
     #[serde(rename = "decision")]
     Decision {
         #[serde(rename = "verb")]
@@ -109,21 +109,21 @@ pub enum TimelineEvent {
     Subthread(ThreadTimeline),
 }
 
-/// Signature of a decision, checked against the record alone.
+/// Signature of a decision, and the result of checking it against the record alone.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the key belonged; `None` if the decision was refused.
+    /// Operator to whom the key belonged. `None` if the decision was refused.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
     pub key: OperatorPublicKey,
-    /// Whether the key signed exactly the recorded decision.
+    /// Whether the signature is valid for exactly the recorded decision.
     #[serde(rename = "holds")]
     pub holds: bool,
 }
 
-/// Builds the timeline of a thread up to position `up_to`. Returns `None` if the thread is not on
-/// record.
+/// Builds the timeline of a thread from the records up to position `up_to`. Returns `None` if the
+/// thread is not on record.
 pub fn story(
     reader: &JournalReader,
     thread: &ThreadId,
@@ -139,14 +139,14 @@ pub fn story(
 #[derive(Default)]
 struct TimelineBuilder {
     stories: HashMap<ThreadId, ThreadTimeline>,
-    /// The thread and the index of each message.
+    /// For each message, its thread and the index of its event.
     places: HashMap<MessageId, (ThreadId, usize)>,
     calls: TreeCalls,
 }
 
 impl TimelineBuilder {
     fn take(&mut self, record: &Record) {
-        // Calls that this very record closes still say where it happened.
+        // Read before the facts are applied: calls that this record closes still name the thread.
         let scene = self.scene(record);
         self.take_input(record, &scene);
         let mut opened = Vec::new();
@@ -160,7 +160,7 @@ impl TimelineBuilder {
             self.calls.take(fact);
         }
 
-        // After what was said when it was opened.
+        // A subthread comes after the message that opened it.
         for child in opened {
             if let (Some(parent), Some(story)) = (child.parent(), self.stories.get(&child)) {
                 let placeholder =
@@ -170,7 +170,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// Thread of a record whose facts do not name one.
+    /// The thread that a record belongs to, if none of its facts names a thread.
     fn scene(&self, record: &Record) -> ThreadId {
         let call = match &record.input {
             Input::Outcome { call, .. }
@@ -264,7 +264,8 @@ impl TimelineBuilder {
         self.stories.entry(thread.clone()).or_insert(story);
     }
 
-    /// Adds an event to a thread and returns its index. No record opens the reserved thread.
+    /// Adds an event to a thread and returns the event's index. No record opens the thread that is
+    /// reserved for the organism.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(story) = self.stories.get_mut(thread) else { return 0 };
@@ -314,7 +315,7 @@ fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// The decision in an input, with the person who made it.
+/// The decision that an input records, and the person who made it.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

@@ -1,4 +1,4 @@
-//! Proves a journal from its records and from the checkpoints outside it.
+//! Proves a journal from its own records and from checkpoints outside it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,28 +23,32 @@ use super::report::{
     ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss, RedactedPayload,
 };
 
-/// Evidence that a journal is proved against.
+/// The evidence with which a journal is compared, and what the proof may trust.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
     /// Directory with the journal's key, its head mark and its checkpoints.
     pub state: Option<PathBuf>,
-    /// Directory with the key if it is not `state`. A copy of the state never holds the key.
+    /// Directory with the journal's key, if it is not `state`. A copy of the state never contains
+    /// the key.
     pub key_state: Option<PathBuf>,
-    /// Files with checkpoints that are kept elsewhere.
+    /// Files of checkpoints that are kept elsewhere.
     pub copies: Vec<PathBuf>,
-    /// Directory of checkpoint copies that the config names.
+    /// Directory into which the config copies checkpoints.
     pub checkpoints: Option<PathBuf>,
-    /// Whether `data` is a backup. Checkpoint copies may then show more records than it holds.
+    /// Whether `data` is a backup. Copies of checkpoints may then cover more records than the
+    /// backup has.
     pub is_backup: bool,
-    /// Public keys of other hosts. They count in addition to the one in `state` if `keys` is empty.
+    /// Public keys of other hosts. If `keys` is empty, they count in addition to the key in
+    /// `state`.
     pub known_keys: Vec<String>,
-    /// Public keys that alone count. If empty: the one in `state`, and those of `copies`.
+    /// If not empty, only these public keys count. If empty, the key in `state` and those of
+    /// `copies` count.
     pub keys: Vec<String>,
-    /// Ignores copies in `state`, because the owner of the key may have rewritten them.
+    /// Ignores the copies in `state`, because the owner of the key may have rewritten them.
     pub distrust_state: bool,
 }
 
-/// Like [`verify_with`], with the evidence in `state`.
+/// Like [`verify_with`], with the directory `state` as the only evidence.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
@@ -54,10 +58,10 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Proves the whole journal in `data`. Calls `progress` with the number of proved records and of
-/// all records.
+/// Proves the whole journal in `data`. Calls `progress` with the number of records that are proved
+/// so far, and the number of all records.
 ///
-/// A broken journal is a report, not an error.
+/// A broken journal is no error: the report states what is broken.
 pub fn verify_with(
     data: &Path,
     options: &VerifyOptions,
@@ -77,14 +81,14 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// Role of a blob for a record. The role in a later record replaces an earlier one.
+/// Use of a blob by a record. If several records name the blob, the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
-    /// Input of a turn.
+    /// The blob is an input of a turn.
     Turn,
-    /// Config of an old boot record, from before boots listed all their blobs.
+    /// The blob is the config of an old boot record. Such records did not list their blobs.
     Older,
-    /// Listed by a boot record.
+    /// The blob is listed by a boot record.
     Boot,
 }
 
@@ -106,18 +110,19 @@ struct JournalProof {
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of payloads whose redaction is on record.
+    /// Positions of payloads whose redaction an operator has recorded.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     blobs: usize,
-    /// Blobs that records name, with the first such record and the role.
+    /// Blobs that records name. Each has its use and the position of the first record that names
+    /// it.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: ReadCopies,
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
-    /// Whether the auditor named the keys that count, so that no record adds one.
+    /// Whether the auditor stated which keys count. If so, no record can add a key.
     is_pinned: bool,
     unproved: Vec<String>,
 }
@@ -135,7 +140,7 @@ impl JournalProof {
             None => error,
         })?;
         (self.journal, self.epoch) = (about.journal, about.epoch);
-        // What is said about the journal is read before the journal, which may go on growing.
+        // The evidence is read before the journal, because the journal may grow meanwhile.
         let state = options.state.as_deref();
         let mark = state.map(|state| acknowledged(state, about.journal)).transpose()?;
         let mark = mark.unwrap_or_default();
@@ -181,7 +186,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Determines the keys that count.
+    /// Determines which keys count.
     fn take_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let key = match options
             .key_state
@@ -190,7 +195,7 @@ impl JournalProof {
             .map(|at| CheckpointKey::read(at))
         {
             Some(Ok(key)) => key,
-            // An auditor may read the checkpoints and not the key.
+            // An auditor may be able to read the checkpoints, but not the private key.
             Some(Err(Error::Io { source, .. }))
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>
             {
@@ -282,8 +287,8 @@ impl JournalProof {
         *known = of.max(*known);
     }
 
-    /// Applies a recorded acceptance by an operator. It explains a position that would otherwise be
-    /// a break.
+    /// Applies an operator's recorded acceptance of damage. It explains a position that would
+    /// otherwise be a violation.
     fn take_action(&mut self, action: &OperatorAction) {
         if action.verb != OperatorVerb::Repair {
             return;
@@ -297,7 +302,8 @@ impl JournalProof {
         }));
     }
 
-    /// Requires that every checkpoint outside is inside, too, except for accepted losses.
+    /// Requires that every checkpoint in a copy is also in the journal, except for losses that an
+    /// operator accepted.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -321,8 +327,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports that another journal with acknowledged records was here, unless an operator accepted
-    /// its loss.
+    /// Reports that another journal with acknowledged records was in this place, unless an operator
+    /// accepted its loss.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -332,7 +338,8 @@ impl JournalProof {
         }
     }
 
-    /// Checks the MACs of commits. If one is missing or wrong, the records do not come from a pump.
+    /// Checks the MACs of commits. If a MAC is missing or wrong, the records were not written by a
+    /// pump.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -390,7 +397,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Checks the table of trees. It is derived data, but readers rely on it.
+    /// Checks the table of trees. The table is derived from records, but readers rely on it.
     fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -399,7 +406,7 @@ impl JournalProof {
                 (head.first, head.position, head.records, head.opened, head.updated)
                     == (tree.first, tree.head, tree.records, tree.opened, tree.updated)
             });
-            // A tree that grew meanwhile is not held against the heads of before.
+            // A tree that has grown since the heads were read is no violation.
             if !right && tree.head <= last {
                 let detail = format!("the table of trees is wrong about {}", tree.root);
                 return Err(Error::Broken { position: tree.head.0, detail });
@@ -436,12 +443,13 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Position of the last record that an available key covers, including all before it.
+    /// Position of the last record that is covered by an available key together with all records
+    /// before it.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Keys that count: available ones, and those that records signed with them added.
+    /// The keys that count: those that are available, and those that signed records have added.
     fn known_keys(&self) -> BTreeSet<&str> {
         let at_hand = self.at_hand.iter().map(String::as_str);
         if self.is_pinned { at_hand.collect() } else { self.signers.known(at_hand) }
@@ -456,7 +464,7 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Reasons why an intact journal is not proved.
+    /// Reasons why an intact journal does not count as proved.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         let covered = self.covered();

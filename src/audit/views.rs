@@ -1,4 +1,4 @@
-//! Messages and refusals for auditors: one flat value each, with all fields as text.
+//! Messages and refusals in the form that auditors see: flat values whose fields are text.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position,
 use crate::thread::{Input, Record};
 use crate::xml::findings::TextLocation;
 
-/// A message with its position, and its disposition as of the queried position.
+/// A message with its position in the journal, and with its disposition as of the queried position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -35,12 +35,12 @@ pub struct MessageView {
     pub at: crate::clock::Time,
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// The payload; `None` if it was redacted.
+    /// The payload. `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// The disposition; `None` while the message is in flight.
+    /// Disposition of the message. `None` while the message is in flight.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
 }
@@ -77,7 +77,7 @@ impl MessageView {
     }
 }
 
-/// `busy` refusals to one client, which the record counts instead of stating each.
+/// Count of `busy` refusals to one client, which are not recorded one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BusyRefusals {
     #[serde(rename = "position")]
@@ -94,7 +94,7 @@ pub struct BusyRefusals {
 }
 
 impl BusyRefusals {
-    /// The counted refusals in a record, if it holds such a count.
+    /// The count of refusals that a record contains, if it contains one.
     pub fn of(record: &Record) -> Option<Self> {
         let Input::Busy { client, since, count } = &record.input else { return None };
 
@@ -129,7 +129,7 @@ pub struct RefusalView {
     pub length: usize,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// Beginning of the refused text.
+    /// The beginning of the refused text.
     #[serde(rename = "head")]
     pub head: String,
 }

@@ -1,5 +1,5 @@
-//! Parses an answer of a listener: its payloads, and the call that it may name (docs/PROTOCOL.md,
-//! section 4).
+//! Parses an answer of a listener: the payloads, and the call that the answer may name
+//! (docs/PROTOCOL.md, section 4).
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::split;
 
-/// Number of bytes within which the first tag of an answer must be found.
+/// The first tag of an answer must be found within this number of bytes.
 const HEAD_BYTES: usize = 1024;
 
-/// The attempt that an answer names, unparsed.
+/// The call and attempt that an answer names, as unparsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedAttempt {
     call: String,
@@ -33,30 +33,30 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// Statement of a listener, in its answer, on whether it remembers the messages of the call.
+/// Statement in an answer on whether the listener remembers the messages of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ClaimedMemory {
-    /// The answer makes no statement.
+    /// The answer does not state it.
     #[default]
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener lacks the messages that the delivery builds on, and requests all. This is no
-    /// outcome.
+    /// The listener lacks the messages that the delivery builds on, and requests a complete
+    /// delivery. This is no outcome.
     Missing,
 }
 
-/// One answer of a listener.
+/// A parsed answer of a listener.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ListenerAnswer {
-    /// The named attempt; `None` if the answer names none.
+    /// The attempt that the answer names; `None` if it names none.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,
-    /// The payloads, or why the frame cannot be split into them.
+    /// The payloads, or the reason why the frame cannot be split into payloads.
     pub payloads: Result<Vec<Vec<u8>>, String>,
 }
 
-/// Parses a frame or a message. It need not be UTF-8 or XML.
+/// Parses the answer in a frame or a NATS message. The bytes need not be UTF-8 or XML.
 pub(super) fn read(frame: &[u8]) -> ListenerAnswer {
     match root(frame) {
         None => {
@@ -84,12 +84,12 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
 struct AnswerRoot {
     named: NamedAttempt,
     memory: ClaimedMemory,
-    /// Range of the bytes between its tags, or why it cannot be found.
+    /// Range of the bytes between the tags, or the reason why the end tag cannot be found.
     content: Result<Range<usize>, String>,
 }
 
-/// Finds the root, if it is an element of the bus that names a call and an attempt. Any other root
-/// is a payload.
+/// Finds the root of a frame, if the root is an element of the bus that names a call and an
+/// attempt. Any other root is a payload.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
@@ -123,7 +123,7 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Start of the end tag of this name, if it ends the text.
+/// Start of the end tag with this name, if the text ends with that tag.
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())

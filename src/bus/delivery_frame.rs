@@ -1,15 +1,16 @@
-//! Encodes a delivery as a frame: for processes, and for listeners on NATS if it has more messages
-//! than its request (docs/PROTOCOL.md, section 3).
+//! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). Processes get every delivery as a
+//! frame. Listeners on NATS get one if the delivery has more messages than the request.
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
 
 use super::Delivery;
 
-/// Estimated bytes of a frame besides each payload, for reserving space.
+/// Estimated bytes of a frame for each message besides the payload, for reserving space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame. Omits the first `remembered` messages, which the listener has.
+/// Appends the frame of a delivery, without its first `remembered` messages, which the listener
+/// remembers.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

@@ -1,5 +1,5 @@
-//! Bounded memory of calls between their deliveries: a kit keeps the messages, a host keeps which
-//! program has them (docs/PROTOCOL.md, section 3).
+//! Bounded memory of calls between deliveries. A kit keeps the messages of a call. A host keeps
+//! which program has them (docs/PROTOCOL.md, section 3).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,11 +8,12 @@ use crate::limits;
 
 use super::Delivery;
 
-/// Values by call. Beyond a bound, the oldest value is forgotten.
+/// Values by call. If a bound is exceeded, the oldest values are forgotten.
 #[derive(Debug)]
 pub(crate) struct CallMemory<V> {
     calls: HashMap<CallId, RememberedCall<V>, foldhash::fast::RandomState>,
-    /// Each `put`, oldest first. An entry is outdated once its call was taken or put again.
+    /// One entry for each `put`, oldest first. An entry is outdated if its call was taken or put
+    /// again since.
     order: VecDeque<(u64, CallId)>,
     bytes: usize,
     next_place: u64,
@@ -32,7 +33,7 @@ impl<V> Default for CallMemory<V> {
 }
 
 impl<V> CallMemory<V> {
-    /// Stores a value. Returns false if it is larger than the whole bound.
+    /// Stores a value of this size. Returns false if the value alone exceeds the bound.
     pub fn put(&mut self, call: CallId, value: V, bytes: usize) -> bool {
         self.take(call);
         if bytes > limits::REMEMBERED_BYTES_MAX {
@@ -62,7 +63,8 @@ impl<V> CallMemory<V> {
         self.calls.get(&call).is_some_and(|remembered| remembered.place == place)
     }
 
-    /// Keeps the order in proportion to the calls: each sweep halves it at least.
+    /// Removes outdated entries from the order once they are the majority, so that the order stays
+    /// in proportion to the number of calls.
     fn drop_outdated_entries(&mut self) {
         if self.order.len() <= 2 * self.calls.len() + 16 {
             return;
@@ -92,7 +94,7 @@ impl<V> CallMemory<V> {
     }
 }
 
-/// Position in a call up to which a listener remembers its messages.
+/// The point in a call up to which a listener remembers all messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -100,14 +102,14 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// The position after all messages of this delivery.
+    /// The mark after all messages of this delivery.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Number of this delivery's messages before the position, if all others are new to the
-    /// listener. A retry repeats messages, so it returns `None` and gets all.
+    /// Number of messages of this delivery that lie before the mark, if all later ones are new to
+    /// the listener. Returns `None` for a retry, which repeats messages and must be complete.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

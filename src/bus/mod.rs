@@ -1,7 +1,8 @@
 //! Hosts of listeners: native handlers, child processes, and programs on NATS.
 //!
-//! **Invariant:** a host moves frames and supervises its listener. It never parses a payload, never
-//! decides where one goes, and does not know the pump, which it meets as a [`Sink`].
+//! **Invariant:** a host moves frames and supervises its listener. A host never parses a payload
+//! and never decides where a payload goes. It does not know the pump, which it reaches only through
+//! a [`Sink`].
 
 mod answer;
 mod delivery_frame;
@@ -21,8 +22,8 @@ use crate::envelope::{Failure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
 
-/// One attempt to have a listener handle a call: the call's request and every message of that call
-/// since, in order.
+/// One attempt to have a listener handle a call. Contains the call's request and every later
+/// message of that call, in order.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub listener: ListenerName,
@@ -31,24 +32,25 @@ pub struct Delivery {
     pub attempt: Attempt,
     /// Messages of the call, oldest first. The first is the request.
     pub messages: Vec<Arc<Message>>,
-    /// Number of `messages`, from the end, that are new to the listener.
+    /// Number of messages at the end of `messages` that are new to the listener.
     pub fresh: usize,
-    /// Journal position of this delivery. An agent may remember its thread up to here.
+    /// Journal position of this delivery. An agent may read its thread up to this position.
     pub position: Position,
-    /// Time-out of the attempt, from the hand-over.
+    /// Time-out of the attempt, counted from its start.
     pub timeout: Duration,
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
 }
 
 impl Delivery {
-    /// Span for log lines about this delivery. It names the trace, and is disabled without one.
+    /// Log span for lines about this delivery. It names the trace, and is disabled if the delivery
+    /// has no trace.
     pub fn log_span(&self) -> tracing::Span {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
         };
         let (trace, span) = (trace.trace_id(), trace.span());
-        // Of the highest level: it is there for whatever line is.
+        // A span of the highest level is kept for log lines of every level.
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }
 }
@@ -56,22 +58,22 @@ impl Delivery {
 /// Result of a handler.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
-    /// Unchecked payloads in order. Without any, the caller gets `<ack/>`.
+    /// Payloads in order, not yet checked. If there are none, the caller gets `<ack/>`.
     pub payloads: Vec<Vec<u8>>,
-    /// Model call of the turn; only from agents.
+    /// The turn with its model call. Only agents have one.
     pub turn: Option<Turn>,
 }
 
-/// State of an agent's model call. It contains no text of the conversation.
+/// State of an agent's model call, without any text of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelState {
     /// A request was sent to this route, and no part of the answer has arrived.
     #[serde(rename = "requested")]
     Requested(String),
-    /// The answer of this route arrives.
+    /// The answer of this route is arriving.
     #[serde(rename = "streaming")]
     Streaming(String),
-    /// The provider of this route asked for a pause until this time.
+    /// The provider of this route requested a pause until this time.
     #[serde(rename = "delayed")]
     Delayed(String, Time),
     /// The model call has ended.
@@ -79,14 +81,14 @@ pub enum ModelState {
     Ended,
 }
 
-/// Receiver of the answer to [`Sink::reserve`].
+/// Receives the answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
 /// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. Calls
-/// return at once or block briefly under back-pressure.
+/// return immediately or block briefly under back-pressure.
 ///
-/// An answer that arrives after its attempt was reported as failed is still reported: the pump
-/// refuses it on record.
+/// A host also reports an answer whose attempt it has reported as failed before: the pump refuses
+/// such an answer on record.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -95,57 +97,59 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, Failure>,
     );
-    /// Reports that no listener took the delivery. This ends the delivery, and it was no attempt. A
-    /// delivery that may have been taken ends by [`Sink::ended`].
+    /// Reports that no listener took the delivery. This ends the delivery without counting it as an
+    /// attempt. If a listener may have taken the delivery, the host must call [`Sink::ended`]
+    /// instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(Failure::Unreachable { detail }));
     }
-    /// Reports an answer that names another attempt than the one in progress. It is recorded and
-    /// has no other effect. `named` is the shortened name.
+    /// Reports an answer that names another attempt than the one in progress. The pump records the
+    /// answer and does nothing else. `named` is the attempt that the answer names, shortened.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }
-    /// Reports that the handler is alive, which extends its deadline.
+    /// Reports that the handler is alive. This extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Asks whether the next request of a model call may be sent, and reserves its cost. The answer
-    /// arrives when the reservation is durable. A sink without budgets, or whose pump has stopped,
-    /// never answers, and the request is not sent.
+    /// Requests permission for the next request of a model call, and reserves the cost of that
+    /// request. The answer arrives when the reservation is durable. If the sink has no budgets or
+    /// its pump has stopped, no answer arrives, and the request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
     }
-    /// Reports a new state of an attempt's model call, for people who watch. Nothing depends on it.
+    /// Reports a new state of an attempt's model call, for people who watch the call. Nothing else
+    /// uses it.
     fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
         let _ = (listener, call, state);
     }
     /// Reports that the listener is reachable again.
     fn joined(&self, listener: &ListenerName, detail: &str);
-    /// Reports that the listener is unreachable. Deliveries end by [`Sink::not_taken`] until it
-    /// joins again.
+    /// Reports that the listener is unreachable. Until it joins again, its deliveries end by
+    /// [`Sink::not_taken`].
     fn left(&self, listener: &ListenerName, detail: &str);
-    /// Reports that a process of the listener ended by itself and is restarted.
+    /// Reports that a process of the listener ended unexpectedly and is being restarted.
     fn restarted(&self, listener: &ListenerName) {
         let _ = listener;
     }
 }
 
-/// A hosted listener, as the pump sees it. The pump never delivers more at once than the listener's
-/// contract allows.
+/// A listener with its host, as the pump sees it. The pump never has more deliveries in flight here
+/// than the listener's contract allows.
 pub trait Host: Send + Sync + 'static {
-    /// Takes the delivery and returns at once; the answer goes to the [`Sink`]. The host may keep
-    /// it until [`Host::flush`].
+    /// Accepts the delivery and returns immediately. The answer goes to the [`Sink`]. The host may
+    /// keep the delivery until [`Host::flush`].
     fn deliver(&self, delivery: Delivery);
-    /// Whether the records before a delivery must be readable in the journal when it arrives, and
-    /// not only durable.
+    /// Whether the host reads the journal. If so, the records before a delivery must be readable
+    /// when the delivery arrives, and not only durable.
     fn reads_journal(&self) -> bool {
         true
     }
-    /// Cancels an attempt whose caller no longer waits. The handler may stop, and is stopped after
-    /// [`crate::limits::CANCEL_GRACE`]. Its end is still reported.
+    /// Cancels an attempt whose caller no longer waits. The handler may stop by itself, and is
+    /// stopped after [`crate::limits::CANCEL_GRACE`]. The end of the attempt is still reported.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Sends the deliveries that were kept. They are on their way when this returns, or soon after.
+    /// Sends the deliveries that the host has kept. They may leave shortly after this returns.
     fn flush(&self) {}
-    /// Takes no new deliveries, lets running ones end within [`crate::limits::DRAIN_TIMEOUT`], then
-    /// stops.
+    /// Refuses new deliveries, waits at most [`crate::limits::DRAIN_TIMEOUT`] for the running ones
+    /// to end, then stops.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

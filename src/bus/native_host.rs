@@ -1,8 +1,9 @@
 //! Listeners that are Rust code in this process.
 //!
-//! There are three ways, by cost: [`InlineHost`] runs a plain function on the thread that delivers,
-//! [`from_fn`] makes a [`NativeHandler`] of one, and [`NativeHost`] gives every delivery a task of
-//! its own. A panic is a crashed attempt, never the end of the organism.
+//! There are three ways to host one, cheapest first. [`InlineHost`] runs a plain function on the
+//! thread that delivers. [`from_fn`] turns a plain function into a [`NativeHandler`].
+//! [`NativeHost`] runs handlers as asynchronous tasks. A panic fails only its attempt, and never
+//! ends the organism.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -28,7 +29,7 @@ use super::{Delivery, Host, ModelState, Outcome, Sink};
 type HandlerResult = Result<Outcome, Failure>;
 type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 
-/// Handles deliveries. Several may run concurrently.
+/// Handles deliveries. Several deliveries may be handled concurrently.
 pub trait NativeHandler: Send + Sync + 'static {
     fn handle(
         &self,
@@ -37,8 +38,8 @@ pub trait NativeHandler: Send + Sync + 'static {
     ) -> impl Future<Output = HandlerResult> + Send;
 }
 
-/// Makes a [`NativeHandler`] of a plain function. It must be quick, because it occupies a worker
-/// thread.
+/// Makes a [`NativeHandler`] of a plain function. The function must be quick, because it occupies a
+/// worker thread.
 pub fn from_fn<F>(handle: F) -> FromFn<F>
 where
     F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
@@ -46,7 +47,7 @@ where
     FromFn(handle)
 }
 
-/// Handler made by [`from_fn`].
+/// A handler made by [`from_fn`].
 #[derive(Debug, Clone)]
 pub struct FromFn<F>(F);
 
@@ -74,16 +75,16 @@ impl<H: NativeHandler> AnyHandler for H {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum StopLevel {
-    /// Its caller no longer waits.
+    /// The caller of the attempt no longer waits.
     Cancelled = 1,
-    /// The host stops now.
+    /// The host stops immediately.
     Now,
 }
 
-/// Stop signal of one attempt. Made for each delivery and rarely used, so it is cheap.
+/// Stop signal of one attempt. There is one for each delivery, rarely used, so making one is cheap.
 #[derive(Default)]
 struct StopSignal {
-    /// The highest [`StopLevel`] that was raised; 0 for none.
+    /// The highest [`StopLevel`] that was raised; 0 if none was.
     reached: AtomicU8,
     raised: Notify,
 }
@@ -101,7 +102,8 @@ impl StopSignal {
     async fn wait_for(&self, stop: StopLevel) {
         let mut raised = pin!(self.raised.notified());
         loop {
-            // Listening first, so that what is raised between the look and the wait is heard.
+            // Registers for the signal before the level is read, so that a signal raised in between
+            // is not lost.
             raised.as_mut().enable();
             if self.has(stop) {
                 return;
@@ -112,8 +114,8 @@ impl StopSignal {
     }
 }
 
-/// Services of the host for a running handler: heartbeats, reservations, model states,
-/// cancellation.
+/// Services of a host for a running handler: heartbeats, reservations, model states, and the
+/// cancellation of the attempt.
 #[derive(Clone)]
 pub struct HandlerContext {
     listener: ListenerName,
@@ -130,14 +132,14 @@ impl std::fmt::Debug for HandlerContext {
 }
 
 impl HandlerContext {
-    /// Reports that the handler is alive, which extends its deadline.
+    /// Reports that the handler is alive. This extends the deadline of the attempt.
     pub fn heartbeat(&self) {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
     }
 
-    /// Reserves the maximum cost of a model call's next request. Returns when the reservation is
-    /// durable. The actual cost replaces it when the turn is recorded, and so does the next
-    /// reservation of the same attempt. Returns `None` if the pump has stopped.
+    /// Reserves the maximum cost of the next request of a model call. Returns when the reservation
+    /// is durable, or `None` if the pump has stopped. The recorded turn replaces the reservation by
+    /// the actual cost; the next reservation of the same attempt replaces it, too.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -160,9 +162,9 @@ impl HandlerContext {
 
 /// Hosts an asynchronous handler on a runtime.
 ///
-/// Deliveries wait in one queue. As many tasks as the runtime has workers take from it, so that a
-/// busy task needs no wake-up. A handler that does not end at its first poll continues in a task of
-/// its own.
+/// Deliveries wait in one queue. At most as many tasks as the runtime has workers take deliveries
+/// from the queue, so that a busy task needs no wake-up. A handler that does not finish at its
+/// first poll continues in a task of its own.
 pub struct NativeHost {
     runtime: runtime::Handle,
     drain_timeout: Duration,
@@ -174,6 +176,7 @@ struct NativeShared {
     handler: Arc<dyn AnyHandler>,
     sink: Arc<dyn Sink>,
     cancel_grace: Duration,
+    /// Never locked while the handler or the sink runs, because both may block.
     state: Mutex<HandlerQueue>,
     /// Notified when the last running attempt has ended.
     idle: Notify,
@@ -183,6 +186,8 @@ struct NativeShared {
 struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
+    /// Deliveries in their order of arrival. Bounded by the listener's concurrency, because the pump
+    /// has no more deliveries in flight.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
     hands: usize,
@@ -213,7 +218,7 @@ impl NativeHost {
         Self { runtime, drain_timeout: limits::DRAIN_TIMEOUT, shared: Arc::new(shared) }
     }
 
-    /// Sets how long a handler may continue after its cancellation, and during a drain.
+    /// Sets how long a handler may continue after a cancellation, and during a drain.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
         shared.cancel_grace = cancel_grace;
@@ -257,11 +262,11 @@ impl Host for NativeHost {
 
 /// Result of adding a delivery to the queue.
 enum AdmissionResult {
-    /// Refused, because the host drains.
+    /// The delivery is refused, because the host is draining.
     No,
-    /// Queued for a running task.
+    /// The delivery is queued for a running task.
     Waits,
-    /// Queued; the caller must start a task for it.
+    /// The delivery is queued, and the caller must start a task for it.
     NeedsHand,
 }
 
@@ -292,7 +297,7 @@ impl NativeShared {
         AdmissionResult::NeedsHand
     }
 
-    /// Takes deliveries until the queue is empty.
+    /// Handles queued deliveries until the queue is empty.
     async fn work(self: Arc<Self>) {
         while let Some((delivery, context)) = self.next() {
             let call = delivery.call;
@@ -301,7 +306,7 @@ impl NativeShared {
             let log_span = delivery.log_span();
             let attended = attend(handler, delivery, context, self.cancel_grace);
             let mut answer = Box::pin(attended.instrument(log_span));
-            // Most handlers that are quick end here; the others are polled again as tasks.
+            // Most quick handlers finish at this first poll. The others continue as tasks.
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 Poll::Ready(answer) => self.ended(call, attempt, answer),
                 Poll::Pending => {
@@ -309,7 +314,7 @@ impl NativeShared {
                     tokio::spawn(async move { shared.ended(call, attempt, answer.await) });
                 }
             }
-            // Other tasks of this worker want their turn, too.
+            // Yields to other tasks of this worker when this task's share is used up.
             consume_budget().await;
         }
     }
@@ -345,7 +350,7 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt to its end: an answer, a panic, or its time-out after a stop signal.
+/// Runs one attempt until it answers, panics, or exceeds its time after a stop signal.
 async fn attend(
     handler: Arc<dyn AnyHandler>,
     delivery: Delivery,
@@ -361,13 +366,14 @@ async fn attend(
     };
 
     tokio::select! {
+        // An answer that is complete counts, even if the time is over at the same moment.
         biased;
         answer = unwinding(handler, delivery, context.clone()) => answer,
         why = overdue => Err(Failure::Crashed { detail: format!("the handler {why}") }),
     }
 }
 
-/// Drops a handler's future and catches a panic of that drop.
+/// Drops a handler's future, and catches a panic of its destructor.
 struct PanicGuard(Option<HandlerFuture>);
 
 impl Drop for PanicGuard {
@@ -388,7 +394,7 @@ async fn unwinding(
     let started = catch_unwind(AssertUnwindSafe(|| handler.start(delivery, context)));
     let mut running = PanicGuard(Some(started.map_err(|panic| panicked(&*panic))?));
     poll_fn(|cx| {
-        // After a panic the future is dropped and never polled again.
+        // After a panic, the future is dropped and never polled again.
         let Some(running) = running.0.as_mut() else { return Poll::Pending };
         match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
             Ok(polled) => polled,
@@ -409,8 +415,8 @@ fn draining(listener: &ListenerName) -> String {
 }
 
 /// Hosts a plain function on the delivering thread: no task, no wake-up, no cancellation. The
-/// [`Sink`] has the answer before `deliver` returns, so the function must be quick, and the sink
-/// must not hold a lock that the caller of `deliver` holds.
+/// [`Sink`] gets the answer before `deliver` returns. So the function must be quick, and the sink
+/// must not take a lock that the caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

@@ -1,4 +1,4 @@
-//! `organism adopt`: accepts the journal of another path as this project's.
+//! `organism adopt`: takes over the journal of another path for this project.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub struct Args {
     /// Accept the journal under this host's key, as `organism repair` does.
     #[arg(long)]
     accept_key: bool,
-    /// Reason, which goes on record.
+    /// Reason for the adoption, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }

@@ -1,4 +1,5 @@
-//! `organism approvals`: lists calls that wait for an approval, with their exact bytes.
+//! `organism approvals`: lists the calls that wait for an approval, with the exact bytes of each
+//! payload.
 
 use std::process::ExitCode;
 
@@ -40,5 +41,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Number of hash digits in a suggested command, enough to be unique.
+/// Number of digits of the hash in a suggested command, which is enough to be unique.
 const HASH_CHARS: usize = 16;

@@ -1,4 +1,4 @@
-//! `organism approve`: releases a held call, identified by the hash of its payload.
+//! `organism approve`: approves a held call, which the hash of its payload identifies.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Refuses a hash that is too short to name a payload.
+/// Refuses a hash that is too short to identify a payload.
 fn long_enough(hash: String) -> anyhow::Result<String> {
     if hash.len() >= limits::HASH_CHARS_MIN {
         return Ok(hash);
@@ -61,7 +61,7 @@ fn long_enough(hash: String) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Completes an abbreviated hash if the call is known here, because a signature covers the whole
+/// Completes an abbreviated hash if this host knows the call, because a signature covers the whole
 /// hash.
 fn whole(hash: String, call: Option<&HeldCall>) -> String {
     let known = call.map(|call| call.sha256.to_string());
@@ -70,7 +70,7 @@ fn whole(hash: String, call: Option<&HeldCall>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Shows the call, asks for a confirmation, and returns the hash of the shown payload.
+/// Shows the call and asks for a confirmation. Returns the hash of the payload that was shown.
 fn confirm(call: &HeldCall) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";

@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Refuses a directory in which a backup would overwrite something.
+/// Refuses a directory in which a backup would overwrite files.
 fn refuse_taken<'a>(
     directory: &Path,
     mut copies: impl Iterator<Item = &'a PathBuf>,

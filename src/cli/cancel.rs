@@ -21,7 +21,7 @@ pub struct Args {
     decision: DecisionArgs,
     /// The thread. Its subthreads are cancelled, too.
     thread: String,
-    /// Reason, which the waiting callers receive.
+    /// Reason for the cancellation, which the waiting callers receive.
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -57,8 +57,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Refuses a thread that the journal does not have, so that no organism is started for it. The pumps
-/// of several partitions refuse it themselves.
+/// Refuses a thread that is not in the journal, before an organism is started only to refuse it.
+/// With several partitions, the pumps refuse such a thread.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =

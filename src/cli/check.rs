@@ -1,4 +1,5 @@
-//! `organism check`: checks a config without starting anything, and prints a summary of one screen.
+//! `organism check`: checks a config without starting anything, and prints a summary that fits on a
+//! screen.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +53,7 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load(&path, &around)
 }
 
-/// The effective config, and the directories on this machine.
+/// The effective config as JSON, with the directories on this machine.
 fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     Ok(serde_json::json!({
@@ -115,7 +116,7 @@ fn screen(config: &Config) -> String {
         row(&mut out, &format!("{:<12}", "record"), &stream);
     }
 
-    // Paths are whole in one line, to be copied.
+    // A path is never wrapped, so that it can be copied.
     out.push_str(&format!("{:<12}  {}\n", "journal", config.data.display()));
     out.push_str(&format!("{:<12}  {}\n", "checkpoints", config.state.display()));
     if let Some(copies) = &config.checkpoints {
@@ -125,7 +126,7 @@ fn screen(config: &Config) -> String {
     out
 }
 
-/// Storage of the journal, if it is not only the journal's directory.
+/// Description of the journal's storage, if the journal is not only in its directory.
 fn stream(config: &Config) -> Option<String> {
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return None };
     let names = match journal.partitions {
@@ -150,7 +151,7 @@ fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, St
     }
 }
 
-/// Writes a row with a name and a text.
+/// Writes a row that consists of a name and a text.
 fn row(out: &mut String, name: &str, text: &str) {
     let left = name.chars().count() + 2;
     let columns = RenderOutput::stdout(false).columns;

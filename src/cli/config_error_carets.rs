@@ -1,5 +1,5 @@
-//! Draws a config's problems: in colour for a terminal, in plain ASCII for other output, as JSON
-//! for programs.
+//! Draws the problems of a config with carets: in colour on a terminal, in ASCII for other outputs.
+//! Programs get them as JSON.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -14,7 +14,7 @@ use crate::config::{ConfigProblem, ConfigProblems};
 
 use super::CommandExit;
 
-/// Width of a drawing in columns, for every output.
+/// Width of a drawing in columns, on a terminal and elsewhere.
 const COLUMNS: usize = 80;
 
 /// Prints all problems to stderr and returns the exit code of an invalid config.
@@ -38,7 +38,7 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Config.into())
 }
 
-/// A problem that is drawn below a headline with its place and code.
+/// A problem that is drawn beneath a headline, which states its place and its code.
 #[derive(Debug)]
 struct DrawnProblem<'a>(&'a ConfigProblem);
 
@@ -65,7 +65,7 @@ impl Diagnostic for DrawnProblem<'_> {
     }
 }
 
-/// The problem's source, with columns that count characters instead of bytes.
+/// Source text of the problem. Columns count characters instead of bytes.
 impl SourceCode for DrawnProblem<'_> {
     fn read_span<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! Hidden command: runs parts of the engine separately, for test corpora and experiments.
+//! Hidden command that runs parts of the engine alone, for test corpora and experiments.
 
 mod gate;
 
@@ -54,8 +54,8 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One turn: the known names, and the text in chunks. A name's spec is `"text"`, or an object of
-/// children and `@attributes`, with `#` for a text-only element.
+/// One turn for the extractor: the known names, and the text in chunks. A name's value is `"text"`,
+/// or an object of children and `@attributes`, with `#` for an element that contains only text.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]
@@ -66,7 +66,7 @@ pub struct ExtractTurn {
     reserved: Option<Vec<String>>,
     #[serde(rename = "limits")]
     limits: Option<TurnLimits>,
-    /// Chunks in base64. A chunk may end inside a character.
+    /// Chunks of the text in base64. A chunk may end inside a character.
     #[serde(rename = "chunks", default)]
     chunks: Vec<String>,
 }
@@ -89,7 +89,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 }
 
 impl ExtractTurn {
-    /// Grammar of the known names.
+    /// The grammar that consists of the known names.
     pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = ShapeArena::default();
         for (name, spec) in &self.known_tags {
@@ -131,7 +131,7 @@ fn shape(shapes: &mut ShapeArena, name: &str, spec: &Json) -> ShapeId {
     shapes.add(ElementShape { name, attributes, content })
 }
 
-/// The extraction as JSON, in the format of the corpus.
+/// The extraction as JSON, in the format of the test corpus.
 pub fn describe(extraction: &Extraction) -> Json {
     let action = |element: &Element| {
         let name = match &element.name.namespace {

@@ -1,7 +1,6 @@
-//! `organism demo`: runs the research desk example on a directory, live, and then proves the
-//! record.
+//! `organism demo`: runs the research desk example on a directory, and then proves the record.
 //!
-//! The model's turns are recorded and marked as such; everything else really happens.
+//! Only the model's turns are recorded ones, and marked as such. Everything else really happens.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -58,8 +57,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if answered.is_some() { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
 }
 
-/// Finds the config: the given one, that of the current project, or that of the source tree of this
-/// program.
+/// Returns the config file: the given one, that of the current project, or that of this program's
+/// source tree.
 fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     const NAME: &str = "config/research-desk.toml";
     if let Some(given) = given {
@@ -75,7 +74,8 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Creates a directory for the journal of this run, which is kept for later inspection.
+/// Creates a directory for the journal of this run. It is kept, so that the journal can be
+/// inspected later.
 fn tempfile_directory() -> anyhow::Result<PathBuf> {
     let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
     let path = std::env::temp_dir().join(name);
@@ -107,7 +107,7 @@ fn load(
     }))
 }
 
-/// Sends the question and shows the record as it grows. Returns the answer, if there was one.
+/// Sends the question and shows the record while it grows. Returns the answer, if there was one.
 async fn ask(
     config: Config,
     payload: Vec<u8>,
@@ -156,7 +156,7 @@ async fn ask(
         let mut sending = std::pin::pin!(sending);
         tokio::select! {
             sent = &mut sending => sent?,
-            // It ends early where nothing can be shown.
+            // Following ends early if the output is closed.
             followed = following => {
                 followed?;
                 sending.await?;
@@ -193,7 +193,7 @@ fn opening(paper: &RenderOutput, file: &Path, directory: Option<&Path>) -> Strin
     )
 }
 
-/// The answer, the proof, and suggested commands. `again` are the arguments that repeat the
+/// Prints the answer, the proof, and suggested commands; `again` are the arguments that repeat the
 /// question.
 fn closing(
     paper: &RenderOutput,

@@ -1,11 +1,11 @@
-//! Exit codes, which scripts may rely on.
+//! Exit codes of commands. Scripts may rely on them.
 
 use std::process::ExitCode;
 
 use super::config_error_carets;
 use crate::{journal, organism, service};
 
-/// Result of a command.
+/// Result of a command, as its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CommandExit {
@@ -14,7 +14,7 @@ pub enum CommandExit {
     Usage = 2,
     ApprovalPending = 3,
     ChainBroken = 4,
-    /// The record holds but is not proved.
+    /// The record is intact, but not proved.
     NotProved = 5,
     InvalidData = 65,
     Unavailable = 69,
@@ -29,7 +29,7 @@ impl From<CommandExit> for ExitCode {
     }
 }
 
-/// An error with its exit code.
+/// An error together with the exit code of the command.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandFailure {
@@ -42,13 +42,13 @@ impl CommandFailure {
         Self { exit, message: message.into() }
     }
 
-    /// A failure whose message was printed already.
+    /// A failure whose message was already printed.
     pub fn silent(exit: CommandExit) -> Self {
         Self { exit, message: String::new() }
     }
 }
 
-/// Prints the error with all its causes to stderr, and returns its exit code.
+/// Prints an error with all its causes to stderr. Returns the exit code of the command.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
         return config_error_carets::report(missing);
@@ -62,7 +62,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     code(error).into()
 }
 
-/// The error and its causes, without repetitions, because many errors include their cause.
+/// Text of an error and its causes. Repetitions are left out, because many errors contain the text
+/// of their cause.
 fn describe(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |told, cause| {
         let cause = cause.to_string();
@@ -103,7 +104,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
         | Error::NotEmbedded
         | Error::OneHost
         | Error::NotOnJetStream => CommandExit::Usage,
-        // As the control socket refuses it.
+        // The same code as for a refusal at the control socket.
         Error::HostedProcess { .. } => CommandExit::InvalidData,
         Error::Builtin { .. } => CommandExit::Bug,
         _ => CommandExit::Unavailable,
@@ -129,7 +130,7 @@ fn of_io(error: &std::io::Error) -> CommandExit {
     }
 }
 
-/// Result of a command that failed because of its journal.
+/// Exit code of a command that failed because of its journal.
 pub fn of_journal(error: &journal::Error) -> CommandExit {
     use journal::Error;
     match error {

@@ -1,4 +1,4 @@
-//! `organism export`: the record as XML or as JSON lines.
+//! `organism export`: writes the record as XML or as JSON lines.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         OutputFormat::Jsonl => audit::ExportFormat::Jsonl,
     };
 
-    // The output is all there is to do: it ends where its reader does.
+    // The command only produces output, so it ends when the reader closes the output.
     match audit::export(&readers, tree.as_ref(), format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
         exported => exported.map_err(|error| match readers.as_slice() {

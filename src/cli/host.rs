@@ -1,4 +1,4 @@
-//! `organism host`: hosts agents whose pump is on another host.
+//! `organism host`: hosts agents for a pump on another machine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// Adds advice to the error: what to write or type instead.
+/// Adds advice to the error: what to write into the config, or to type instead.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::Nobody => {

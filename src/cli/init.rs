@@ -1,4 +1,4 @@
-//! `organism init`: writes a small organism that passes `organism check` and responds.
+//! `organism init`: writes a small organism that passes `organism check` and responds to a payload.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -79,7 +79,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Whether another project of this name has a journal, so that a start here must request its own.
+/// Whether another project with this name has a journal, so that a start here needs the option for
+/// a new journal.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join("organism.toml");
     let found = config::directories(&file, &ConfigEnvironment::of_process());
@@ -88,7 +89,7 @@ fn has_namesake(directory: &Path) -> bool {
     })
 }
 
-/// Derives the organism's name from the directory, if that gives a valid token.
+/// Name of the organism, derived from the directory's name if that gives a valid token.
 fn organism_name(directory: &Path) -> String {
     let full = std::path::absolute(directory).ok();
     let name = full.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());

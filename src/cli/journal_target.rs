@@ -1,4 +1,4 @@
-//! Selects the journal, and the thread, of a command.
+//! Options that select the journal of a command, and the thread.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// State directory that these arguments select, with the checkpoints outside the journal.
+/// State directory that these arguments select. It contains checkpoints that are kept outside the
+/// journal.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -39,13 +40,14 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// All journals that these arguments select: one, or one for each local partition.
+/// Readers of all journals that these arguments select: one journal, or one for each local
+/// partition.
 pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<JournalReader>> {
     let readers = readers_in(place, &data_dir(place)?)?;
     Ok(readers.into_iter().map(|(_, reader)| reader).collect())
 }
 
-/// Every journal in `data`, the directory of these arguments, with its partition.
+/// Reader of every journal in `data`, with the journal's partition.
 pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32, JournalReader)>> {
     let open = |(partition, journal): (Option<u32>, PathBuf)| {
         let opened = JournalReader::open(&journal).map_err(|error| lost(place, &journal, error));
@@ -54,8 +56,8 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Why the journal in `data` cannot be opened. If the state directory knows a journal that is
-/// missing, it is lost.
+/// Explains why the journal in `data` cannot be opened. If the state directory knows a journal that
+/// does not exist, that journal is lost.
 fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
@@ -65,8 +67,8 @@ fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// The selected journals that may hold records of a thread. Every partition holds records that
-/// belong to no tree.
+/// Readers of the journals that may contain records of a thread. All partitions are among them for
+/// a thread that belongs to no tree.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
@@ -89,7 +91,7 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
         .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
-/// Failure for a valid thread id that is not on record.
+/// The failure for a valid thread id that is not on record.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::new(CommandExit::Usage, message)

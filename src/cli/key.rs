@@ -29,15 +29,15 @@ enum KeyVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Trust the key of another host. The record states it, signed by this host. The organism must
-    /// not run. For a journal on JetStream.
+    /// Trust the key of another host. This is recorded and signed by this host. The organism must
+    /// not run. Only for a journal on JetStream.
     Trust {
         #[command(flatten)]
         config: ConfigArg,
         /// 64 hexadecimal digits, as printed by `organism key show` on that host.
         #[arg(value_name = "KEY")]
         key: String,
-        /// Reason, which goes on record.
+        /// Reason for the trust, which goes on record.
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
     },

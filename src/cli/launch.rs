@@ -1,4 +1,4 @@
-//! Hidden command: becomes a listener's process that is tied to the pump that starts it.
+//! Hidden command that becomes a listener's process, whose life is tied to that of the pump.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -126,7 +126,7 @@ impl TestArgs {
         Ok(schemas)
     }
 
-    /// Payloads from the files, then an example for each accepted name.
+    /// The requests to send: the payloads of the files, then an example for each accepted name.
     fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<TrialRequest>> {
         let mut requests = Vec::new();
         for path in &self.payload {
@@ -186,7 +186,7 @@ fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), 
     valid(&name, text.get(scanned.root).unwrap_or_default().as_bytes(), schemas)
 }
 
-/// Validates a payload against the schemas, if any were given.
+/// Validates a payload against the schemas. Without schemas, every payload is valid.
 fn valid(name: &PayloadName, text: &[u8], schemas: &Schemas) -> Result<(), String> {
     if schemas.names().next().is_none() {
         return Ok(());
@@ -202,7 +202,7 @@ fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Comm
     written.iter().map(|text| named(text, schemas)).collect()
 }
 
-/// Resolves a full payload name, or a local name that the schemas define once.
+/// Resolves a payload name: a full name, or a local name that the schemas define only once.
 fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
     let name = PayloadName::parse(text)
         .map_err(|e| CommandFailure::new(CommandExit::Usage, e.to_string()))?;

@@ -1,5 +1,5 @@
-//! The command line: one file for each verb, which parses its arguments, calls lower modules, and
-//! prints. Holds no logic of its own.
+//! The command line. Each verb has one file, which parses the arguments, calls lower modules, and
+//! prints. This module has no logic of its own.
 
 /// Writes a line to standard output.
 macro_rules! put_line {
@@ -203,7 +203,7 @@ fn log() {
         .with_writer(std::io::stderr)
         .with_target(std::env::var_os("ORGANISM_LOG").is_some())
         .with_ansi(colour)
-        // Nobody reads it: that is no reason to end.
+        // A closed stderr must not end the command.
         .log_internal_errors(false)
         .init();
 }

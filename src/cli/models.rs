@@ -1,5 +1,5 @@
-//! `organism models`: lists the configured models, whether their keys are available, and the result
-//! of a test call.
+//! `organism models`: lists the configured models, states whether their keys are available, and
+//! shows the results of test calls.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,10 +71,10 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Result of a test call; `None` for models that are not reached over a network.
+/// Result of a test call. `None` for a model that uses no network.
 type ProbeResult = Option<Result<String, String>>;
 
-/// Tests the models one after another, so that none affects another.
+/// Makes a test call to each model, one after another, so that no call affects another.
 async fn tried(models: &[&ModelSpec]) -> Vec<ProbeResult> {
     let mut all = Vec::new();
     for spec in models {

@@ -1,4 +1,5 @@
-//! `organism nats-config`: writes the config of NATS servers for this organism, and the keys.
+//! `organism nats-config`: writes the configs of NATS servers for this organism, and the keys of
+//! their users.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -123,7 +124,7 @@ fn node(text: &str) -> anyhow::Result<ServerNode> {
     }
 }
 
-/// Whether a text is a host name or an address without a port. Ports have their own options.
+/// Whether a text is a host name or an address, without a port: ports have their own options.
 fn is_host(host: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     host.parse::<std::net::IpAddr>().is_ok() || (!host.is_empty() && host.chars().all(good))

@@ -33,7 +33,7 @@ const OWNER_ALONE: u32 = 0o700;
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let OperatorCommand::Key { file } = args.verb;
     let path = file.unwrap_or_else(|| ConfigEnvironment::of_process().operator_key());
-    // Before anybody thinks of a passphrase.
+    // Checked before a person invents a passphrase for nothing.
     if path.exists() {
         let text = format!("{} exists, and a key is never overwritten", path.display());
         return Err(CommandFailure::new(CommandExit::Usage, text).into());

@@ -10,46 +10,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::CommandExit;
 use crate::mutant::mutant;
 
-/// Whether the reader of standard output has closed it.
+/// Whether the reader of standard output has closed the pipe.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// First error of standard output other than a closed pipe.
+/// The first error of standard output that is no closed pipe.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
-/// Writes to standard output. A closed pipe is not an error; later output is dropped.
+/// Writes to standard output. A closed pipe is no error: later output is dropped.
 pub fn put(text: &str) -> anyhow::Result<()> {
     Ok(write(text)?)
 }
 
-/// Writes a line to standard output during work that continues even after an error. [`finish`]
-/// reports the error.
+/// Writes a line to standard output during work that must continue even after an output error.
+/// [`finish`] reports that error.
 pub fn put_line(line: Arguments<'_>) {
     if let Err(error) = write(&format!("{line}\n")) {
-        // The first one says enough.
+        // The first error is enough, so later ones are dropped.
         FAILURE.set(error.to_string()).ok();
     }
 }
 
-/// Writes text for people to standard error. Errors are dropped, because there is no place to
-/// report them.
+/// Writes text for people to standard error. Errors are dropped, because they could not be reported
+/// anywhere.
 pub fn note(text: Arguments<'_>) {
     std::io::stderr().lock().write_fmt(text).ok();
 }
 
-/// Whether the reader of standard output has closed it.
+/// Whether the reader of standard output has closed the pipe.
 pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Final exit code of a command that would exit with `code`: an error of standard output changes
-/// it.
+/// Exit code of a command that would exit with `code`. An error of standard output replaces it.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output does not hold everything: {failure}\n"));
     if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 
-/// Standard output as a writer, for commands that only produce output. A closed pipe is an error of
-/// this writer and may end the command.
+/// Standard output as a writer, for commands that only produce output. Here a closed pipe is an
+/// error, which may end the command.
 pub struct StdoutWriter;
 
 impl Write for StdoutWriter {

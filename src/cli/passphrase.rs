@@ -1,4 +1,4 @@
-//! Reads passphrases of operators' keys: from a file, from a terminal without echo, or from
+//! Reads the passphrase of an operator's key: from a file, from a terminal without echo, or from
 //! standard input.
 
 use std::io::{BufRead as _, IsTerminal as _};
@@ -18,7 +18,7 @@ pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     read(&format!("passphrase of {}: ", path.display()))
 }
 
-/// Asks for the passphrase of a new key; on a terminal, twice.
+/// Asks for the passphrase of a new key, twice if on a terminal.
 pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let passphrase = read(&format!("new passphrase of {}: ", path.display()))?;
     let least = limits::PASSPHRASE_CHARS_MIN;
@@ -33,7 +33,7 @@ pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     Ok(passphrase)
 }
 
-/// Whether the passphrase comes from a terminal.
+/// Whether a person types the passphrase on a terminal.
 fn is_typed() -> bool {
     std::env::var_os(PASSPHRASE_FILE).is_none() && std::io::stdin().is_terminal()
 }
@@ -65,7 +65,7 @@ fn line() -> anyhow::Result<Zeroizing<String>> {
     Ok(line)
 }
 
-/// Reads a line without echo on the terminal.
+/// Reads a line from the terminal without echo.
 fn hidden_line(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     let shown = HiddenInput::begin()?;
     note_part!("{prompt}");
@@ -75,7 +75,8 @@ fn hidden_line(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     line
 }
 
-/// Restores the terminal's echo when dropped.
+/// Settings of the terminal before the echo was switched off. They are restored when this is
+/// dropped.
 struct HiddenInput(Termios);
 
 impl HiddenInput {
@@ -90,7 +91,7 @@ impl HiddenInput {
 
 impl Drop for HiddenInput {
     fn drop(&mut self) {
-        // Nothing can be done about a terminal that is gone.
+        // The call fails if the terminal is gone, and then nothing needs to be restored.
         tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0).ok();
     }
 }

@@ -1,4 +1,5 @@
-//! `organism promote`: moves an embedded journal to JetStream, where the config now places it.
+//! `organism promote`: moves an embedded journal to JetStream, after the config was changed to
+//! store it there.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `organism prompt`: shows the exact prompt of an agent without sending it.
+//! `organism prompt`: shows the exact prompt of an agent, without sending it to a model.
 
 use std::process::ExitCode;
 

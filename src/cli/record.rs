@@ -1,4 +1,4 @@
-//! `organism record`: runs with live models and writes every answer as a recording.
+//! `organism record`: runs with live models and writes every answer into a recording.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.config.load()?;
-    // What is said elsewhere is not heard here.
+    // The recorder gets no answers of agents in other processes, so all agents run in this one.
     config.gather_agents();
     let missing = config.keys_missing_here();
     if !missing.is_empty() {
@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// Refuses to record beside a running organism that has another config; names both configs.
+/// Refuses to record while the organism runs with another config. The error names both configs.
 async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
     let Some(socket) = SocketTransport::find(&config.data, Handshake::of(config)).await? else {
         return Ok(());
@@ -143,7 +143,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
     Ok(exit)
 }
 
-/// Runs until a signal arrives, or until the pump ends by itself.
+/// Runs until a signal arrives or the pump has failed.
 async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
     note!("recording; stop with Ctrl-C");
     let mut interrupt = signal(SignalKind::interrupt())?;

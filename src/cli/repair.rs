@@ -1,4 +1,5 @@
-//! `organism repair`: accepts damage of a journal that a start refuses, on record.
+//! `organism repair`: accepts damage because of which a start refuses the journal, and records
+//! that.
 
 mod stream;
 
@@ -31,7 +32,7 @@ pub struct Args {
     /// the stream without them. Required if neither side contains the other.
     #[arg(long, value_enum, conflicts_with = "accepted")]
     from: Option<stream::RepairSide>,
-    /// Reason, which goes on record.
+    /// Reason for the repair, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
     /// Write one JSON value.

@@ -118,7 +118,7 @@ async fn divided(
     Ok(CommandExit::Done.into())
 }
 
-/// Makes the web server report the health of this organism.
+/// Sets the health monitor whose reports the web server shows.
 fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     if let Some(web) = web {
         web.asks(watcher);
@@ -143,7 +143,7 @@ fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> 
     Ok(asked)
 }
 
-/// Summary of the partitions and their owners.
+/// Summary of the partitions and their owners, on one line.
 fn overview(standings: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = standings.iter().enumerate().filter(|(_, standing)| of(standing));
@@ -180,7 +180,7 @@ fn say_stopping(reason: &str) {
     note!("stopping on {reason}: what is handed over ends, what waits is on record");
 }
 
-/// Waits for signals and for the next health check.
+/// Waits for signals, and wakes up for health checks.
 struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,

@@ -92,7 +92,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Loads a schema, or reports all its problems.
+/// Loads a schema, or reports all problems of the schema.
 fn open(path: &Path) -> anyhow::Result<SchemaFile> {
     let file = SchemaFile::open(&mut SchemaCompiler::default(), path).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -108,7 +108,7 @@ fn open(path: &Path) -> anyhow::Result<SchemaFile> {
     Ok(file)
 }
 
-/// One line of output of a batch, or of `--json`.
+/// One output line of a batch or of `--json`.
 #[derive(Debug, Serialize)]
 struct SchemaAnswer {
     #[serde(rename = "id")]
@@ -163,7 +163,7 @@ impl SchemaAnswer {
         }
     }
 
-    /// Answer without a verdict, for a line that could not be processed.
+    /// The output for a line without a verdict, because the line could not be processed.
     fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
         let answer = Self::new(id, "error");
         Self { code: Some(code.to_owned()), message: Some(message), ..answer }
@@ -229,7 +229,7 @@ struct SchemaQuestion {
 
 type OpenedSchema = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
 
-/// Writes one line for every input line, even for an invalid one.
+/// Writes one output line for every input line, even for an invalid one.
 fn batch() -> anyhow::Result<ExitCode> {
     let mut compiler = SchemaCompiler::default();
     let mut opened: HashMap<PathBuf, OpenedSchema> = HashMap::new();
@@ -248,7 +248,7 @@ fn batch() -> anyhow::Result<ExitCode> {
             }
         };
         put_json(&answer)?;
-        // The verdicts are all there is to do.
+        // The command only produces output, so it ends when the output is closed.
         if output::is_closed() {
             break;
         }
@@ -262,7 +262,7 @@ fn answer(
     opened: &mut HashMap<PathBuf, OpenedSchema>,
     question: SchemaQuestion,
 ) -> SchemaAnswer {
-    // Many schemas stay open only as long as they are of use.
+    // Compiled schemas are forgotten beyond a bound, because a batch may name any number of them.
     if opened.len() >= crate::limits::GRAMMARS_MAX {
         opened.clear();
     }
@@ -282,7 +282,7 @@ fn answer(
     }
 }
 
-/// Payload names to show.
+/// The payload names that the command must show.
 fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<PayloadName>> {
     let Some(wanted) = wanted else { return Ok(file.names().to_vec()) };
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;

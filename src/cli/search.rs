@@ -29,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. Like `grep`, it exits with 1 if nothing was found.
+/// Runs the search. Like `grep`, the command exits with 1 if nothing was found.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
     let readers = journal_target::readers(&args.place)?;

@@ -1,4 +1,4 @@
-//! `organism send`: submits a payload, waits for the result, and prints it.
+//! `organism send`: submits a payload, waits for the result, and prints the result.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Trace context of the program that started this command. An invalid variable is ignored, because
-/// no person typed it here.
+/// it was not typed for this command.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
@@ -176,10 +176,10 @@ async fn send_each(
     Ok(tally.exit().into())
 }
 
-/// Maximum files of a directory in flight.
+/// Maximum number of files of a directory that are sent at the same time.
 const IN_PARALLEL: usize = 64;
 
-/// Results of the files of a directory.
+/// Counts of the results for the files of a directory.
 #[derive(Default)]
 struct SendTally {
     done: usize,
@@ -206,7 +206,7 @@ impl SendTally {
         }
     }
 
-    /// Counts a file that could not be submitted, without stopping the others.
+    /// Counts a file that could not be submitted. The other files are still sent.
     fn unread(&mut self, error: &anyhow::Error) {
         self.failed += 1;
         note!("organism: {error:#}");
@@ -222,7 +222,7 @@ impl SendTally {
     }
 }
 
-/// Exit code for an update. `wait` tells whether the command waits for the result.
+/// Exit code after an update; `wait` states whether the command waits for the result.
 fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
@@ -238,7 +238,8 @@ fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
     if a == CommandExit::Done { b } else { a }
 }
 
-/// Prints advice for an unknown thread. The payload on record has advice for agents.
+/// Prints advice about an unknown thread for people: the recorded payload contains advice for
+/// agents.
 fn note_unknown_thread(thread: &str) {
     note!(
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \
@@ -246,8 +247,8 @@ fn note_unknown_thread(thread: &str) {
     );
 }
 
-/// Prints the result to stdout, and everything else to stderr. `is_group`: several listeners reply,
-/// so each reply is labelled with its sender. A fault names its listener itself.
+/// Prints the result to stdout, and everything else to stderr. With `is_group`, several listeners
+/// reply, so each reply is labelled with its sender. A fault names its listener itself.
 fn print_plain(sent: &SubmitUpdate, is_group: bool) {
     if let SubmitUpdate::Accepted { held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals` shows it");
@@ -278,7 +279,7 @@ fn print_plain(sent: &SubmitUpdate, is_group: bool) {
     }
 }
 
-/// Prints one line for a file.
+/// Prints the result of one file of a directory on one line.
 fn print_brief(file: &str, sent: &SubmitUpdate) {
     match sent {
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => {}
@@ -304,8 +305,8 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Key of a file by its path and content, so that a directory that was sent in part can be sent
-/// again without duplicates.
+/// Client key of a file, derived from its path and content. So a directory that was sent in part
+/// can be sent again without duplicates.
 fn key_of(path: &Path, payload: &[u8]) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))

@@ -1,4 +1,4 @@
-//! Start-up steps that commands share: config, runtime, log.
+//! Steps at the start of a command that several commands share: config, runtime, log.
 
 use std::io::Read as _;
 use std::ops::ControlFlow;
@@ -31,18 +31,18 @@ use crate::thread::{Decision, DecisionOrigin, Hold};
 use super::exit::CommandFailure;
 use super::{CommandExit, config_error_carets, journal_target, passphrase};
 
-/// Loads the config of a command, or prints all its problems and exits with 78.
+/// Loads the config of a command. Prints all problems of an invalid config, and exits with 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Storage of the journal, even if other parts of the config are invalid. So a record can be proved
-/// when its organism cannot start.
+/// Returns the storage of the journal, even if other parts of the config are invalid. So a record
+/// can be proved when its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
 
-/// Function that loads a config.
+/// A function that loads a part of a config or all of it.
 type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
@@ -57,8 +57,8 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
     })
 }
 
-/// Protects the memory and environment of this process, which may hold keys from now on, against
-/// other programs of the same user, such as those of listeners.
+/// Protects the memory and the environment of this process, which may contain keys from now on,
+/// from other programs of the same user, such as those of listeners.
 fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -73,7 +73,7 @@ fn hide_memory() {
 }
 
 /// Makes this process the parent of processes that detach themselves from a listener, so that their
-/// origin stays known.
+/// origin remains known.
 fn adopt_orphans() {
     if mutant("leave-orphans") {
         return;
@@ -83,8 +83,8 @@ fn adopt_orphans() {
     }
 }
 
-/// Finds the journal's directories in the config. Other problems of the config do not matter to
-/// commands that only read.
+/// Finds the directories of the journal in the config. Other problems of the config are ignored,
+/// because commands that only read do not need the rest.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -96,7 +96,8 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     Ok(found)
 }
 
-/// Finds the directories in the config, or by the config's path if it cannot be parsed.
+/// Finds the directories as the config states them, or by the config's path if the config cannot be
+/// parsed.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around)?;
@@ -115,20 +116,20 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Prints a note, once in each command, if the organism runs with another config than the file now
-/// has.
+/// Prints a note if the organism runs with another config than the file now contains. At most one
+/// note is printed in each command.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
-/// Like [`note_change`]; `running` returns the digest of the running config.
+/// Like [`note_change`], but gets the digest of the running config from `running`.
 fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| note_change_now(given, running()));
 }
 
 fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
-    // A hosted process gets no digest, and no note.
+    // A hosted process gets no digest, and so prints no note.
     let Some(running) = running else { return };
     let around = ConfigEnvironment::of_process();
     let now = config::locate(given, &around)
@@ -148,8 +149,8 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Digest of the running organism's config in these directories, if it responds in time. Returns
-/// `None` if none runs.
+/// Digest of the config with which the organism in these directories runs, if it responds in time.
+/// Returns `None` if no organism runs.
 fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -167,13 +168,13 @@ fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     runtime().ok()?.block_on(asking)
 }
 
-/// Handshake of a command that knows only the journal's directory.
+/// Handshake of a command that knows the journal's directory, but not the config.
 fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     let project = project::stored(data).map_err(organism::Error::from)?;
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// The organism that runs on the journal in `data`, whatever its config.
+/// Reaches the organism that runs on the journal in `data`, whatever its config is.
 fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
     let socket = socket_in(data, handshake.clone());
@@ -189,11 +190,11 @@ fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// How a command with a decision reaches the organism.
+/// How a command that makes a decision reaches the organism.
 pub(super) enum OrganismReach {
-    /// By its config: connects to the running organism, or starts one for the command.
+    /// By the config: connects to the running organism, or starts one for the command.
     Config { config: Box<Config>, is_running: bool },
-    /// By its socket only, because its config is invalid or not given.
+    /// By the socket alone, because the config is invalid or was not given.
     Running { data: PathBuf, handshake: Handshake },
 }
 
@@ -205,7 +206,7 @@ impl OrganismReach {
         }
     }
 
-    /// Client of the organism. Starts the organism if its config is known and none runs.
+    /// Returns a client of the organism. If the config is known and no organism runs, starts one.
     pub async fn client(self) -> Result<OrganismClient, organism::Error> {
         match self {
             Self::Config { config, .. } => {
@@ -230,7 +231,7 @@ fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
-/// Client to send as: the given one, or the only one of the config.
+/// The client to send as: the given one, or the only client of the config.
 pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<ListenerName> {
     let clients = config.contracts.iter().filter(|c| c.role == crate::contract::Role::Client);
     let clients: Vec<_> = clients.map(|c| c.name.clone()).collect();
@@ -254,8 +255,8 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
-/// Calls in `data` that are held in this way. Asks the running organism; if none responds, reads
-/// each journal once.
+/// Returns the calls in `data` that are held in this way. The running organism is queried. If no
+/// organism responds, each journal is read once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -286,7 +287,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
             continue;
         }
         match JournalReader::open(&journal).and_then(|reader| audit::held(&reader)) {
-            // A journal that does not exist holds nothing.
+            // There are no held calls in a journal that does not exist.
             Err(Error::Missing { .. }) => {}
             held => {
                 all.extend(held.map_err(journal_target::failed)?);
@@ -304,8 +305,8 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Notes that the output is of the journal and not of a pump, as none runs, or as the organism that
-/// runs has `refused` the query.
+/// Prints a note that the output comes from the journal instead of a pump. The reason is that no
+/// organism runs, or that the organism `refused` the query.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -314,9 +315,9 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     note!("note: {reason}; the journal in {} is read as it stands now", data.display());
 }
 
-/// Follows the journals in `data` through the organism that runs on them, until it ends and no
-/// other one takes its place: [`ServiceClient::follow`]. An error where one runs that does not let
-/// this command follow.
+/// Follows the journals in `data` through the organism that runs on them, see
+/// [`ServiceClient::follow`]. Returns when the organism has ended and no other one took its place.
+/// Returns an error if the organism does not let this command follow.
 pub(super) fn follow(
     data: &Path,
     mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -341,7 +342,7 @@ pub(super) fn follow(
     })
 }
 
-/// Like [`waiting`], for listing: without a journal, the list is empty.
+/// Like [`waiting`], but returns an empty list if there is no journal.
 pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let mut journals = partitions_in(data).into_iter();
     if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
@@ -359,7 +360,7 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     })
 }
 
-/// Submits a decision to the organism, which is started if none runs.
+/// Sends a decision to the organism. Starts an organism if none runs.
 pub(super) fn decide(
     reach: OrganismReach,
     message: MessageId,
@@ -389,7 +390,7 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
 }
 
-/// Exit code for a refusal: `busy` is temporary.
+/// Exit code of a command whose request was refused. A refusal as `busy` is temporary.
 pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
         Rule::Busy | Rule::Draining | Rule::StorageFull => CommandExit::TryAgain,
@@ -397,7 +398,7 @@ pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     }
 }
 
-/// Reads a file, or standard input for `-`, without any check. The gate refuses invalid bytes on
+/// Reads a file, or standard input for `-`, without any check: the gate refuses invalid bytes on
 /// record.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
@@ -421,10 +422,11 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The runtime of this command, until [`end_runtime`].
+/// The runtime of this command, until [`end_runtime`] is called.
 static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
 
-/// The one runtime of this command: its connections live as long as their runtime does.
+/// Returns the one runtime of this command. There is only one, because a connection lives no longer
+/// than its runtime.
 pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
     let mut shared = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(runtime) = &*shared {
@@ -435,13 +437,13 @@ pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
     Ok(runtime)
 }
 
-/// Ends the tasks of this command that still run.
+/// Ends all tasks of this command that still run.
 pub(super) fn end_runtime() {
     drop(RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
-/// The transport of this command to the organism that runs on the journal in `data`. All of its
-/// requests share the connection, whatever handshake they name.
+/// The transport to the organism that runs on the journal in `data`. All requests of this command
+/// share its connection, with any handshake.
 fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -451,12 +453,12 @@ fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     socket.with_handshake(handshake)
 }
 
-/// The client of the organism that runs on the journal in `data` when a request is sent.
+/// A client of the organism that runs on the journal in `data` at the time of each request.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }
 
-/// Arguments that all decisions share.
+/// Options that all commands with a decision share.
 #[derive(Debug, clap::Args)]
 pub(super) struct DecisionArgs {
     /// Note for the record. It is not sent to the caller.
@@ -471,14 +473,14 @@ pub(super) struct DecisionArgs {
 }
 
 impl DecisionArgs {
-    /// Origin of the decision: the user of this process, and the note.
+    /// Origin of the decision: the user of this process, with the note.
     pub fn origin(&self) -> DecisionOrigin {
         let who = operator::this_user();
         let note = self.note.clone();
         DecisionOrigin { who, note, signature: None }
     }
 
-    /// Signer of the decision, if a key was given.
+    /// The signer of the decision, if a key was given.
     pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
         let Some(path) = &self.sign else { return Ok(None) };
         hide_memory();
@@ -504,8 +506,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// Loads the config for a process that hosts agents. `own` means that it has its own NATS
-    /// credentials.
+    /// Loads the config for a process that hosts agents; `own` states that the process has its own
+    /// NATS credentials.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
         let load: LoadConfig<Config> = if own {
             |path, around| config::load_for_host(path, around, true)
@@ -516,8 +518,8 @@ impl ConfigArg {
         loaded(self.config.as_deref(), load)
     }
 
-    /// Loads the config for commands that call no model, or let the running organism do so. Keys
-    /// are required only to start an organism.
+    /// Loads the config for commands that call no model themselves. Keys are required only if such
+    /// a command starts an organism.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         belongs(&config.directories())?;
@@ -538,8 +540,8 @@ impl ConfigArg {
         Ok(config)
     }
 
-    /// Finds the organism for a decision. If the config is invalid, the running organism is still
-    /// reached.
+    /// Finds the organism that a decision is for. A running organism is found even if the config is
+    /// invalid.
     pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<OrganismReach> {
         if let Some(data) = &args.data {
             return running_on(data);
@@ -570,12 +572,13 @@ impl ConfigArg {
         }
     }
 
-    /// Like [`ConfigArg::load_without_keys`], without the check of the directories' project.
+    /// Like [`ConfigArg::load_without_keys`], but does not check that the directories belong to the
+    /// project.
     pub fn load_unbound(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
 
-    /// Loads the config for the command that writes the keys that this config may name.
+    /// Loads the config for the command that writes keys, which the config may already name.
     pub fn load_for_servers(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_for_servers)
     }

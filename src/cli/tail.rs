@@ -58,17 +58,17 @@ struct JournalTail {
     data: PathBuf,
     within: Option<ThreadId>,
     paper: RenderOutput,
-    /// Position up to which the journal of each partition was shown.
+    /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
 }
 
 impl JournalTail {
-    /// Shows what is recorded, for as long as an organism runs that writes it.
+    /// Shows new records as long as an organism runs that writes them.
     fn follow(&mut self) -> anyhow::Result<()> {
         let mut shown = Ok(());
         let data = self.data.clone();
         startup::follow(&data, |partition, position| {
-            // One look covers all that was recorded up to it.
+            // An earlier read may already have shown the records up to this position.
             if self.seen.get(&partition).is_none_or(|seen| *seen < position) {
                 shown = self.show_new();
             }
@@ -82,15 +82,16 @@ impl JournalTail {
             return Ok(());
         }
 
-        // The last records may have come after the last look.
+        // The last records may have come after the last read.
         self.show_new()?;
         startup::note_read_once(&data, None);
         Ok(())
     }
 
-    /// Shows every record that was not shown yet.
+    /// Shows every record that has not been shown yet.
     fn show_new(&mut self) -> anyhow::Result<()> {
-        // Opened anew each time: a reader that lingers would hold back the pump's housekeeping.
+        // Opened for each read, because a reader that stays open delays the pump's checkpoints of
+        // the database.
         let readers = journal_target::readers_in(&self.args.place, &self.data)?;
         for (partition, reader) in &readers {
             if !self.seen.contains_key(partition) {
@@ -121,7 +122,7 @@ impl JournalTail {
     }
 }
 
-/// Reads the next batch of a journal's records. The batch is bounded so that other journals get
+/// Reads the next batch of records. The size of a batch is bounded, so that the other journals get
 /// their turn.
 fn after(reader: &JournalReader, seen: &mut Position) -> anyhow::Result<Vec<HashedRecord>> {
     let last = reader.last().map_err(|error| journal_target::failed_in(reader, error))?;

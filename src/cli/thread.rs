@@ -1,4 +1,4 @@
-//! `organism thread`: shows one thread with its subthreads, for people.
+//! `organism thread`: shows one thread and its subthreads for people.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `organism threads`: lists the threads with their phases.
+//! `organism threads`: lists the threads and their phases.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let readers = journal_target::readers(&args.place)?;
-    // One more, as the organism's own thread is left out below.
+    // One more than the limit, because the organism's own thread is left out below.
     let newest = (!args.all).then_some(args.limit.saturating_add(1));
     let mut threads = Vec::new();
     for reader in &readers {

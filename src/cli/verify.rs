@@ -1,4 +1,4 @@
-//! `organism verify`: proves the record, or reports where it breaks.
+//! `organism verify`: proves the record, or reports where the proof fails.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => journal_target::data_dir(&args.place)?,
     };
 
-    // A copy may be proved where there is no config at all.
+    // A copy may be proved on a machine without a config.
     let around = ConfigEnvironment::of_process();
     let is_found = config::locate(args.place.config.as_deref(), &around).is_ok();
     let key_state = if args.directory.is_some() && !is_found {
@@ -116,7 +116,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Proof settings of the config; defaults if the journal is selected by its directories.
+/// Proof settings of the config, or the defaults if the arguments select directories instead of a
+/// config.
 fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -133,7 +134,7 @@ fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     })
 }
 
-/// Streams to compare projections with.
+/// Streams with which projections are compared.
 struct ComparedStreams {
     servers: nats::Options,
     journal: jetstream::Options,
@@ -188,7 +189,7 @@ fn tell(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Res
     }
 }
 
-/// JSON output of one partition.
+/// Output for one partition in JSON.
 #[derive(Serialize)]
 struct InPartition<'r> {
     #[serde(rename = "partition")]
@@ -261,7 +262,7 @@ fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Changed keys and unavailable keys.
+/// Lines about keys that changed, and about keys that are not available.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

@@ -1,4 +1,4 @@
-//! Reads the prompts of agents.
+//! Reads the prompts of agents from the config.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ pub(super) fn near_or_rule(path: &Path) -> String {
     }
 }
 
-/// Digest of a file's bytes, or of nothing if the file cannot be read.
+/// Digest of a file's content. A file that cannot be read counts as empty.
 pub(super) fn digest_of(path: &Path) -> Digest {
     Digest::of(&std::fs::read(path).unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! Checks that budgets of money can be enforced: every model that an agent may use needs a price.
+//! Checks that money budgets can be enforced: every model that a budgeted agent may use needs a
+//! price.
 
 use std::collections::HashSet;
 
@@ -40,7 +41,8 @@ fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut Co
     }
 }
 
-/// Checks that all prices have one currency, because amounts are compared without exchange rates.
+/// Checks that all prices have the same currency, because amounts are compared without exchange
+/// rates.
 fn one_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     let mut priced = models.iter().filter_map(|model| Some((model, model.price()?)));
     let Some((first, price)) = priced.next() else { return };

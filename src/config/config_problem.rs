@@ -1,4 +1,4 @@
-//! Problems of a config, each with its place, reported all at once.
+//! Problems of a config. Each has a place, and all are reported at once.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::source_text::SourceRange;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident = $code:literal,)*) => {
-        /// Kind of a problem: a closed list, each with a line in `docs/CONFIG.md`.
+        /// Kind of a problem, from a closed list. Each kind has a line in `docs/CONFIG.md`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ProblemCode { $($(#[doc = $doc])* $variant,)* }
 
@@ -23,14 +23,14 @@ macro_rules! codes {
 }
 
 codes! {
-    // The file.
+    // Codes about the file.
     FileMissing = "file-missing",
     FileIsDirectory = "file-is-directory",
     FileUnreadable = "file-unreadable",
     FileNotUtf8 = "file-not-utf8",
     FileEmpty = "file-empty",
     Syntax = "syntax",
-    // Keys and values.
+    // Codes about keys and values.
     DuplicateKey = "duplicate-key",
     UnknownSection = "unknown-section",
     UnknownKey = "unknown-key",
@@ -44,7 +44,7 @@ codes! {
     UnsetVariable = "unset-variable",
     BadVariable = "bad-variable",
     UnknownOverride = "unknown-override",
-    // Names.
+    // Codes about names.
     BadName = "bad-name",
     ReservedName = "reserved-name",
     DuplicateName = "duplicate-name",
@@ -56,7 +56,7 @@ codes! {
     UnknownModel = "unknown-model",
     NoClient = "no-client",
     NoListener = "no-listener",
-    // Payloads.
+    // Codes about payloads.
     SchemaMissing = "schema-missing",
     SchemaBroken = "schema-broken",
     BadPayloadName = "bad-payload-name",
@@ -79,12 +79,12 @@ codes! {
     OperatorKey = "operator-key",
     CheckpointsInside = "checkpoints-inside",
     RecordingMissing = "recording-missing",
-    // Transports.
+    // Codes about transports.
     ToolChoice = "tool-choice",
     ReportSchema = "report-schema",
     FinalByText = "final-by-text",
     NotNative = "not-native",
-    // Models.
+    // Codes about models.
     UnknownRoute = "unknown-route",
     BadAddress = "bad-address",
     KeyMissing = "key-missing",
@@ -99,7 +99,8 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One problem of a config and how to correct it. Never quotes anything private.
+/// One problem of a config, with advice on how to correct it. Its texts never quote anything
+/// private.
 #[derive(Debug, Clone)]
 pub struct ConfigProblem {
     pub code: ProblemCode,
@@ -119,14 +120,14 @@ impl ConfigProblem {
         self
     }
 
-    /// Adds a suggestion if there is one.
+    /// Sets the suggested correction, if there is one.
     pub fn maybe(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
     }
 }
 
-/// Prints `file:line:column: code: message`.
+/// Formats as `file:line:column: code: message`.
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = self.place.line_and_column();
@@ -184,7 +185,7 @@ impl ConfigProblems {
         Self(self.0.extract_if(.., |problem| problem.code == code).collect())
     }
 
-    /// Sorts problems by their places in the file.
+    /// Sorts the problems by their places in the file.
     pub(super) fn sort(&mut self) {
         self.0.sort_by(|a, b| {
             let key =

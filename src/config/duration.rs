@@ -1,8 +1,9 @@
-//! Durations as people write them: `500ms`, `30s`, `5m`, `1h30m`, `2d`.
+//! Durations in the notation of the config: `500ms`, `30s`, `5m`, `1h30m`, `2d`.
 
 use std::time::Duration;
 
-/// Units in milliseconds. A name that begins with another unit's name stands before it.
+/// Units with their milliseconds. If one unit's name begins with another's, the longer name comes
+/// first.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -24,7 +25,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Guesses the intended duration: `5m` for `5 minutess`.
+/// Guesses which duration was meant by an invalid text, such as `5m` for `5 minutess`.
 pub fn guess(text: &str) -> Option<String> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -39,7 +40,7 @@ pub fn guess(text: &str) -> Option<String> {
     (!number.is_empty()).then(|| format!("{number}{unit}"))
 }
 
-/// Formats a duration so that `parse` can read it.
+/// Formats a duration in the notation that `parse` reads.
 pub fn show(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut out = String::new();

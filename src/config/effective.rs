@@ -1,5 +1,5 @@
-//! The effective config as one text for the record: everything that prompts and routing depend on,
-//! without secrets.
+//! The effective config as one text for the record: everything without secrets that prompts and
+//! routing depend on.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,8 @@ pub(super) struct EffectiveConfig<'a> {
     pub schemas: BTreeMap<String, Digest>,
 }
 
-/// Commands as the config writes them, because their variables may hold secrets.
+/// A process listener with its command as the config writes it, because values of variables in it
+/// may be secret.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]

@@ -1,4 +1,4 @@
-//! The environment of a config as one value: variables and directories.
+//! The variables and directories that a config depends on, as one value.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -36,7 +36,7 @@ impl ConfigEnvironment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// A directory of the XDG base directory specification; relative values count as unset.
+    /// A directory of the XDG base directory specification. A relative value counts as unset.
     fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
@@ -61,8 +61,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Logical path of the current directory. Like `pwd`, this trusts PWD if it names the directory of
-/// the process.
+/// Logical path of the current directory. Like `pwd`, this trusts the variable PWD if it names the
+/// directory of the process.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);
@@ -79,7 +79,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
-/// Finds the config: the one given, `ORGANISM_CONFIG`, `./organism.toml`, or the only
+/// Finds the config file: the given one, `ORGANISM_CONFIG`, `./organism.toml`, or the only
 /// `./config/*.toml`.
 pub fn locate(given: Option<&Path>, around: &ConfigEnvironment) -> Result<PathBuf, ConfigProblems> {
     if let Some(path) = given {

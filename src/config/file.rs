@@ -1,4 +1,4 @@
-//! Reads the files of a config.
+//! Reads the files that make up a config.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     Ok(text)
 }
 
-/// Base directory of the config's relative paths.
+/// Base directory of the relative paths in a config.
 pub(super) fn directory(path: &Path, around: &ConfigEnvironment) -> PathBuf {
     let full = around.directory.join(path);
     let parent = full.parent().map(Path::to_owned).unwrap_or_default();
@@ -74,7 +74,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
     let good = error.utf8_error().valid_up_to();
     let utf16 = bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]);
     let text: String = bytes.utf8_chunks().next().map(|c| c.valid().to_owned()).unwrap_or_default();
-    // The text before the bad byte gives the place; none of it is shown.
+    // The text before the invalid byte serves to find the place. None of it is shown.
     let source = ConfigSource::hidden(shown, text);
     let place = SourceRange::new(&source, good..good);
     let help = if utf16 {
@@ -88,7 +88,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// A file beside `path` with a similar name.
+/// A file in the directory of `path` that has a similar name.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
@@ -96,7 +96,7 @@ pub(super) fn neighbour(path: &Path) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Reads a file that the config names. `Err` holds the reason if that fails.
+/// Reads a file that the config names. `Err` contains the reason for a failure.
 pub(super) fn text(path: &Path) -> Result<String, String> {
     if path.is_dir() {
         return Err("it is a directory".to_owned());

@@ -1,4 +1,5 @@
-//! Checks the directories that a config names for its journal and for what is kept outside it.
+//! Checks the directories that a config states for its journal and for files that are kept outside
+//! the journal.
 
 use std::path::Path;
 
@@ -6,10 +7,10 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
 use super::tree::{ExpandedText, Located};
 
-/// `data` or `state`: the written path and the resolved one.
+/// The directory `data` or `state`, with its path as written and as resolved.
 pub(super) struct NamedDirectory<'a> {
     pub key: &'static str,
-    /// The path in the config; `None` for the default.
+    /// The path as the config writes it. `None` if the config states none and the default applies.
     pub written: Option<&'a Located<ExpandedText>>,
     pub path: &'a Path,
 }
@@ -31,7 +32,7 @@ pub(super) fn check(
     problems.push(ConfigProblem::new(ProblemCode::DirectoryShared, place, message).help(help));
 }
 
-/// Checks that a path is a directory, or that it can be made at the first start.
+/// Checks that a path is a directory, or that the directory can be created at the first start.
 fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProblems) {
     let Some(written) = directory.written else { return };
     let Some(there) = directory.path.ancestors().find(|path| path.exists()) else { return };

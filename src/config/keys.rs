@@ -1,4 +1,5 @@
-//! All known config keys as flat tables: for unknown keys, overrides and the docs.
+//! All known config keys as flat tables. They serve to find unknown keys, to apply overrides, and
+//! to check the docs.
 
 /// Type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,16 +13,16 @@ pub(super) enum KeyKind {
     Flag,
     /// A list of strings.
     List,
-    /// A string or a list of strings.
+    /// Either a string or a list of strings.
     OneOrMore,
-    /// A table of strings with free keys.
+    /// A table of strings whose keys are free.
     Free,
 }
 
-/// A section: `[name]`, or `[name.MEMBER]` for each of several named members.
+/// A section: either `[name]`, or one `[name.MEMBER]` for each named member.
 pub(super) struct KnownSection {
     pub name: &'static str,
-    /// Noun for one member in messages.
+    /// Noun for one member of the section in messages.
     pub member: Option<&'static str>,
     pub keys: &'static [(&'static str, KeyKind)],
 }
@@ -175,7 +176,7 @@ pub(super) const MODELS: KnownSection = KnownSection {
     ],
 };
 
-/// A member's keys are the fields of the payload.
+/// The section of generated payloads. The keys of a member are the fields of its payload.
 pub(super) const PAYLOADS: KnownSection =
     KnownSection { name: "payloads", member: Some("payload"), keys: &[] };
 
@@ -238,7 +239,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the values of a key are private. `None`: as private as the enclosing value.
+/// Whether the values of a key are private. `None` if they are as private as the value that
+/// contains them.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {
@@ -246,14 +248,15 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     }
 
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
-    // A key, or a password in an address, written where neither belongs is not repeated.
+    // A key or password that was written in the wrong place, such as in an address, must not be
+    // quoted.
     let misplaced = ["api_key_env", "password_env", "secret_env", "base_url", "url", "endpoint"]
         .contains(&key.as_str());
     let table = ["env", "prompt", "headers"].contains(&key.as_str());
     (secret || misplaced || table).then_some(true)
 }
 
-/// The most similar known name, if one is similar enough.
+/// The known name that is most similar to `name`, if one is similar enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().filter(|other| *other != name).map(|other| {
         let distance = strsim::damerau_levenshtein(name, other);

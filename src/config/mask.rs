@@ -1,4 +1,4 @@
-//! Finds the private ranges of a config's text, which must never be quoted.
+//! Finds the private ranges in a config's text, which must never be quoted.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::is_private;
 
-/// Adds the values of private keys in a parsed table.
+/// Adds the ranges of the values of private keys in a parsed table.
 pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     for (key, value) in table {
         match is_private(key.get_ref()) {
@@ -25,7 +25,7 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Adds every value beneath a private key, except names of files.
+/// Adds the ranges of all values beneath a private key, except names of files.
 fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
     let Some(table) = value.as_table() else {
         out.push(span);
@@ -39,7 +39,7 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges by lines, for a text that is not valid TOML.
+/// Guesses the private ranges line by line, for a text that is no valid TOML.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! Declared clients, listeners and agents, each read from its table.
+//! Reads the declared clients, listeners and agents, each from its table.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::tree::{ExpandedText, Located};
 use super::{ActionTransport, FinalMode, MemoryScope};
 use crate::model::ToolChoice;
 
-/// A client, listener or agent as the config declares it.
+/// A client, listener or agent, as the config declares it.
 pub(super) struct DeclaredMember {
     pub name: Located<ListenerName>,
     pub role: Role,
@@ -22,7 +22,7 @@ pub(super) struct DeclaredMember {
     pub accepts: Vec<Located<ExpandedText>>,
     pub replies: Vec<Located<ExpandedText>>,
     pub peers: Vec<Located<ExpandedText>>,
-    /// Range of `peers`, or of the member's name if it has none.
+    /// Range of `peers` in the source, or of the member's name if there is no `peers`.
     pub peers_place: SourceRange,
     pub forward: bool,
     pub gather: Gather,
@@ -32,25 +32,26 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// Whether calls need approval. `None`: the schema decides.
+    /// Whether calls need an approval. `None` if the schema decides.
     pub approval: Option<Approval>,
-    /// Range of `approval`.
+    /// Range of `approval` in the source.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
-    /// Range of `approval_timeout`.
+    /// Range of `approval_timeout` in the source.
     pub patience_place: Option<SourceRange>,
-    /// Budget of an agent; empty for other members.
+    /// Budget of an agent. Empty for other members.
     pub budget: Budget,
-    /// Range of the budget's `money`.
+    /// Range of the budget's `money` in the source.
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
     pub process: Option<DeclaredProcess>,
-    /// The client name that the listener's own processes may use.
+    /// Name of the client as which the listener's own processes may send.
     pub client: Option<Located<ExpandedText>>,
-    /// Core words that it may use, where they are named.
+    /// The core words that the member may use. `None` if the config does not list them.
     pub core: Option<Vec<String>>,
-    /// Range of the setting that places the listener on NATS, if it is there.
+    /// Range of the setting that places the listener on NATS. `None` if the listener is not on
+    /// NATS.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
 }
@@ -74,21 +75,21 @@ pub(super) struct DeclaredAgent {
     pub memory: MemoryScope,
     pub max_iterations: u32,
     pub transport: ActionTransport,
-    /// Range of `transport`, or of the agent's name if it has none.
+    /// Range of `transport` in the source, or of the agent's name if there is no `transport`.
     pub transport_place: SourceRange,
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
     pub final_by: FinalMode,
-    /// Range of `final_by`, or the agent's name.
+    /// Range of `final_by` in the source, or of the agent's name if there is no `final_by`.
     pub final_by_place: SourceRange,
-    /// File of the JSON Schema for finals in the format `json`.
+    /// Path of the JSON Schema for finals in the format `json`.
     pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
     pub notice: bool,
     pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Format of finals, before its schema is read.
+/// Format of finals, before the file of its schema is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FormatWord {
     #[default]
@@ -124,7 +125,7 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Checks that a name for the record is not reserved for the core.
+/// Checks that a name that will be recorded is not reserved for the core.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -169,8 +170,8 @@ fn client_secret(read: &mut TableReader<'_>) -> Option<DeclaredSecret> {
     variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
-/// Reads the settings that clients, listeners and agents share. Returns `None` if the name is bad,
-/// after reporting every other problem.
+/// Reads the settings that clients, listeners and agents have in common. If the name is invalid,
+/// reports all problems and returns `None`.
 fn common(
     role: Role,
     name: Option<Located<ListenerName>>,
@@ -178,7 +179,7 @@ fn common(
 ) -> Option<DeclaredMember> {
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
-    // A person is asked once, and takes their time.
+    // These settings are not for a person, who is asked once and takes their time.
     let works = listens && role != Role::Human;
     let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
@@ -226,12 +227,12 @@ fn common(
     })
 }
 
-/// Where the payloads of a listener can be declared.
+/// Where the payloads that a listener accepts can be declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaSource {
-    /// Its own `schema` alone.
+    /// Only in the listener's own `schema`.
     File,
-    /// Its own `schema`, or the section `payloads`.
+    /// In the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
 }
 
@@ -280,11 +281,11 @@ pub(super) fn listener(
     })
 }
 
-/// Host of a declared listener.
+/// How a declared listener is hosted.
 enum HostKind {
-    /// Child processes of this program.
+    /// As child processes of this program.
     Here(DeclaredProcess),
-    /// A program that connects over NATS, started by its operator.
+    /// As a program that its operator starts and that connects over NATS.
     OnNats { concurrency: u32, place: SourceRange },
 }
 
@@ -319,7 +320,7 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
     })
 }
 
-/// The core words that a member may use.
+/// Reads the core words that a member may use.
 fn core(role: Role, read: &mut TableReader<'_>) -> Option<Vec<String>> {
     let words: Vec<_> = Contract::core_words_of(role).collect();
     read.choices("core", &words)
@@ -336,7 +337,7 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
     (approval, patience)
 }
 
-/// Reads a listener that is a person. Without a configured time-out, it has none.
+/// Reads a listener that is a person. Unless the config states a time-out, there is none.
 pub(super) fn human(
     name: &Located<String>,
     schemas: SchemaSource,
@@ -409,8 +410,8 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     read.choice("transport", &words).unwrap_or_default()
 }
 
-/// Reads the tool choice. Refuses it without native tools, and refuses a choice that keeps the
-/// agent from ending its call.
+/// Reads the tool choice. Reports an error if the agent has no native tools, or if the choice would
+/// keep the agent from ending its call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),
@@ -439,7 +440,7 @@ fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option
     None
 }
 
-/// Reads the format of finals, and the schema for `json`.
+/// Reads the format of finals, with the path of the schema for `json`.
 fn final_format(read: &mut TableReader<'_>) -> (FormatWord, Option<Located<ExpandedText>>) {
     let words = [
         ("text", FormatWord::Text),

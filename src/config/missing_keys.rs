@@ -1,9 +1,9 @@
-//! Missing API keys, with the models that need them.
+//! API keys that are missing, with the models that need them.
 
 use super::config_problem::{ConfigProblem, ConfigProblems};
 use super::{AgentSpec, ModelSpec, ProviderConfig};
 
-/// Missing keys, each with its model.
+/// API keys that are missing, each with the name of its model.
 #[derive(Debug, Default)]
 pub struct MissingKeys(Vec<(String, ConfigProblem)>);
 
@@ -12,7 +12,7 @@ impl MissingKeys {
         self.0.push((model.to_owned(), problem));
     }
 
-    /// Missing keys of the models of `agents`.
+    /// Missing keys of the models that `agents` use.
     pub fn of_agents<'a>(
         &self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -22,8 +22,8 @@ impl MissingKeys {
         self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
-    /// Missing keys that a pump needs: all except keys of models that only agents on other hosts
-    /// use.
+    /// Missing keys that a pump needs. Keys of models that only agents on other machines use are
+    /// left out.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let far = used(agents.iter().filter(|agent| agent.is_far), models);
         let near = used(agents.iter().filter(|agent| !agent.is_far), models);
@@ -36,7 +36,7 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Models of these agents, including the models that a router leads to.
+/// Models that these agents use, including those that a router leads to.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

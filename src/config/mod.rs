@@ -1,7 +1,7 @@
-//! The config: one TOML file. Loading returns a valid config, or every problem at once.
+//! The config: one TOML file. Loading it returns a valid config, or all its problems at once.
 //!
-//! Starts nothing and keeps no handles. Must not know terminals: problems are data, and the command
-//! line draws them. `docs/CONFIG.md` describes the file.
+//! Loading starts nothing and keeps nothing open. This module must not know terminals: problems are
+//! data, which the command line draws. `docs/CONFIG.md` describes the file.
 
 mod agents;
 mod budgets;
@@ -74,79 +74,79 @@ pub use withheld::PASSPHRASE_FILE;
 /// A valid config.
 #[derive(Clone)]
 pub struct Config {
-    /// Name of the organism: one token.
+    /// Name of the organism, which is one token.
     pub name: String,
-    /// Path of the config file, as given.
+    /// Path of the config file, as it was given.
     pub file: PathBuf,
-    /// Absolute directory of that file: base of its relative paths, and working directory of child
-    /// processes.
+    /// Absolute directory of the config file. It is the base of the file's relative paths, and the
+    /// working directory of child processes.
     pub directory: PathBuf,
-    /// The project that owns the journal, the socket and the keys.
+    /// The project to which the journal, the socket and the keys belong.
     pub project: ProjectPaths,
     /// Directory of the journal.
     pub data: PathBuf,
-    /// Directory of keys and of the state's copy of checkpoints.
+    /// Directory of keys and of the checkpoints that are kept beside them.
     pub state: PathBuf,
-    /// Directory that checkpoints are copied to, apart from `data` and `state`.
+    /// Directory, apart from `data` and `state`, into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
     pub storage: StorageConfig,
     /// Loopback address that serves health and metrics.
     pub http: Option<SocketAddr>,
-    /// Collector of spans, if the config names one.
+    /// Collector to which spans are exported, if the config names one.
     pub telemetry: Option<TelemetryConfig>,
-    /// Variables with keys of the collector, also if no spans are exported. They are hidden from
-    /// listeners.
+    /// Names of variables that contain keys of the collector, even if no spans are exported. They
+    /// are hidden from listeners.
     pub collector_keys: Vec<String>,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
-    /// Listeners that are on NATS; agents are not among them.
+    /// Listeners that are on NATS, without agents.
     pub remotes: Vec<ListenerName>,
-    /// Clients that may prove themselves with a secret.
+    /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Public keys of operators. Without any, decisions need no signature.
+    /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
-    /// Environment variables that operators' keys are read from.
+    /// Names of the environment variables from which operators' keys are read.
     pub operator_variables: Vec<String>,
     /// NATS servers, if the config names any.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub limits: TreeLimits,
-    /// Notes for the reader about settings that are valid but surprising.
+    /// Notes for the author of the config about settings that are valid but may surprise.
     pub notes: Vec<String>,
     /// Maximum payload size in bytes.
     pub payload_bytes: usize,
-    /// Digest of `text`.
+    /// Digest of `text`, which identifies the config.
     pub digest: Digest,
-    /// Missing keys, each with its model. Commands that only read, or call a running organism, do
-    /// not need them.
+    /// API keys that are missing, each with its model. Commands that only read, or that use a
+    /// running organism, do not need them.
     pub keys_missing: Arc<MissingKeys>,
     /// Recorder of model answers, if they are recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Path of the `organism` program that ties listeners' processes to this one. Set by an
-    /// embedding program if it is neither beside that program nor on `PATH`.
+    /// Path of the `organism` program that ties the processes of listeners to this one. An
+    /// embedding program sets it if the program is neither beside it nor on `PATH`.
     pub launcher: Option<PathBuf>,
-    /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
-    /// schemas and recordings; no secrets, no paths of this machine.
+    /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
+    /// and recordings. Contains no secrets and no paths of this machine.
     pub text: String,
 }
 
 impl Config {
-    /// Directories of the journal and of its state, with the project they belong to.
+    /// Directories of the journal and of its state, and the project to which they belong.
     pub fn directories(&self) -> ProjectFolders {
         let data = self.data.clone();
         let state = self.state.clone();
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// All texts that the journal keeps as blobs: the effective config with its prompts, and the
+    /// All texts that the journal stores as blobs: the effective config with its prompts, and the
     /// schemas.
     pub fn texts(&self) -> Vec<&str> {
         std::iter::once(self.text.as_str()).chain(self.schemas.documents()).collect()
     }
 
-    /// Number of partitions, and so of pumps.
+    /// Number of partitions. Each has its own pump.
     pub fn partitions(&self) -> u32 {
         match &self.storage {
             StorageConfig::Embedded => 1,
@@ -164,7 +164,7 @@ impl Config {
         self.agents.iter().filter(|agent| !agent.is_far)
     }
 
-    /// Moves every agent into the process of the pump, regardless of the file.
+    /// Makes every agent run in the process of the pump, whatever the file states.
     pub fn gather_agents(&mut self) {
         self.agents.iter_mut().for_each(|agent| agent.is_far = false);
     }
@@ -177,12 +177,12 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Missing keys of the pump's process.
+    /// Missing keys of the process in which the pump runs.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
-    /// The config of one partition's pump. Keys of checkpoints are shared by all partitions.
+    /// The config for the pump of one partition. All partitions share the keys of checkpoints.
     pub fn of_partition(&self, partition: u32) -> Self {
         let mut config = self.clone();
         if let StorageConfig::JetStream { journal, .. } = &mut config.storage
@@ -196,12 +196,12 @@ impl Config {
     }
 }
 
-/// Storage of the journal.
+/// Where the journal is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageConfig {
-    /// In the data directory only.
+    /// Only in the data directory.
     Embedded,
-    /// In a stream on these servers, with a projection for readers in the data directory.
+    /// In a stream on these servers. The data directory has a projection for readers.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -209,13 +209,13 @@ pub enum StorageConfig {
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
     pub name: ListenerName,
-    /// Absolute path of the program, then its arguments.
+    /// Absolute path of the program, followed by its arguments.
     pub command: Vec<String>,
     pub env: Vec<(String, SecretValue)>,
     pub instances: u32,
 }
 
-/// A secret value. It never prints itself.
+/// A secret value, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValue(String);
 
@@ -236,18 +236,18 @@ impl std::fmt::Debug for SecretValue {
 pub struct AgentSpec {
     #[serde(rename = "name")]
     pub name: ListenerName,
-    /// Whether the agent runs in an `organism host` process and is reached over NATS. Its
-    /// deliveries are the same either way.
+    /// Whether the agent runs in an `organism host` process that is reached over NATS. The agent's
+    /// deliveries are the same in both cases.
     #[serde(skip)]
     pub is_far: bool,
-    /// Name of one of the config's models.
+    /// Name of the model, which is one of the config's.
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "transport")]
     pub transport: ActionTransport,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// Maximum model calls for each call.
+    /// Maximum number of model calls in each call of the agent.
     #[serde(rename = "max_iterations")]
     pub max_iterations: u32,
     /// Payload name of the final, which ends the agent's call.
@@ -262,7 +262,7 @@ pub struct AgentSpec {
     /// Whether each turn gets a notice.
     #[serde(rename = "notice")]
     pub notice: bool,
-    /// Sections of the prompt by name, in config order.
+    /// Sections of the prompt, by name and in the order of the config.
     #[serde(rename = "prompt")]
     pub prompt: Vec<(String, String)>,
 }
@@ -279,7 +279,7 @@ fn tool_choice<S: serde::Serializer>(
     word.serialize(serializer)
 }
 
-/// A model and its provider.
+/// A model of the config with its provider.
 #[derive(Debug, Clone)]
 pub struct ModelSpec {
     pub name: String,
@@ -295,11 +295,11 @@ pub enum ProviderConfig {
     Playback { recording: PathBuf, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
-    /// Routes calls to others of the config's models, which replace each other.
+    /// Routes calls to several other models of the config, which can replace each other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 
-/// Directories of an organism's journal and of what is kept outside it.
+/// Directories of an organism: that of the journal, and that of files kept outside the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectFolders {
     pub project: ProjectPaths,
@@ -307,7 +307,8 @@ pub struct ProjectFolders {
     pub state: PathBuf,
 }
 
-/// Reads the file's sections, with overrides from the environment. Checks each section by itself.
+/// Reads the sections of the file, with overrides from the environment. Each section is checked
+/// separately.
 fn read(
     path: &Path,
     around: &ConfigEnvironment,
@@ -322,7 +323,8 @@ fn read(
 }
 
 /// Returns the journal's directories even if other parts of the config are invalid, so that the
-/// record of an organism that cannot start can be read. `Err` if the file does not state them.
+/// record of an organism that cannot start can be read. Returns `Err` if the file does not state
+/// the directories.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -335,8 +337,8 @@ pub fn directories(
     }
 }
 
-/// Returns the journal's storage even if other parts of the config are invalid. `Err` holds every
-/// problem if its own sections do not state it.
+/// Returns the journal's storage even if other parts of the config are invalid. If the sections
+/// about storage are invalid, `Err` contains every problem of the config.
 pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig, ConfigProblems> {
     let mut problems = ConfigProblems::default();
     let (sections, _) = read(path, around, &mut problems)?;
@@ -344,14 +346,14 @@ pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig,
     storage_of(&sections, &directory, around, &mut problems).ok_or(problems)
 }
 
-/// Loads and checks the config at `path`. Starts nothing. `Err` holds every problem.
+/// Loads and checks the config at `path`, without starting anything. `Err` contains every problem.
 pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Needed)
 }
 
-/// Like [`load`], for a process that only hosts agents. It needs no listener programs and none of
-/// the pump's NATS credentials if it has its own. Model keys are checked later, when its agents are
-/// known.
+/// Like [`load`], for a process that only hosts agents. Such a process needs no programs of
+/// listeners. If it has its own NATS credentials, it does not need the pump's. Keys of models are
+/// checked later, when the agents are known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -360,8 +362,8 @@ pub fn load_for_host(
     load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
 }
 
-/// Like [`load`], for commands that only read, or that may find the organism running. Missing keys
-/// are reported when an organism is started with this config.
+/// Like [`load`], for commands that only read or that may use a running organism. Missing keys are
+/// reported only when an organism is started with this config.
 pub fn load_without_keys(
     path: &Path,
     around: &ConfigEnvironment,
@@ -369,8 +371,8 @@ pub fn load_without_keys(
     load_with(path, around, KeyRequirement::Optional)
 }
 
-/// Like [`load_without_keys`], for the command that writes the servers' config and the keys that
-/// this config may name already. Listener programs may be missing, too.
+/// Like [`load_without_keys`], for the command that writes the configs of servers and the keys. The
+/// config may already name these keys. Programs of listeners may be missing, too.
 pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Unwritten)
 }
@@ -379,15 +381,16 @@ pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Confi
 enum KeyRequirement {
     Needed,
     Optional,
-    /// Model keys are optional; secrets of clients are not read.
+    /// Keys of models are optional, and secrets of clients are not read.
     Host,
-    /// As `Host`, for a program with NATS credentials of its own.
+    /// Like `Host`, for a program that has its own NATS credentials.
     Own,
-    /// As `Own`, without the check of the servers' sync settings.
+    /// Like `Own`, but the sync settings of the servers are not checked.
     Unwritten,
 }
 
-/// Finds the programs of listeners. Problems count only for commands that start listeners.
+/// Finds the programs of listeners. Missing programs are reported only to commands that start
+/// listeners.
 fn processes(
     sections: &sections::DeclaredSections,
     directory: &Path,
@@ -403,7 +406,7 @@ fn processes(
     processes
 }
 
-/// Like [`read`], without the parts that this set of keys does not need.
+/// Like [`read`], but leaves out the parts that this kind of command does not need.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
@@ -422,7 +425,7 @@ fn read_as(
     Ok((sections, source))
 }
 
-/// Storage of the journal, if the organism has a name.
+/// Storage of the journal. `None` if the organism has no valid name.
 fn storage_of(
     sections: &sections::DeclaredSections,
     directory: &Path,

@@ -54,7 +54,8 @@ fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
     }
 }
 
-/// Requires at least one client, which submits payloads, and one listener, which receives them.
+/// Reports a config without a client, which would submit payloads, or without a listener, which
+/// would receive them.
 fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
     let place = SourceRange::start(source);
     if !members.iter().any(|member| member.role == Role::Client) {
@@ -109,7 +110,7 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
     }
 }
 
-/// Checks that the client of a listener exists and belongs to no other listener.
+/// Checks that each client of a listener exists and belongs to no other listener.
 fn own_clients(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let mut taken: HashMap<&str, &str> = HashMap::new();
     for member in &sections.members {

@@ -1,4 +1,4 @@
-//! Operators: people who sign their decisions, each with a public key.
+//! Operators: people who sign their decisions. Each has a public key.
 
 use crate::ids::ListenerName;
 use crate::thread::{OperatorKeys, OperatorPublicKey};
@@ -9,11 +9,11 @@ use super::read::TableReader;
 use super::tree::Located;
 use super::variables;
 
-/// Operators with keys that could be read.
+/// The declared operators whose keys could be read.
 #[derive(Default)]
 pub(super) struct DeclaredOperators {
     keys: Vec<(ListenerName, OperatorPublicKey)>,
-    /// Environment variables that their keys are read from.
+    /// Environment variables from which the operators' keys are read.
     pub variables: Vec<String>,
 }
 

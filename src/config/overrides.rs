@@ -1,7 +1,8 @@
 //! `ORGANISM_<SECTION>__<NAME>__<KEY>`: every key can be set from the environment.
 //!
 //! Names are written in capitals with `_` for `-`. An override only changes members that the file
-//! has. An override that matches nothing is a problem, so that no typo stays unnoticed.
+//! has. An override that matches nothing is a problem, so that no typo stays unnoticed. Where
+//! the file makes up the keys (`[payloads]`), an override replaces a text that the file has.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;

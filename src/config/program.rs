@@ -1,4 +1,4 @@
-//! Finds the programs of process listeners, and builds their environment variables.
+//! Finds the programs of process listeners, and builds the environment of their processes.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +27,7 @@ pub(super) fn processes(
     specs.collect()
 }
 
-/// The command with the path of its program; empty if the program was not found.
+/// The command, with the path of its program. Empty if the program was not found.
 fn command(
     process: &DeclaredProcess,
     directory: &Path,
@@ -41,7 +41,7 @@ fn command(
     command
 }
 
-/// Finds a program. A path with a slash is relative to the config; a bare name is searched beside
+/// Finds a program. A path with a slash is relative to the config. A bare name is searched beside
 /// this executable, beside the config, and along PATH.
 fn find(
     program: &Located<ExpandedText>,
@@ -58,7 +58,7 @@ fn find(
     };
 
     if let Some(found) = places.iter().find(|path| is_executable(path)) {
-        // `./run` beside the config is the config's directory and `run`.
+        // Normalises the path: `./run` beside the config becomes the config's directory and `run`.
         return Some(found.components().collect());
     }
 
@@ -112,8 +112,8 @@ fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Environment variables of the child: `NAME = "value"`, or `NAME_file = "path"` for the content of
-/// a file.
+/// Environment variables for the child: `NAME = "value"`, or `NAME_file = "path"` for the content
+/// of a file.
 fn environment(
     process: &DeclaredProcess,
     directory: &Path,
@@ -145,7 +145,7 @@ fn is_variable(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Content of a secret's file, without the final line end that editors add.
+/// Content of a file with a secret, without the final line break that editors add.
 pub(super) fn secret(
     path: &Located<ExpandedText>,
     directory: &Path,

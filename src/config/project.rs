@@ -1,42 +1,43 @@
-//! The project of a config: the path of its file as given, and the directories named after it.
+//! The project of a config: the path of the config file as given, and the directories that are
+//! named after that path.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Number of digits of the path's digest in the names of default directories.
+/// Number of digits that names of default directories contain of the path's digest.
 const DIGITS: usize = 8;
 
 /// A project, identified by the path of its config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectPaths {
-    /// Absolute path without `.` and `..`. Symbolic links are not resolved.
+    /// Absolute path of the config, without `.` and `..`. Symbolic links are not resolved.
     pub path: PathBuf,
     /// Name of the organism.
     pub name: String,
-    /// Parent of default data directories; `None` if the config names its own.
+    /// Parent of default data directories. `None` if the config states its own data directory.
     pub data_parent: Option<PathBuf>,
-    /// Parent of default state directories; `None` if the config names its own.
+    /// Parent of default state directories. `None` if the config states its own state directory.
     pub state_parent: Option<PathBuf>,
 }
 
 impl ProjectPaths {
-    /// Default directory name of this project.
+    /// Name of this project's default directories.
     pub fn directory_name(&self) -> String {
         directory_name(&self.name, &self.path)
     }
 }
 
-/// Default directory name of the organism `name` with the config at `path`.
+/// Name of the default directories of the organism `name` with the config at `path`.
 pub fn directory_name(name: &str, path: &Path) -> String {
     let digest = Digest::of(path.as_os_str().as_bytes()).to_string();
     let digits: String = digest.chars().take(DIGITS).collect();
     format!("{name}-{digits}")
 }
 
-/// Whether a directory may be an earlier default of the organism `name`: its name alone, as before
-/// names had a digest, or the name with another path's digest.
+/// Whether a directory may be an earlier default of the organism `name`. Its name is either the
+/// organism's name alone, as in early versions, or that name with the digest of another path.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
@@ -46,13 +47,13 @@ pub fn is_directory_of(directory: &str, name: &str) -> bool {
     }
 }
 
-/// Makes `file`, given relative to `directory`, absolute. Normalises only the text.
+/// The absolute path of `file`, which is relative to `directory`. Only the text is normalised.
 pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for component in directory.join(file).components() {
         match component {
             Component::CurDir => {}
-            // At the root it changes nothing.
+            // At the root, `..` has no effect.
             Component::ParentDir => drop(path.pop()),
             other => path.push(other),
         }

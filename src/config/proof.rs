@@ -1,4 +1,5 @@
-//! Settings of proofs: keys of other hosts, and the directory that checkpoints are copied to.
+//! Settings for proofs of the journal: keys of other hosts, and the directory into which
+//! checkpoints are copied.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +11,33 @@ use super::project::path_of;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located};
 
-/// Bytes of a public key in hexadecimal.
+/// Number of hexadecimal digits of a public key.
 const KEY_DIGITS: usize = 64;
 
-/// Settings for verifying a journal, besides the state of this host.
+/// Settings for proofs of a journal, besides the state directory of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
     pub known_keys: Vec<String>,
-    /// Directory that checkpoints are copied to, apart from `data` and `state`.
+    /// Directory, apart from `data` and `state`, into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
 }
 
-/// The proof settings as the config declares them.
+/// The settings for proofs, as the config declares them.
 pub(super) struct DeclaredProof {
     pub known_keys: Vec<String>,
     checkpoints: Option<Located<ExpandedText>>,
 }
 
 impl DeclaredProof {
-    /// Directory that checkpoints are copied to. Relative paths start at `directory`, that of the
-    /// config.
+    /// Directory into which checkpoints are copied. A relative path starts at `directory`, the
+    /// directory of the config.
     pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }
 
-    /// Reports a directory for checkpoint copies that lies inside the directories whose content
-    /// they prove.
+    /// Reports a directory for copies of checkpoints that is inside the directories whose content
+    /// the copies prove.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };
@@ -58,13 +59,14 @@ impl DeclaredProof {
     }
 }
 
-/// Whether `inner` is `outer` or beneath it, both as written and with symbolic links resolved.
+/// Whether `inner` is `outer` or beneath it. Compared both as written and with symbolic links
+/// resolved.
 fn is_inside(inner: &Path, outer: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     inner.starts_with(outer) || real(inner).starts_with(real(outer))
 }
 
-/// Reads the proof settings of `[journal]`.
+/// Reads the settings for proofs from `[journal]`.
 pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
     let mut known_keys = Vec::new();
     for text in read.list("known_keys") {
@@ -86,7 +88,8 @@ pub fn is_public_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Reads the proof settings of the config at `path`, even if other parts of it are invalid.
+/// Reads the settings for proofs from the config at `path`, even if other parts of the config are
+/// invalid.
 pub fn proof_settings(
     path: &Path,
     around: &ConfigEnvironment,

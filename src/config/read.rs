@@ -1,4 +1,4 @@
-//! Reads one table by its known keys, and reports every problem.
+//! Reads one table by the keys that it may have, and reports every problem.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use super::keys::{KnownSection, nearest};
 use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
 
-/// One table of the config while it is read.
+/// Reader of one table of the config.
 pub(super) struct TableReader<'a> {
     table: &'a TomlTable,
-    /// Range of the table's name, for problems about missing keys.
+    /// Range of the table's name in the source, for problems about missing keys.
     pub place: SourceRange,
-    /// Description for messages, such as "listener `search`" in "`peers` of listener `search`".
+    /// Description of the table for messages, such as "listener `search`" in "`peers` of listener
+    /// `search`".
     what: String,
-    /// Known keys that an unknown key probably means. They count as written.
+    /// Known keys for which unknown keys of the table were probably meant. They count as written.
     mistyped: Vec<&'static str>,
     /// All keys that the section may have.
     known: Vec<&'static str>,
@@ -26,7 +27,7 @@ pub(super) struct TableReader<'a> {
 }
 
 impl<'a> TableReader<'a> {
-    /// Starts to read `table`, and reports unknown keys.
+    /// Makes the reader of `table`, and reports the table's unknown keys.
     pub fn new(
         section: &KnownSection,
         table: &'a TomlTable,
@@ -59,7 +60,7 @@ impl<'a> TableReader<'a> {
         Self { table, place, what, mistyped, known, problems }
     }
 
-    /// Range of the key, or of the table if the key is missing.
+    /// Range of the key in the source, or of the table if the key is missing.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         entry.map_or(&self.place, |entry| &entry.key.place).clone()
@@ -85,7 +86,7 @@ impl<'a> TableReader<'a> {
         self.required_with(key, &format!("add {key} = {example}"))
     }
 
-    /// Like [`TableReader::required`], with its own help text.
+    /// Like [`TableReader::required`], but with the given help text.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
         let there = self.table.get(key).is_some();
         if !there && !self.mistyped.contains(&key) {
@@ -169,7 +170,8 @@ impl<'a> TableReader<'a> {
         Some(Money::of_units(units))
     }
 
-    /// Reports keys that have no meaning in a table of this kind.
+    /// Reports keys of the table that are not in `keys`, because they have no meaning for this
+    /// `kind`.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();
@@ -225,7 +227,7 @@ impl<'a> TableReader<'a> {
         Some(duration)
     }
 
-    /// Reads one word of a closed list.
+    /// Reads a value that must be one word of a closed list.
     pub fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == text.value.value);
@@ -237,7 +239,7 @@ impl<'a> TableReader<'a> {
         found.map(|(_, value)| *value)
     }
 
-    /// Several words of a closed list; `None` without the key.
+    /// Reads several words of a closed list. Returns `None` if the key is missing.
     pub fn choices(&mut self, key: &str, words: &[&str]) -> Option<Vec<String>> {
         if !self.has(key) {
             return None;
@@ -263,7 +265,7 @@ impl<'a> TableReader<'a> {
         self.problems.push(problem.help(help));
     }
 
-    /// Reads a list of strings. A missing key is an empty list.
+    /// Reads a list of strings. A missing key counts as an empty list.
     pub fn list(&mut self, key: &str) -> Vec<Located<ExpandedText>> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         match &node.value {
@@ -280,7 +282,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether `key` is written as an empty list. Entries that cannot be read are reported
+    /// Whether the value of `key` is an empty list. Invalid entries of a list are reported
     /// elsewhere.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
@@ -299,7 +301,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Reads a table of strings with free keys.
+    /// Reads a table of strings whose keys are free.
     pub fn free(&mut self, key: &str) -> Vec<(Located<String>, Located<ExpandedText>)> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         let TomlValue::Table(table) = &node.value else {
@@ -331,7 +333,7 @@ impl<'a> TableReader<'a> {
 
     fn as_text(&mut self, key: &str, node: &TomlNode) -> Option<Located<ExpandedText>> {
         match &node.value {
-            // Its variables are reported already.
+            // The variables that could not be filled in were already reported.
             TomlValue::Text(text) if text.failed => None,
             TomlValue::Text(text) => {
                 Some(Located { value: text.clone(), place: node.place.clone() })
@@ -369,7 +371,8 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// The known key that an unknown one probably means: a similar one, or one that begins with it.
+/// The known key for which an unknown one was probably meant: a similar key, or one that begins
+/// with the unknown key.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

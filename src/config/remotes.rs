@@ -1,4 +1,4 @@
-//! Listeners and agents on NATS, which need configured servers.
+//! Checks of listeners and agents on NATS, which need configured servers.
 
 use crate::ids::ListenerName;
 

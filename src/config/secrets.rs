@@ -1,4 +1,4 @@
-//! Secrets of clients, read once from a variable or a file and never shown.
+//! Secrets of clients. They are read once, from a variable or a file, and never shown.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::members::{DeclaredMember, DeclaredSecret};
 use super::tree::{ExpandedText, Located};
 use super::{Config, KeyRequirement, SecretValue, file};
 
-/// A client with a secret by which it can prove its identity.
+/// A client and the secret by which the client can prove its identity.
 #[derive(Debug, Clone)]
 pub struct ClientSecret {
     pub client: ListenerName,
-    /// Environment variable of the secret, if it has one.
+    /// Environment variable that contains the secret, if it comes from a variable.
     pub variable: Option<String>,
-    /// `None` if it could not be read, in a process that may run without it.
+    /// The secret. `None` if it could not be read, in a process that does not need it.
     secret: Option<SecretValue>,
 }
 
@@ -27,21 +27,21 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Digest that a presented secret is compared with.
+    /// Digest of the secret. The digest of a presented secret must be equal.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }
 }
 
 impl Config {
-    /// Secret of this client, if it has one and this process could read it.
+    /// Secret of this client, if the client has one and this process could read it.
     pub fn secret_of(&self, client: &ListenerName) -> Option<SecretValue> {
         let found = self.client_secrets.iter().find(|known| known.client == *client);
         found.and_then(ClientSecret::secret).cloned()
     }
 }
 
-/// Reads the secrets of all clients. A process that starts no organism may run without them.
+/// Reads the secrets of all clients. A process that starts no organism may continue without them.
 pub(super) fn read(
     members: &[DeclaredMember],
     directory: &Path,
@@ -128,8 +128,8 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
     problems.push(problem.help(format!("run `chmod 600 {written}`")));
 }
 
-/// Entropy estimate in bits, as if each character was drawn at random from the smallest usual
-/// alphabet that contains the text. A text of few distinct characters counts as 0.
+/// Estimates the entropy of a text in bits, as if each character were drawn at random from the
+/// smallest usual alphabet that contains them all. A text of few distinct characters counts as 0.
 fn bits(text: &str) -> u32 {
     let distinct: std::collections::BTreeSet<_> = text.chars().collect();
     if distinct.len() < limits::SECRET_CHARS_MIN {

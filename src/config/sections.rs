@@ -1,4 +1,5 @@
-//! Reads the declared sections and members from the tree, before anything is compared.
+//! Reads the declared sections and members from the tree of values, before they are compared with
+//! each other.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -26,18 +27,18 @@ use super::storage;
 use super::telemetry;
 use super::tree::{ExpandedText, Located, TomlTable, TomlValue};
 
-/// All declared sections and members.
+/// All sections and members that the config declares.
 pub(super) struct DeclaredSections {
     pub name: Option<String>,
     pub data: Option<Located<ExpandedText>>,
     pub state: Option<Located<ExpandedText>>,
-    /// Whether `data` or `state` is written but could not be read.
+    /// Whether `data` or `state` is written, but could not be read.
     pub places_unread: bool,
     pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
     pub telemetry: telemetry::DeclaredTelemetry,
     pub limits: TreeLimits,
-    /// Range of `money` in the limits.
+    /// Range of the limit `money` in the source.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -78,7 +79,7 @@ impl DeclaredSections {
     }
 }
 
-/// Checks the journal's directories, and those kept outside it.
+/// Checks the directory of the journal, and the directory of files kept outside the journal.
 pub(super) fn check_directories(
     sections: &DeclaredSections,
     file: &Path,
@@ -193,7 +194,7 @@ fn unknown_sections(root: &TomlTable, problems: &mut ConfigProblems) {
     }
 }
 
-/// Table of a section, with the range of its name.
+/// Table of a section, with the range of the section's name.
 fn section<'t>(
     root: &'t TomlTable,
     section: &KnownSection,
@@ -217,7 +218,7 @@ fn section<'t>(
     }
 }
 
-/// Applies `read` to a section, or to an empty table if the section is missing.
+/// Applies `read` to the table of a section, or to an empty table if the section is missing.
 pub(super) fn in_section<T>(
     root: &TomlTable,
     of: &'static KnownSection,

@@ -1,7 +1,7 @@
-//! Texts that problems point into: config files, override variables, schemas.
+//! Texts that problems point to: config files, override variables, schemas.
 //!
 //! Private parts of a text (prompts, environment values, keys) are masked before a problem can
-//! quote it. Positions count in the unmasked text.
+//! quote the text. Positions refer to the unmasked text.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use miette::NamedSource;
 
 use crate::xml::findings;
 
-/// A text and its name for messages: a path, or a variable.
+/// A text that problems may point to, with its name for messages: a path, or a variable.
 pub struct ConfigSource {
     name: String,
     text: String,
@@ -19,12 +19,12 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// A text without private parts.
+    /// A source without private parts.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Self::masking(name, text, &[])
     }
 
-    /// A text with private byte ranges, which are never quoted.
+    /// A source with private byte ranges, which are never quoted.
     pub fn masking(
         name: impl Into<String>,
         text: impl Into<String>,
@@ -36,7 +36,7 @@ impl ConfigSource {
         Arc::new(Self { name, text, masked })
     }
 
-    /// A private text, of which nothing is ever quoted.
+    /// A source that is entirely private, so that nothing of it is ever quoted.
     pub fn hidden(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         let text = text.into();
         let everything = 0..text.len();
@@ -47,12 +47,12 @@ impl ConfigSource {
         &self.name
     }
 
-    /// The text with its private ranges masked.
+    /// The text in which private ranges are masked.
     pub fn shown(&self) -> &NamedSource<String> {
         &self.masked
     }
 
-    /// The unmasked text of a range. Use it to find positions, never in messages.
+    /// The unmasked text of a range. Must be used to find positions only, never in messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for ConfigSource {
     }
 }
 
-/// A range of a source, in bytes.
+/// A byte range of a source text.
 #[derive(Debug, Clone)]
 pub struct SourceRange {
     pub source: Arc<ConfigSource>,
@@ -76,13 +76,13 @@ impl SourceRange {
         Self { source: Arc::clone(source), span }
     }
 
-    /// Start of a source, for problems about missing parts.
+    /// The start of a source, for problems about missing parts.
     pub fn start(source: &Arc<ConfigSource>) -> Self {
         Self::new(source, 0..0)
     }
 
-    /// A line from `column` on, both from 1. A line of 0 means the whole file; a column of 0 means
-    /// the whole line.
+    /// A line from `column` to its end; both numbers count from 1. A `line` of 0 means the whole
+    /// file, a `column` of 0 the whole line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;
@@ -113,7 +113,7 @@ impl SourceRange {
     }
 }
 
-/// Replaces private ranges with asterisks. Keeps the byte length where possible, so that carets
+/// Replaces private ranges by asterisks. Keeps the number of bytes where possible, so that carets
 /// stay in place.
 fn mask(text: &str, private: &[Range<usize>]) -> String {
     let hidden = |at: usize| private.iter().any(|range| range.contains(&at));

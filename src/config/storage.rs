@@ -1,4 +1,5 @@
-//! `[journal]` and `[nats]`: the journal's storage, and the connection to the servers.
+//! The sections `[journal]` and `[nats]`: where the journal is stored, and how the servers are
+//! reached.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,13 +31,14 @@ const STORES: [(&str, StoreKind); 2] =
 const DURABILITIES: [(&str, StreamDurability); 2] =
     [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
-/// Help text for a journal on one server without a durability setting, naming both values.
+/// Help text for a journal on a single server without a durability setting. It names both values of
+/// the setting.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
      loses up to that much of what was acknowledged)";
 
-/// The declared storage, before files are checked.
+/// The declared storage, before the files that it names are checked.
 pub(super) struct DeclaredStorage {
     store: StoreKind,
     journal: SourceRange,
@@ -123,12 +125,13 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// The servers, for everything except the journal. `storage` reports their problems.
+    /// Connection to the servers for everything except the journal. Problems of these settings are
+    /// reported by `storage`.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
 
-    /// Drops the credentials, for a program that connects with its own.
+    /// Drops the credentials, for a program that connects with its own credentials.
     pub fn forget_whom(&mut self) {
         if let Some(nats) = &mut self.nats {
             (nats.credentials_file, nats.nkey_file, nats.user) = (None, None, None);
@@ -136,7 +139,7 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the credentials that are used to check the servers' sync settings.
+    /// Drops the credentials with which the servers' sync settings are read.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.system_nkey_file = None;
@@ -147,7 +150,8 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
-    /// Resolves the storage of the organism `name`. Returns `None` only after reporting a problem.
+    /// Resolves the storage of the organism `name`. If it returns `None`, it has reported a
+    /// problem.
     pub fn storage(
         &self,
         organism: &str,

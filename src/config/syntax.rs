@@ -1,4 +1,4 @@
-//! Reports every syntax error of a TOML text, without the follow-up errors of one mistake.
+//! Reports every syntax error of a TOML text. Follow-up errors of the same mistake are left out.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub(super) fn problems(
         let line = line_around(text, span.start);
         let table = header_of(text, line.start);
         let doubled = error.message().starts_with("duplicate key");
-        // A line that went wrong once says little more after that, nor do a doubled table's keys.
+        // Only the first error in a line is reported, and none about the keys of a table that was
+        // defined twice.
         let again = last_line.replace(line.start) == Some(line.start);
         if again || doubled && table.is_some() && doubled_table == table {
             continue;
@@ -50,7 +51,7 @@ fn problem(doubled: bool, place: &SourceRange, message: &str, line: &str) -> Con
         .help(help(&message, line))
 }
 
-/// Range of the line at `at`, without its line end.
+/// Range of the line that contains `at`, without the line break.
 fn line_around(text: &str, at: usize) -> Range<usize> {
     let before = text.get(..at).unwrap_or(text);
     let start = before.rfind('\n').map_or(0, |i| i + 1);
@@ -58,7 +59,7 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Start of the table header that is, or precedes, the line at `start`.
+/// Start of the table header that applies to the line at `start`, or that is this line.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

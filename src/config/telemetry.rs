@@ -1,5 +1,6 @@
-//! `[telemetry]`: the collector of spans. Missing settings are taken from OpenTelemetry's
-//! variables. A mistake in a variable is only noted, because it may be meant for other programs.
+//! The section `[telemetry]`: the collector of spans. Settings that are missing are taken from
+//! OpenTelemetry's variables. A mistake in such a variable is only noted, because the variable may
+//! be meant for other programs.
 
 use std::path::Path;
 
@@ -18,19 +19,19 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const SERVICE: &str = "OTEL_SERVICE_NAME";
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 
-/// Collector of spans with the settings for reaching it.
+/// Collector of spans, with the settings that are needed to reach it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
-    /// Base address, which `/v1/traces` is appended to.
+    /// Base address, to which `/v1/traces` is appended.
     pub endpoint: ProviderEndpoint,
     /// Headers of every request.
     pub headers: Vec<(String, SecretValue)>,
     pub service: String,
-    /// Share of the traces that begin here to export, from 0 to 1.
+    /// Share of the traces beginning here that is exported, from 0 to 1.
     pub sample: f64,
 }
 
-/// Prefix of the variables that override headers of the config.
+/// Prefix of variables that override the headers in the config.
 const HEADER_OVERRIDES: &str = "ORGANISM_TELEMETRY__HEADERS__";
 
 /// The declared settings, before environment variables are applied.
@@ -40,7 +41,7 @@ pub(super) struct DeclaredTelemetry {
     headers: Vec<(Located<String>, Located<ExpandedText>)>,
     service: Option<String>,
     sample: f64,
-    /// Whether settings are written without an endpoint.
+    /// Whether the section has settings, but no endpoint.
     wants_endpoint: bool,
 }
 
@@ -60,7 +61,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredTelemetry {
 type SecretHeaders = Vec<(String, SecretValue)>;
 
 impl DeclaredTelemetry {
-    /// Resolves the settings. Returns `None` if no spans are exported.
+    /// Resolves the settings. Returns `None` if spans are not exported.
     pub fn telemetry(
         &self,
         directory: &Path,
@@ -82,7 +83,8 @@ impl DeclaredTelemetry {
 
         let endpoint = match (&self.endpoint, variable(ENDPOINT)) {
             (Some(text), _) => self.own_endpoint(text, problems),
-            // Who set it meant that server; only a key must not be readable on the way to it.
+            // A variable may name an insecure address on purpose; only keys must not be readable on
+            // the way there.
             (None, Some(text)) => ProviderEndpoint::parse(text, headers.is_empty())
                 .map_err(|bad| notes.push(format!("{ENDPOINT} {bad}: it is ignored")))
                 .ok(),
@@ -103,8 +105,8 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Variables that hold a collector's keys, also if nothing is exported. They are hidden from
-    /// every listener that does not request them in its config.
+    /// Names of variables that contain keys of the collector, even if nothing is exported. They are
+    /// hidden from every listener whose config does not request them.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);
@@ -140,8 +142,8 @@ impl DeclaredTelemetry {
         parsed.ok()
     }
 
-    /// Reads the configured headers: `NAME = "value"`, or `NAME_file = "path"` for the content of a
-    /// file.
+    /// Reads the headers of the section: `NAME = "value"`, or `NAME_file = "path"` for the content
+    /// of a file.
     fn own_headers(&self, directory: &Path, problems: &mut ConfigProblems) -> SecretHeaders {
         let mut headers = SecretHeaders::new();
         for (key, value) in &self.headers {
@@ -174,7 +176,7 @@ impl DeclaredTelemetry {
     }
 }
 
-/// Whether a text is a header name of RFC 9110, and not one that the exporter sets itself.
+/// Whether a text is a valid header name (RFC 9110) that the exporter does not set itself.
 fn is_name(name: &str) -> bool {
     const OWN: [&str; 5] =
         ["host", "content-length", "content-type", "transfer-encoding", "connection"];
@@ -186,7 +188,7 @@ fn is_value(text: &str) -> bool {
     text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
 }
 
-/// Parses headers in the form of OpenTelemetry's variable: `name=value,name=value` with
+/// Parses headers in the form of OpenTelemetry's variable: `name=value,name=value`, with
 /// percent-encoded values.
 fn listed(text: &str) -> Option<SecretHeaders> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());

@@ -1,5 +1,5 @@
-//! Checks the parts of native agents' payloads that JSON cannot express, and whether a text that is to
-//! be the answer fits the agent's final.
+//! Checks payloads of native agents that JSON cannot express completely. Checks that the final of
+//! an agent whose text is the answer can contain a text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -11,7 +11,7 @@ use super::ActionTransport;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember};
 
-/// Reports problems, and notes valid settings that are worth knowing.
+/// Reports problems of transports, and adds notes about valid settings that may surprise.
 pub(super) fn check(
     members: &[DeclaredMember],
     contracts: &Contracts,
@@ -31,7 +31,7 @@ pub(super) fn check(
     notes
 }
 
-/// Checks payloads of native calls that JSON can express only in part.
+/// Checks payloads of native calls which JSON can express only in part.
 fn words(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

@@ -1,6 +1,6 @@
-//! The config as a tree of values with their places, after variables are filled in.
+//! The config as a tree of values with their places, after variables were filled in.
 //!
-//! Knows TOML, but not the meaning of any key.
+//! This module knows TOML, but must not know the meaning of any key.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ impl<T> Located<T> {
     }
 }
 
-/// A string after its variables are filled in. Messages quote `written`, because the values of
+/// A string in which variables were filled in. Messages quote `written`, because the values of
 /// variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub value: String,
     pub written: String,
-    /// Whether one of its variables could not be filled in.
+    /// Whether a variable of the string could not be filled in.
     pub failed: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum TomlValue {
 }
 
 impl TomlNode {
-    /// Noun for the type of the value, for messages.
+    /// Noun for the type of the value, used in messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             TomlValue::Text(_) => "a string",
@@ -79,7 +79,7 @@ impl TomlNode {
     }
 }
 
-/// Entries in their written order.
+/// A table of the config, with the entries in their written order.
 #[derive(Debug, Default)]
 pub(super) struct TomlTable {
     pub entries: Vec<TomlEntry>,
@@ -102,7 +102,7 @@ impl TomlTable {
     }
 }
 
-/// Parses a TOML text. `Err` holds every syntax error.
+/// Parses a TOML text. `Err` contains every syntax error.
 pub(super) fn parse(
     name: &str,
     text: &str,

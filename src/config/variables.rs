@@ -1,4 +1,4 @@
-//! `${VAR}` and `${VAR:-default}` in strings; `$${` is a literal `${`.
+//! Variables in strings: `${VAR}` and `${VAR:-default}`. `$${` stands for a literal `${`.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -6,7 +6,7 @@ use super::keys::nearest;
 use super::source_text::SourceRange;
 use super::tree::ExpandedText;
 
-/// Fills in the variables of one string at `place`.
+/// Fills in the variables of the string at `place`.
 pub(super) fn fill(
     text: &str,
     place: &SourceRange,
@@ -52,7 +52,7 @@ pub(super) fn fill(
     ExpandedText { value, written: text.to_owned(), failed }
 }
 
-/// Names of the variables in a string before they are filled in.
+/// Names of the variables in a string whose variables are not filled in yet.
 pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     let inner = written.split("${").skip(1).filter_map(|inner| Some(inner.split_once('}')?.0));
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
@@ -99,7 +99,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Range of the `n`th `${` of a string. The whole string if escapes make that ambiguous.
+/// Range of the `n`th `${` in a string. If escapes make that ambiguous, the range of the whole
+/// string.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

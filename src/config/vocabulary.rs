@@ -1,4 +1,5 @@
-//! Conflicts between members: names with two meanings, and payloads that are forwarded in a circle.
+//! Finds conflicts between members: payload names with two meanings, and payloads that are
+//! forwarded in a circle.
 
 use std::collections::HashSet;
 
@@ -10,7 +11,7 @@ use super::payloads::ResolvedMember;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::Located;
 
-/// Problem for a vocabulary conflict, at the entry that causes it.
+/// The problem for a vocabulary conflict, at the entry of the config that causes the conflict.
 pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);
     let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {
@@ -58,7 +59,8 @@ fn problem_at(
     ConfigProblem::new(code, &place, error.to_string())
 }
 
-/// Reports listeners that forward a payload name to each other in a circle, which would never end.
+/// Reports listeners that forward a payload name to each other in a circle: such a call would never
+/// end.
 pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut ConfigProblems) {
     let mut reported: HashSet<&ListenerName> = HashSet::new();
     for start in resolved.iter().filter(|r| r.contract.forward) {
@@ -81,7 +83,7 @@ pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut Con
     }
 }
 
-/// Listeners that a forwarded `name` passes until it returns to `start`.
+/// Listeners through which a forwarded `name` passes until it returns to `start`.
 fn cycle_from<'r>(
     start: &'r ResolvedMember<'_>,
     name: &PayloadName,

@@ -1,4 +1,4 @@
-//! Environment variables that are hidden from listeners.
+//! Environment variables that are hidden from the processes of listeners.
 
 use super::{Config, ModelSpec, ProviderConfig};
 use crate::model::KeySource;
@@ -8,9 +8,10 @@ use crate::nats;
 pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 
 impl Config {
-    /// Variables to hide: those with keys of models and of the collector, the password of NATS,
-    /// secrets of clients, and operators' signing material, also if unused at present. A listener
-    /// gets one only if its own section passes it on.
+    /// Names of variables that must be hidden: those with keys of models and of the collector, with
+    /// the password of NATS, with secrets of clients, and with material for operators' signatures,
+    /// even if unused at present. A listener gets such a variable only if its own section passes
+    /// the variable on.
     pub fn withheld(&self) -> Vec<String> {
         let keys = self.models.iter().filter_map(key_variable);
         let password = self.nats.as_ref().and_then(password_variable);

@@ -1,7 +1,7 @@
-//! Which calls need an operator's approval before they are handed over.
+//! Which calls an operator must approve before they are delivered.
 //!
-//! Decided by the payload's own bytes; in doubt, approval is required. Must not know the sender: a
-//! sender's own statement never loosens what the config requires.
+//! The bytes of the payload decide. In doubt, approval is required. Must not know the sender: a
+//! sender cannot loosen what the config requires.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub enum Approval {
     #[default]
     #[serde(rename = "never")]
     Never,
-    /// Every call except those whose payload says exactly `is_dangerous="false"`.
+    /// Every call needs approval unless its payload contains exactly `is_dangerous="false"`.
     #[serde(rename = "dangerous")]
     Dangerous,
     #[serde(rename = "always")]
@@ -24,14 +24,15 @@ pub enum Approval {
 }
 
 impl Approval {
-    /// The attribute with which a model rates its own action.
+    /// Name of the attribute with which a model rates its own action.
     pub const FLAG: &str = "is_dangerous";
 
     pub fn is_never(&self) -> bool {
         *self == Self::Never
     }
 
-    /// Why a call with this payload needs approval; `None` if it does not.
+    /// Returns the reason why a call with this payload needs approval; `None` if the call needs
+    /// none.
     pub fn wanted(self, payload: &str) -> Option<&'static str> {
         match self {
             Self::Never => None,
@@ -46,13 +47,14 @@ fn danger(payload: &str) -> Option<&'static str> {
     let flag = attributes.iter().find(|(name, _)| *name == Approval::FLAG);
     match flag {
         None => Some("its is_dangerous is missing"),
-        // A value that needed decoding was not written as `false`.
+        // A value that needed decoding is not the literal `false`.
         Some((_, Cow::Borrowed("false"))) => inside(payload),
         Some(_) => Some("its is_dangerous is not literally false"),
     }
 }
 
-/// A harmless element may contain dangerous ones.
+/// Returns the reason if an element inside the payload needs approval. The root element may be
+/// rated harmless and still contain dangerous elements.
 fn inside(payload: &str) -> Option<&'static str> {
     let Some(root) = Element::read(payload) else { return Some("it cannot be read") };
     let mut next: Vec<&Element> = vec![&root];
@@ -67,7 +69,7 @@ fn inside(payload: &str) -> Option<&'static str> {
     None
 }
 
-/// Whether this is the flag in any spelling that a model might use.
+/// Whether `name` is a spelling of [`FLAG`] that a model might use by mistake.
 fn resembles(name: &str) -> bool {
     let letters = name.chars().filter(|c| c.is_alphabetic());
     let plain: String = letters.flat_map(char::to_lowercase).collect();

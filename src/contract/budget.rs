@@ -1,4 +1,4 @@
-//! Budgets of trees of threads, and of agents in them.
+//! Budgets of thread trees, and of agents in a thread tree.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::Money;
 use crate::limits;
 
-/// Limits of one tree of threads. Children use their parent's budget.
+/// Limits of one tree of threads. Child threads use the budget of their parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
-    /// Levels beneath the root.
+    /// Maximum levels beneath the root thread.
     #[serde(rename = "depth")]
     pub depth: u32,
     /// Maximum open children of each thread.
@@ -20,17 +20,17 @@ pub struct TreeLimits {
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Rounds of one call in a row in which every result was a failure.
+    /// Maximum consecutive rounds of one call in which every result is a failure.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]
     pub model_calls: u64,
     #[serde(rename = "tokens")]
     pub tokens: u64,
-    /// Without it, money is limited only through tokens.
+    /// Money limit of the tree; `None` if only tokens limit the cost.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// For one request, within the limit of the tree.
+    /// Token limit of one request, within the token limit of the tree.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]
@@ -58,18 +58,18 @@ impl Default for TreeLimits {
 }
 
 impl TreeLimits {
-    /// Budget of model calls over all agents.
+    /// Budget of the tree for the model calls of all agents.
     pub fn budget(&self) -> Budget {
         Budget { tokens: Some(self.tokens), money: self.money }
     }
 
-    /// Budget of model calls for one request, over all agents.
+    /// Budget of one request for the model calls of all agents.
     pub fn request_budget(&self) -> Budget {
         Budget { tokens: self.per_request_tokens, money: self.per_request_money }
     }
 }
 
-/// Budget of model calls.
+/// Limits on the tokens and the money of model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether it has no limit.
+    /// Whether the budget has no limit.
     pub const fn is_open(&self) -> bool {
         self.tokens.is_none() && self.money.is_none()
     }

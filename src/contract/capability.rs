@@ -1,19 +1,19 @@
-//! The four capabilities that set listeners apart. Each question of the core is one of these, and
-//! never what kind of listener a contract is of.
+//! The capabilities that distinguish kinds of listeners. The core asks for one of these
+//! capabilities and never for the kind of a listener.
 
 use super::{Contract, Role};
 use crate::mutant::mutant;
 use crate::system::Primitive;
 
 impl Contract {
-    /// Whether it has one open call per thread. Further calls wait until that call is closed, and a
-    /// call from beneath it is refused.
+    /// Whether the listener has at most one open call per thread. Further calls wait until that
+    /// call is closed. A call to the listener from beneath its own open call is refused.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
 
-    /// The words of the core that it may use: those that its config names, where it names any.
-    /// Without a word from the config, an agent may use all of them, and any other listener none.
+    /// The core words that the listener may use. The config may list them. Without a list, an agent
+    /// or a workflow may use all of them that its kind may have, and any other listener none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let is_agent = self.role == Role::Agent;
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -23,8 +23,8 @@ impl Contract {
         })
     }
 
-    /// The words of the core that a config may allow a listener of this kind. What moves the window
-    /// of a prompt is for agents alone.
+    /// The core words that a config may allow a listener of this kind. Only an agent may use the
+    /// words that move the window of a prompt.
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,
@@ -33,13 +33,14 @@ impl Contract {
         })
     }
 
-    /// Whether each of its turns makes a model call, which takes tokens and money of the tree.
+    /// Whether each turn of the listener makes a model call, which uses tokens and money of the
+    /// tree.
     pub fn spends(&self) -> bool {
         self.role == Role::Agent
     }
 
-    /// Whether each payload of its outcome is judged alone, and a refused one is answered. The outcome
-    /// of any other listener is taken as a whole.
+    /// Whether the pump judges each payload of an outcome alone and answers a refused payload. The
+    /// outcome of a listener without this capability is accepted or refused as a whole.
     pub fn receives_refusals(&self) -> bool {
         self.role == Role::Agent
     }

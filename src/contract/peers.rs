@@ -1,12 +1,13 @@
-//! Which peers a sender may call: those that its config declares, and no other listener.
+//! The peers that a sender may call: only the listeners that its config declares.
 
 use std::collections::HashMap;
 
 use super::{Contract, Meaning, Role};
 use crate::ids::PayloadName;
 
-/// Adds the payload names of the declared peers to the vocabulary of `sender`. A listener that is not
-/// declared adds nothing, so a payload for it is refused like one for a listener that does not exist.
+/// Adds the payload names of the declared peers to the vocabulary of `sender`. An undeclared
+/// listener adds nothing, so a payload for it is refused like a payload for a listener that does
+/// not exist.
 pub(super) fn add_peers(
     names: &mut HashMap<PayloadName, Meaning>,
     sender: &Contract,
@@ -31,7 +32,7 @@ fn add_peer(
 ) {
     match names.get_mut(name) {
         Some(Meaning::Call { peers, .. }) => peers.push(peer.name.clone()),
-        // An agent's own name stays its own, whoever else accepts it.
+        // An agent's own name keeps its meaning if a peer accepts the same name.
         Some(_) => {}
         None => {
             let peers = vec![peer.name.clone()];

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
 
-/// The bytes of one XML element, exactly as they were checked, with their digest.
+/// The checked bytes of one XML element, with their digest.
 ///
-/// Serialized, a payload is its digest and length: the bytes stand beside the record, so that
-/// they can be redacted without breaking the chain.
+/// A serialized payload contains only the digest and the length. The journal stores the bytes
+/// beside the record, so that redacted bytes do not break the hash chain.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     pub digest: Digest,
     pub bytes: Arc<str>,
-    /// Length in bytes as recorded; known before the bytes themselves are read.
+    /// Length of the recorded payload in bytes; known before the bytes are read from the journal.
     len: usize,
 }
 
@@ -26,7 +26,8 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// Restores a payload from the record: `bytes` must match `digest`, or be redacted.
+    /// Creates a payload from the journal. Returns `None` unless `bytes` match `digest` or are
+    /// redacted.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -36,7 +37,7 @@ impl Payload {
         &self.bytes
     }
 
-    /// Length in bytes; correct even before the bytes are restored.
+    /// Length of the payload in bytes; known before the bytes are restored.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -45,8 +46,8 @@ impl Payload {
         self.len == 0
     }
 
-    /// Restores the recorded bytes. Returns false and changes nothing if they neither match the
-    /// digest nor are redacted.
+    /// Sets the bytes as the journal stores them. Returns false and changes nothing if the bytes
+    /// are not redacted and do not match the digest.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));
@@ -56,7 +57,7 @@ impl Payload {
         right
     }
 
-    /// Whether the bytes were redacted: replaced by NULs, which XML cannot contain.
+    /// Whether the payload was redacted: NULs, which XML cannot contain, have replaced its bytes.
     pub fn is_redacted(&self) -> bool {
         is_blank(&self.bytes)
     }
@@ -86,7 +87,7 @@ impl Serialize for Payload {
     }
 }
 
-/// Reads only digest and length; the reader of the record adds the bytes.
+/// Deserializes digest and length; the reader of the journal record adds the bytes.
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let mark = PayloadMark::deserialize(d)?;
@@ -94,22 +95,22 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// The kind of a message.
+/// The effect of a message on calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// Opens a call; the receiver owes exactly one result.
+    /// The message opens a call; its receiver owes exactly one result.
     #[serde(rename = "call")]
     Call,
-    /// Part of the result, in the caller's own call.
+    /// The message is a part of a call's result. The caller receives it in the caller's own call.
     #[serde(rename = "reply")]
     Reply,
-    /// Continues an agent's own call.
+    /// The message continues an agent's own call.
     #[serde(rename = "self")]
     Own,
-    /// Recorded, but not delivered.
+    /// The message is recorded and not delivered.
     #[serde(rename = "note")]
     Note,
-    /// Written by the core.
+    /// The message was written by the core.
     #[serde(rename = "system")]
     System,
 }
@@ -129,22 +130,22 @@ impl Kind {
 /// How a message ended. Each message has exactly one disposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Disposition {
-    /// Delivered, and the outcome of that delivery is on record.
+    /// A listener handled the message, and its outcome is recorded.
     #[serde(rename = "handled")]
     Handled,
-    /// Needs no handling: notes, and results to a client.
+    /// The message needs no handling, such as a note or a result for a client.
     #[serde(rename = "recorded")]
     Recorded,
-    /// Its attempts are exhausted.
+    /// All attempts of the message failed.
     #[serde(rename = "failed")]
     Failed,
-    /// Its attempt timed out.
+    /// An attempt of the message timed out.
     #[serde(rename = "expired")]
     Expired,
-    /// Its call was closed before it was handled.
+    /// The call of the message was closed before a listener handled the message.
     #[serde(rename = "cancelled")]
     Cancelled,
-    /// Came after its call had a result.
+    /// The message came after its call had a result.
     #[serde(rename = "late")]
     Late,
 }
@@ -162,7 +163,7 @@ impl Disposition {
     }
 }
 
-/// A payload with its stamped envelope. Only the pump makes messages.
+/// A payload with its envelope. Only the pump creates messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     #[serde(rename = "id")]
@@ -175,13 +176,14 @@ pub struct Message {
     pub to: ListenerName,
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Dense number in its thread, from 1.
+    /// Number of the message in its thread, from 1 without gaps.
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message this one answers or was caused by.
+    /// Message that this message answers, or that caused it.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// The call in which the receiver gets it. A message that opens a call names itself.
+    /// Call in which the receiver gets the message. A message that opens a call has its own id
+    /// here.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

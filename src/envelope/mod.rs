@@ -1,4 +1,4 @@
-//! Messages: a payload and the wrapper the pump stamps around it. Pure values.
+//! Messages: a payload and the envelope that the pump writes around it. Plain values.
 //!
 //! Must not know I/O or the state of threads.
 
@@ -13,5 +13,5 @@ pub use outcome::{BrokenPayload, Failure, RouteTry, Spent, Turn, WrittenPayload}
 pub use refusal::{Refusal, Rule};
 pub use spending::{Money, NotReserved, Reservation, RouteLimit, Spending};
 
-/// The namespace of the envelope, and of nothing else.
+/// XML namespace of the envelope.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/envelope/v1";

@@ -1,4 +1,4 @@
-//! Outcomes of attempts: a model's turn, or a failure.
+//! The outcome of an attempt: a model turn, or a failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,68 +6,69 @@ use super::{Money, Rule, Spending};
 use crate::ids::Digest;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// The record of one model call, carried in an agent's outcome and written down by the core.
+/// The record of one model call. The agent's outcome carries it, and the core writes it down.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// The `<model-turn>` payload, complete, ready to be recorded as a note.
+    /// The complete `<model-turn>` payload, which is recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// Defects of the model's text that belong to no payload; the agent gets them in one `huh`.
+    /// Defects of the model's text that belong to no payload. The agent gets all of them in one
+    /// `huh`.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
-    /// Recognised payloads that cannot be dispatched (cut short, malformed). Each is refused on the
-    /// record and answered with its own `huh`.
+    /// Payloads of the turn that are recognised but incomplete or malformed. The pump records a
+    /// refusal for each, and answers each with a `huh` of its own.
     #[serde(rename = "broken")]
     pub broken: Vec<BrokenPayload>,
     #[serde(rename = "tokens_in")]
     pub tokens_in: u64,
     #[serde(rename = "tokens_out")]
     pub tokens_out: u64,
-    /// Price of the turn, if the config has prices.
+    /// Price of the turn; zero if the config has no prices.
     #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
     pub money: Money,
-    /// Set if this was the last turn that the agent may take in this call and the turn did not end
-    /// it.
+    /// Why the agent may take no further turn in this call; `None` unless this turn was the last
+    /// one and did not end the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
-    /// Locations of its payloads in the model's text. Not recorded with the turn, because refusals
-    /// have their own locations.
+    /// Locations of the turn's payloads in the model's text. The record of the turn leaves them
+    /// out, because each refusal has its own location.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// Everything that the model was sent besides the thread. Not recorded with the turn: the
-    /// journal stores it by the digest that the note names.
+    /// Everything besides the thread that the model was sent. The record of the turn leaves it out;
+    /// the journal stores it under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
 }
 
-/// A payload of a turn as the model wrote it. Its refusal names this location, because the model
-/// never saw the normalised payload.
+/// A payload of a turn as the model wrote it. A refusal of the payload refers to this form, because
+/// the model has never seen the normalised form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Has no line if the model wrote no XML.
+    /// Location of the payload in the model's text; without a line if the model wrote no XML.
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// The correct form for the model, if it differs from the payload's own form.
+    /// The form that the model should have written, if it differs from the payload's own form.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
 }
 
-/// A recognised action of a model's text that is not complete or not well-formed.
+/// An action in a model's text that was recognised and is incomplete or not well-formed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrokenPayload {
-    /// Its index among all actions of the turn, so that feedback keeps the order.
+    /// Index of the action among all actions of the turn. Feedback follows this order.
     #[serde(rename = "index")]
     pub index: usize,
-    /// The action as the model wrote it.
+    /// Text of the action as the model wrote it.
     #[serde(rename = "attempt")]
     pub attempt: String,
     #[serde(rename = "finding")]
     pub finding: Finding,
 }
 
-/// A failed request to a model: its route and the reason.
+/// A failed request to a model: its route, and the reason for the failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteTry {
     #[serde(rename = "route")]
@@ -78,7 +79,7 @@ pub struct RouteTry {
 }
 
 impl BrokenPayload {
-    /// The rule by which it is refused.
+    /// The rule under which the action is refused.
     pub fn rule(&self) -> Rule {
         Rule::of_finding(&self.finding.code)
     }
@@ -87,52 +88,52 @@ impl BrokenPayload {
 /// Why an agent may take no further turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spent {
-    /// No turn contained a valid action.
+    /// No turn of the call contained a valid action.
     #[serde(rename = "never-valid")]
     NeverValid,
-    /// The last turn called a tool whose result cannot be used any more.
+    /// The last turn called a tool, and no turn is left that could use the result.
     #[serde(rename = "after-last-call")]
     AfterLastCall,
-    /// The conversation exceeds the model's context window, so that this turn was made the last.
+    /// The conversation no longer fits the model's context window, so this turn had to be the last.
     #[serde(rename = "window-full")]
     WindowFull,
 }
 
-/// Why an attempt failed. Crashed, unreachable and lost attempts are retried.
+/// Why an attempt failed. The pump repeats an attempt that crashed, was unreachable or was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind")]
 pub enum Failure {
-    /// The handler ended without an answer: a panic, an exit, a signal.
+    /// The handler ended without an answer, by a panic, an exit or a signal.
     #[error("crashed: {detail}")]
     #[serde(rename = "crashed")]
     Crashed {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// No program took the delivery: it is missing, or its restart limit is spent.
+    /// No program took the delivery, because the program is missing or its restart limit is spent.
     #[error("unreachable: {detail}")]
     #[serde(rename = "unreachable")]
     Unreachable {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The result of the attempt will never be known: the pump that handed it over has ended, or
-    /// the connection to the handler broke.
+    /// The outcome of the attempt is unknown: the pump that delivered it has ended, or the
+    /// connection to the handler broke.
     #[error("lost: {detail}")]
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler refused; not retried.
+    /// The handler refused the delivery. The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "refused")]
     Refused {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler's model stopped early, or its answer is unusable; the received part is charged.
-    /// Older hosts of agents report this; present ones report [`Failure::Model`].
+    /// The handler's model stopped early, or its answer is unusable. The received part is charged.
+    /// Only older hosts of agents report this failure; later hosts report [`Failure::Model`].
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -143,8 +144,8 @@ pub enum Failure {
         #[serde(rename = "retried")]
         retried: bool,
     },
-    /// The model call failed. Its requests are charged, and no attempt repeats them: the model's
-    /// router has made all permitted retries.
+    /// The model call failed. Its requests are charged, and the attempt is not repeated, because
+    /// the model router has already made all permitted retries.
     #[error("{detail}")]
     #[serde(rename = "model")]
     Model {
@@ -158,25 +159,25 @@ pub enum Failure {
         /// Whether the same request may succeed later.
         #[serde(rename = "passing", default, skip_serializing_if = "std::ops::Not::not")]
         passing: bool,
-        /// Failed requests, in order.
+        /// The failed requests, in the order in which they were sent.
         #[serde(rename = "tries", default, skip_serializing_if = "Vec::is_empty")]
         tries: Vec<RouteTry>,
     },
-    /// A budget has no room for the handler's reservation; not retried.
+    /// A budget does not cover the handler's reservation. The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "spent")]
     Spent {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The delivery is larger than the handler accepts; not retried.
+    /// The delivery exceeds the size that the handler accepts. The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "too-large")]
     TooLarge {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The answer cannot be read as frames; not retried.
+    /// The answer cannot be read as frames. The attempt is not repeated.
     #[error("unreadable answer: {detail}")]
     #[serde(rename = "garbage")]
     Garbage {
@@ -198,7 +199,7 @@ impl Failure {
         }
     }
 
-    /// Words for the kinds of failure, in the order of the variants.
+    /// The word for each kind of failure, in the order of the variants.
     pub const WORDS: [&str; 9] = [
         "crashed",
         "unreachable",
@@ -211,7 +212,7 @@ impl Failure {
         "garbage",
     ];
 
-    /// The kind in one word, from [`Failure::WORDS`].
+    /// The kind of the failure in one word, from [`Failure::WORDS`].
     pub const fn word(&self) -> &'static str {
         let [crashed, unreachable, lost, refused, cut_short, model, spent, too_large, garbage] =
             Self::WORDS;
@@ -228,7 +229,7 @@ impl Failure {
         }
     }
 
-    /// Use of the attempt, if known.
+    /// Tokens and money that the attempt used, if known.
     pub fn spent(&self) -> Option<Spending> {
         match self {
             Self::CutShort { spent, .. } | Self::Model { spent, .. } => Some(*spent),

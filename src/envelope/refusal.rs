@@ -1,4 +1,4 @@
-//! Refusals: payloads that did not pass the gate, with the rule and the location.
+//! Refusals: payloads that did not pass the gate, with the violated rule and the location.
 
 use std::fmt;
 
@@ -7,97 +7,99 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::TextLocation;
 
-/// The rules of the gate in their order; the first that fails decides.
+/// The rules of the gate, in the order in which the gate checks them. The first violated rule
+/// decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Rule {
-    /// Larger than a payload may be.
+    /// The payload exceeds the size limit.
     #[serde(rename = "too-large")]
     TooLarge,
     #[serde(rename = "not-utf8")]
     NotUtf8,
-    /// A DOCTYPE, an entity declaration or a processing instruction.
+    /// The payload contains a DOCTYPE, an entity declaration or a processing instruction.
     #[serde(rename = "forbidden")]
     Forbidden,
-    /// Depth, attributes, namespaces or names beyond the limits.
+    /// The payload exceeds the limit of depth, attributes, namespaces or name length.
     #[serde(rename = "too-complex")]
     TooComplex,
     #[serde(rename = "not-well-formed")]
     NotWellFormed,
-    /// No root, or something beside it.
+    /// The text contains no root element, or anything besides one root element.
     #[serde(rename = "not-one-root")]
     NotOneRoot,
-    /// A name that only the core may write.
+    /// Only the core may write a payload of this name.
     #[serde(rename = "reserved-name")]
     ReservedName,
     /// The sender may not write to this thread.
     #[serde(rename = "unknown-thread")]
     UnknownThread,
-    /// The name is not in the sender's vocabulary; unknown and forbidden names are treated alike.
+    /// The payload name is not in the sender's vocabulary. Unknown and forbidden names are treated
+    /// alike.
     #[serde(rename = "not-in-vocabulary")]
     NotInVocabulary,
     #[serde(rename = "schema-invalid")]
     SchemaInvalid,
     #[serde(rename = "budget-spent")]
     BudgetSpent,
-    // What the pump refuses after the gate has passed a payload.
-    /// A further action in an outcome that may have no more.
+    // The rules from here on belong to the pump, and are checked after the gate.
+    /// The outcome already contains as many actions as it may.
     #[serde(rename = "excess-action")]
     ExcessAction,
-    /// A call in an outcome that replies.
+    /// The outcome contains a call beside a reply.
     #[serde(rename = "call-beside-reply")]
     CallBesideReply,
-    /// An invalid or taken label of a child thread, root id or client key.
+    /// The label of a child thread, the id of a root thread, or the client key is invalid or taken.
     #[serde(rename = "bad-label")]
     BadLabel,
-    /// An answer to an outdated attempt.
+    /// The answer belongs to an outdated attempt.
     #[serde(rename = "stale-attempt")]
     StaleAttempt,
-    /// An answer that names another attempt than the one that its instance was given.
+    /// The answer names another attempt than the one that its listener instance is handling.
     #[serde(rename = "stray-answer")]
     StrayAnswer,
-    /// The journal or a queue is full; try again.
+    /// The journal or a queue is full; the sender should try again.
     #[serde(rename = "busy")]
     Busy,
-    /// A client key that was used with another payload.
+    /// The client key was already used with another payload.
     #[serde(rename = "key-reused")]
     KeyReused,
-    /// A call to an agent from beneath its own open call.
+    /// The payload calls an agent from beneath that agent's own open call.
     #[serde(rename = "cycle")]
     Cycle,
-    /// An incomplete or malformed action in model text.
+    /// The action in the model's text is incomplete or malformed.
     #[serde(rename = "malformed-action")]
     MalformedAction,
-    /// A closed element, or a native call, whose name is no action of the agent.
+    /// The model wrote a closed element, or a native call, that names no action of the agent.
     #[serde(rename = "unknown-action")]
     UnknownAction,
     /// The pump is shutting down.
     #[serde(rename = "draining")]
     Draining,
-    /// The disk is full.
+    /// The disk of the journal is full.
     #[serde(rename = "storage-full")]
     StorageFull,
-    /// The payload's call has ended, or ends with this same outcome.
+    /// The call of the payload has ended, or ends with the same outcome.
     #[serde(rename = "call-closed")]
     CallClosed,
-    /// Nothing waits for the person's decision: it was made before, or its call has ended.
+    /// No call waits for this decision: the decision was made before, or the call has ended.
     #[serde(rename = "not-waiting")]
     NotWaiting,
-    /// The hash of an approval does not match the payload.
+    /// The hash in the approval does not match the payload.
     #[serde(rename = "wrong-hash")]
     WrongHash,
-    /// A decision without a valid signature of an operator.
+    /// The decision has no valid signature of an operator.
     #[serde(rename = "not-signed")]
     NotSigned,
-    /// A process that the organism hosts requested something that it may not request.
+    /// A process that the organism hosts sent a request that hosted processes may not send.
     #[serde(rename = "hosted-process")]
     HostedProcess,
-    /// The origin of the caller is unknown, and nothing else proves its identity.
+    /// The origin of the caller is unknown, and nothing else proves the identity of the caller.
     #[serde(rename = "unknown-caller")]
     UnknownCaller,
 }
 
 impl Rule {
-    /// All rules, in the order of the gate.
+    /// All rules, in the order in which the gate checks them.
     pub const ALL: [Self; 29] = [
         Self::TooLarge,
         Self::NotUtf8,
@@ -130,8 +132,8 @@ impl Rule {
         Self::UnknownCaller,
     ];
 
-    /// The rule for a finding in a model's text: the same defect has the same rule on every
-    /// transport.
+    /// Returns the rule for a finding in a model's text. One defect has one rule, whatever
+    /// transport the agent uses.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -142,7 +144,7 @@ impl Rule {
         }
     }
 
-    /// The code in records, feedback and docs.
+    /// The code of the rule in records, feedback and docs.
     pub const fn code(self) -> &'static str {
         match self {
             Self::TooLarge => "too-large",
@@ -184,12 +186,13 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A refused payload: enough to identify it, without its whole text.
+/// A refused payload: enough data to identify the payload, without its whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: Rule,
-    /// The defect and the expectation. Uniform where more detail would reveal topology.
+    /// The defect and the expectation. Has the same text in every case where more detail would
+    /// reveal topology.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
@@ -202,10 +205,10 @@ pub struct Refusal {
     pub length: usize,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// The first 4 KiB, with invalid UTF-8 replaced.
+    /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Set if the payload had passed the gate and the pump refused it.
+    /// Name of the refused payload, if the gate had passed the payload and the pump refused it.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -225,19 +228,19 @@ impl Refusal {
         }
     }
 
-    /// Whether this refusal must have the same text in every case: echoing the attempt would
-    /// distinguish unknown from forbidden.
+    /// Whether a refusal by this rule must have the same text in every case. Such a refusal does
+    /// not repeat the refused text, which would distinguish unknown from forbidden names.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, Rule::NotInVocabulary | Rule::UnknownThread)
     }
 
-    /// The same text, refused for another reason.
+    /// Returns the refusal of the same payload by another rule.
     pub fn instead(&self, rule: Rule, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of a payload that had passed the gate.
+    /// Adds the name of the payload, which the gate had passed.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

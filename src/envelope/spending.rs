@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An amount of the config's currency, in billionths of its unit, so that single tokens count.
+/// An amount of the config's currency in billionths of the currency unit; fine enough for the price
+/// of a single token.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -12,10 +13,9 @@ pub struct Money(pub u64);
 impl Money {
     const UNIT: f64 = 1e9;
 
-    /// Converts currency units, rounded up. Negative amounts and NaN count as zero.
+    /// Converts an amount in currency units, rounded up. Negative amounts and NaN become zero.
     pub fn of_units(units: f64) -> Self {
-        // The subtracted epsilon absorbs the rounding error of binary fractions. A cast from a
-        // float saturates.
+        // The subtraction absorbs the rounding error of binary fractions. The cast saturates.
         Self((units * Self::UNIT - 1e-3).ceil() as u64)
     }
 
@@ -29,7 +29,7 @@ impl Money {
     }
 }
 
-/// Formats as `0.0042` or `5.00`: all significant decimals, at least two.
+/// Formats the amount with all significant decimals and at least two, such as `0.0042` or `5.00`.
 impl std::fmt::Display for Money {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (units, rest) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
@@ -39,7 +39,7 @@ impl std::fmt::Display for Money {
     }
 }
 
-/// Actual or permitted use of a model call.
+/// Tokens and money that a model call used, or may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spending {
     /// Tokens of prompt and answer together.
@@ -57,21 +57,24 @@ impl Spending {
     }
 }
 
-/// Permitted use of a model call's next request, reserved before that request leaves.
+/// Tokens and money that the next request of a model call may use. They are reserved before the
+/// request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Includes everything that earlier requests of the same attempt used.
+    /// Maximum tokens and money, including everything that earlier requests of the same attempt
+    /// used.
     pub spending: Spending,
-    /// Whether the prompt's tokens were counted exactly; otherwise this is an upper estimate.
+    /// Whether the tokens of the prompt were counted exactly. Otherwise their number is an upper
+    /// estimate.
     pub counted: bool,
     /// Number of the request in its attempt, from 1, so that a repeated reservation sends one
-    /// request. 0 if its sender does not count.
+    /// request; 0 if the sender does not number its requests.
     pub request: u32,
-    /// Route of the request, if requests on that route are limited.
+    /// Limit of the request's route, if the config limits the route.
     pub route: Option<RouteLimit>,
 }
 
-/// Maximum requests of one model call on one route, over all attempts of its call.
+/// Maximum requests of one model call on one route, over all attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteLimit {
     #[serde(rename = "route")]
@@ -80,10 +83,10 @@ pub struct RouteLimit {
     pub most: u32,
 }
 
-/// Why a request of a model call must not leave.
+/// Why a request of a model call must not be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotReserved {
-    /// A budget has no room for it.
+    /// A budget does not cover the reservation.
     Spent(String),
     /// The model call has used up its requests on this route.
     Exhausted(String),

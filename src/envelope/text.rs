@@ -1,8 +1,8 @@
-//! The envelope as XML text, as section 4 of the design and `schemas/envelope.xsd` have it.
+//! The XML text of envelopes and deliveries, as `schemas/envelope.xsd` defines it.
 //!
-//! The envelope binds the prefix `e` and never a default namespace, which would change what
-//! unqualified names in a payload mean. Ids and names are written as they are: their newtypes
-//! admit no character that would need escaping.
+//! The envelope binds the prefix `e`. A default namespace would change the meaning of unqualified
+//! names in a payload. Ids and names need no escaping, because their newtypes admit no character
+//! that XML would escape.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,34 +11,35 @@ use super::{Message, NAMESPACE};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::trace::TraceParent;
 
-/// The schema of `<e:message>` and `<e:delivery>`.
+/// The XML schema of `<e:message>` and `<e:delivery>`.
 pub const SCHEMA: &str = include_str!("../../schemas/envelope.xsd");
 
-/// Approximate size of an envelope, for reserving buffers.
+/// Approximate bytes of an envelope; used to reserve buffers.
 const ENVELOPE_BYTES_USUAL: usize = 512;
 
-/// The head of a delivery frame: one attempt to have a listener handle a call.
+/// The head of a delivery frame. A delivery is one attempt to have a listener handle a call.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryHead<'a> {
     pub listener: &'a ListenerName,
     pub call: CallId,
     pub thread: &'a ThreadId,
     pub attempt: Attempt,
-    /// Time from hand-over until the attempt times out.
+    /// Time from the hand-over of the delivery until its attempt times out.
     pub timeout: Duration,
     pub trace: Option<TraceParent>,
-    /// Number of messages of the call that the listener remembers and that are left out.
+    /// Number of messages of the call that the delivery leaves out because the listener remembers
+    /// them.
     pub after: Option<usize>,
 }
 
-/// Writes a message as a text of its own: `<e:message xmlns:e="…" …>`.
+/// Writes a message as a complete document: `<e:message xmlns:e="…" …>`.
 pub fn write_message(out: &mut String, message: &Message) {
     out.reserve(message.payload.bytes.len() + ENVELOPE_BYTES_USUAL);
     put(out, format_args!("<e:message xmlns:e=\"{NAMESPACE}\""));
     message_body(out, message, false, None);
 }
 
-/// Opens a delivery frame; messages follow, then [`close_delivery`].
+/// Opens a delivery frame. Messages follow, then [`close_delivery`].
 pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     let DeliveryHead { listener, call, thread, attempt, timeout, trace, after } = head;
     put(
@@ -60,8 +61,9 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     out.push_str("\">");
 }
 
-/// Writes one message of a delivery. `new` marks a message that the listener has not been given
-/// before. `position` is its position in the call, from 1, if earlier messages are left out.
+/// Writes one message of a delivery. `new` marks a message that the listener has not received
+/// before. `position` is the message's position in the call, from 1, if the delivery leaves out
+/// earlier messages.
 pub fn write_delivered(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     out.reserve(message.payload.bytes.len() + ENVELOPE_BYTES_USUAL);
     out.push_str("<e:message");
@@ -72,7 +74,7 @@ pub fn close_delivery(out: &mut String) {
     out.push_str("</e:delivery>");
 }
 
-/// From after the tag's name to the end of the element.
+/// Writes a message from the end of its tag name to the end of the element.
 fn message_body(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     let Message { id, kind, from, to, thread, seq, cause, call, time, .. } = message;
     put(out, format_args!(" id=\"{id}\" kind=\"{}\" seq=\"{seq}\"", kind.as_str()));
@@ -103,7 +105,7 @@ fn message_body(out: &mut String, message: &Message, new: bool, position: Option
     out.push_str("</e:message>");
 }
 
-/// An XSD duration in seconds, such as `PT60S` or `PT0.25S`.
+/// Writes an XSD duration in seconds, such as `PT60S` or `PT0.25S`.
 fn duration(out: &mut String, duration: Duration) {
     put(out, format_args!("PT{}", duration.as_secs()));
     if duration.subsec_nanos() > 0 {

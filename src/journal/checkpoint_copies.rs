@@ -37,7 +37,7 @@ impl CheckpointCopies {
 
     /// Reads the copies of `journal` in `directory`; none if the file does not exist yet. `Err`
     /// explains why they cannot be read, or that reading took longer than
-    /// [`limits::BOUNDS_PATIENCE`].
+    /// [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();
@@ -121,6 +121,8 @@ impl CheckpointCopier {
     /// Starts to write lines of `journal` into `directory`.
     pub fn start(directory: &Path, journal: Uuid) -> std::io::Result<Self> {
         let file = CheckpointCopies::file_in(directory, journal);
+        // Queue: unbounded, so that a commit never waits for the directory. The worker drops the oldest
+        // lines when too many wait, which loses nothing, because each line covers all records before.
         let (lines, receiver) = channel();
         let (ending, ended) = channel();
         let counts = Arc::<SharedCounts>::default();

@@ -35,6 +35,7 @@ pub struct LogGroup<'g> {
 }
 
 impl<'g> LogGroup<'g> {
+    /// The group of `records`; the last record carries the MAC.
     pub fn of_records(records: &'g [Record], stamped: &'g StampedGroup) -> Self {
         let checkpoint = stamped.checkpoint.as_ref();
         Self { records, stamped: Some(stamped), checkpoint, blob: None }

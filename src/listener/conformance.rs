@@ -1,5 +1,5 @@
-//! Conformance kit for listener authors: tests a program against docs/PROTOCOL.md, over the same
-//! hosts that an organism uses.
+//! The conformance kit for listener authors. It tests a program against docs/PROTOCOL.md, over the
+//! same process host and NATS host that an organism uses.
 
 mod harness;
 
@@ -18,35 +18,35 @@ use crate::limits;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
 
-/// How long a listener must stay quiet: while it starts, and after an answer.
+/// How long a listener must send nothing while it starts. [`QUIET`] is the same after an answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
-/// Interval at which a delivery is repeated to a program on NATS that has not joined yet.
+/// Interval at which a delivery is repeated until a program on NATS has joined.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A payload for testing a listener.
+/// A payload with which a listener is tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialRequest {
     pub name: PayloadName,
-    /// One XML element.
+    /// Text of the payload: one XML element.
     pub payload: String,
 }
 
-/// Checks one payload of an answer; `Err` describes the defect.
+/// Checks one payload of an answer. `Err` contains a description of the defect.
 pub type PayloadJudge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
-/// One line of the checklist.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecklistLine {
-    /// Expected behaviour, such as `answers {urn:x}add`.
+    /// The expected behaviour, such as `answers {urn:x}add`.
     pub claim: String,
-    /// The observed deviation, with the section of docs/PROTOCOL.md that requires more.
+    /// `Err` contains the observed deviation, and the section of docs/PROTOCOL.md that requires the
+    /// expected behaviour.
     pub verdict: Result<(), String>,
 }
 
-/// Tests `command` with every request, in order; `report` gets each finished check. Stops early if
-/// further checks cannot succeed. Returns true if all checks passed and at least one request was
-/// sent.
+/// Tests `command` with all requests, in order. Calls `report` after every check. Stops when no
+/// further check can succeed. Returns whether at least one request was sent and all checks passed.
 pub async fn run(
     command: Vec<String>,
     way: HarnessTransport,
@@ -88,7 +88,7 @@ pub async fn run(
         }
     }
 
-    // The remaining checks need a request that is answered.
+    // The remaining checks need a request that the program answers.
     let Some(request) = answerable else { return false };
     done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
     trial.again().await;
@@ -100,12 +100,12 @@ pub async fn run(
     good
 }
 
-/// Events that a host reports, in order of arrival.
+/// An event that a host reports about the program. Events keep their order of arrival.
 #[derive(Debug)]
 enum HostEvent {
     Ended(Result<Outcome, Failure>),
     Heartbeat,
-    /// An answer that names another delivery.
+    /// An answer that names another delivery than the open one.
     Stray(String),
     Left(String),
 }
@@ -139,7 +139,7 @@ impl Sink for RecordingSink {
     }
 }
 
-/// A program under test. It is not restarted, so that its exit is noticed.
+/// A program under test. The trial does not restart the program, so that an exit shows.
 struct ListenerTrial {
     command: Vec<String>,
     way: HarnessTransport,
@@ -149,11 +149,11 @@ struct ListenerTrial {
     attempts: u32,
 }
 
-/// Why there is no outcome.
+/// Why a delivery had no outcome.
 enum MissingOutcome {
     /// No program took the delivery.
     Nobody(String),
-    /// The program answered that it does not support this payload.
+    /// The program answered that it does not support the payload.
     Refused(String),
     Failed(String),
 }
@@ -169,7 +169,7 @@ impl ListenerTrial {
         Ok(Self { command, way, patience, stage, heard, attempts: 0 })
     }
 
-    /// Kills the program and starts another.
+    /// Kills the program and starts it again.
     async fn again(&mut self) {
         let (sender, heard) = mpsc::unbounded_channel();
         // If it cannot be started any more, the next check reports so.
@@ -198,7 +198,7 @@ impl ListenerTrial {
         (call, attempt)
     }
 
-    /// Waits for the end of a delivery; each heartbeat extends the wait.
+    /// Waits for the end of a delivery. Each heartbeat extends the wait.
     async fn outcome(&mut self) -> Result<Outcome, MissingOutcome> {
         loop {
             match timeout(self.patience, self.heard.recv()).await {
@@ -223,7 +223,7 @@ impl ListenerTrial {
                 Ok(Some(HostEvent::Ended(ended))) => {
                     return ended.map_err(|e| MissingOutcome::Failed(e.to_string()));
                 }
-                // On NATS the delivery's result reports this, too.
+                // On NATS, the result of the delivery reports the exit as well.
                 Ok(Some(HostEvent::Left(_))) if self.way.is_remote() => {}
                 Ok(Some(HostEvent::Left(why))) => return Err(MissingOutcome::Failed(why)),
                 Ok(None) => return Err(MissingOutcome::Failed("the host is gone".to_owned())),
@@ -286,8 +286,8 @@ impl ListenerTrial {
         self.quiet(QUIET).await
     }
 
-    /// First waits for an answer, so that the process is up and the request is not cancelled before
-    /// its hand-over.
+    /// Checks that the program handles a cancel. Waits for an answer first: the program must be
+    /// running when it gets the request, so that the cancel comes after the hand-over.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,
@@ -299,7 +299,7 @@ impl ListenerTrial {
         self.stage.host().flush();
 
         match self.outcome().await {
-            // The program may report that it has not begun.
+            // The program may report that it did not begin the call.
             Ok(_) | Err(MissingOutcome::Refused(_)) => {}
             Err(MissingOutcome::Nobody(why) | MissingOutcome::Failed(why)) => return Err(why),
         }
@@ -307,7 +307,8 @@ impl ListenerTrial {
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
-    /// First waits for an answer, so that the program is up before it has to end.
+    /// Checks that the program exits when it should. Waits for an answer first, so that the program
+    /// is running by then.
     async fn ended(
         &mut self,
         request: &TrialRequest,

@@ -1,8 +1,8 @@
-//! Pipe connection of a child process: NUL-delimited frames on two file descriptors
+//! The pipes between a child process and the pump: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! One thread reads, handles and answers. It checks for a cancel only when the handler asks, so
-//! that a delivery wakes no second thread.
+//! One thread reads deliveries, handles them and answers. The thread checks for a cancel only when
+//! the handler asks, so no second thread wakes up for a delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::ids::{Attempt, CallId};
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// The pipes of a listener.
+/// The two pipes of a listener.
 #[derive(Debug)]
 pub(super) struct KitConnection {
     input: RefCell<FrameInput>,
@@ -33,9 +33,9 @@ pub(super) struct KitConnection {
 #[derive(Debug)]
 struct FrameInput {
     from: File,
-    /// Buffer of the last read, `READ_BYTES` long and initialised once.
+    /// Buffer for one read of `READ_BYTES`; initialised once.
     chunk: Box<[u8]>,
-    /// Start of an incomplete frame.
+    /// First bytes of a frame that is not complete yet.
     partial: Vec<u8>,
     frames: VecDeque<Vec<u8>>,
 }
@@ -52,10 +52,10 @@ impl KitConnection {
         Self { input: RefCell::new(input), output, watch: PumpWatch::default() }
     }
 
-    /// Takes over standard input and output. Later output of the handler to standard output goes to
-    /// standard error, where it cannot be mistaken for a frame.
+    /// Takes over standard input and standard output. Everything that the handler prints to
+    /// standard output later goes to standard error, so that the pump cannot take it for a frame.
     pub fn standard() -> io::Result<Self> {
-        // Close-on-exec, because programs that the handler starts could write frames.
+        // Close-on-exec, because a program that the handler starts could write frames.
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
@@ -65,7 +65,7 @@ impl KitConnection {
         Ok(connection)
     }
 
-    /// Returns the next frame, or `None` when the other side has closed the pipe.
+    /// Returns the next frame; `None` if the pump has closed the pipe.
     pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
         let mut input = self.input.borrow_mut();
         loop {
@@ -78,8 +78,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted`, or the end of input, has arrived. The frames stay
-    /// queued.
+    /// Whether a frame that satisfies `wanted`, or the end of input, has arrived. All frames stay
+    /// in the queue.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -91,8 +91,8 @@ impl KitConnection {
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
-    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
-    /// next delivery of the call may leave out its messages.
+    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). `remembers` states that
+    /// the next delivery of the call may leave out the messages that the listener already has.
     pub fn answer(
         &self,
         call: CallId,
@@ -109,7 +109,8 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Requests all messages of a delivery that builds on messages which are not remembered.
+    /// Requests all messages of a call, because this listener does not remember the messages on
+    /// which the delivery builds.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }
@@ -119,7 +120,7 @@ impl KitConnection {
     }
 }
 
-/// The answer to a delivery that builds on messages which are not remembered.
+/// Creates the answer to a delivery that builds on messages that the listener does not remember.
 pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }
@@ -132,7 +133,7 @@ impl DeliveryChannel for KitConnection {
                 .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
         };
 
-        // An unreadable pipe has lost its other end.
+        // A pipe that cannot be read has lost its other end.
         self.has_come(cancels).unwrap_or(true)
     }
 
@@ -148,7 +149,7 @@ impl FrameInput {
         Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
     }
 
-    /// Reads once; returns false at the end of input.
+    /// Reads once from the pipe. Returns false at the end of input.
     fn read(&mut self) -> io::Result<bool> {
         let count = self.from.read(&mut self.chunk)?;
         let mut rest = self.chunk.get(..count).unwrap_or_default();
@@ -166,7 +167,9 @@ impl FrameInput {
     }
 }
 
-/// Lock: frames are written whole and one at a time, from any thread.
+/// Writes frames. Any thread may write a frame.
+///
+/// Lock: held while a frame is written, so that the bytes of two frames do not mix.
 #[derive(Debug, Clone)]
 pub(super) struct FrameOutput(Arc<Mutex<File>>);
 

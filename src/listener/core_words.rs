@@ -1,5 +1,5 @@
-//! Core words of a listener (docs/PROTOCOL.md, section 11): it opens threads beneath its own, waits
-//! for them, and reads their results.
+//! Core words of a listener (docs/PROTOCOL.md, section 11): opening threads beneath its own thread,
+//! waiting for them, and reading their results.
 
 use crate::ids::ThreadId;
 use crate::system::{NAMESPACE, ThreadStatus};
@@ -10,19 +10,21 @@ use super::payload::{Payload, Reply, write};
 use super::request::{Received, Request};
 
 impl Reply {
-    /// Opens a thread beneath this one, with `payload` as its first call. It runs on when this call
-    /// ends.
+    /// Opens a thread beneath the thread of this call, with `payload` as the first call in it. The
+    /// thread continues when this call ends.
     ///
     /// # Errors
-    /// The payload has no form in XML.
+    ///
+    /// Fails if the payload has no form in XML.
     pub fn spawn<T: Payload>(self, label: &str, payload: &T) -> Result<Self, String> {
         self.spawn_with(label, payload, "")
     }
 
-    /// As [`Reply::spawn`]; the thread is cancelled when this call ends.
+    /// Opens a thread like [`Reply::spawn`]. The pump cancels the thread when this call ends.
     ///
     /// # Errors
-    /// The payload has no form in XML.
+    ///
+    /// Fails if the payload has no form in XML.
     pub fn spawn_bound<T: Payload>(self, label: &str, payload: &T) -> Result<Self, String> {
         self.spawn_with(label, payload, " bound=\"true\"")
     }
@@ -36,10 +38,11 @@ impl Reply {
         )))
     }
 
-    /// Opens a call in a thread beneath this one.
+    /// Opens a call in a thread beneath the thread of this call.
     ///
     /// # Errors
-    /// The payload has no form in XML.
+    ///
+    /// Fails if the payload has no form in XML.
     pub fn send_to_thread<T: Payload>(
         self,
         thread: &ThreadId,
@@ -52,32 +55,32 @@ impl Reply {
         )))
     }
 
-    /// Has the next delivery of the call wait until all threads and timers of the call are done.
+    /// Delays the next delivery of this call until all threads and timers of the call are done.
     #[must_use]
     pub fn wait_for_all(self) -> Self {
         self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"all\"/>"))
     }
 
-    /// Has the next delivery of the call wait until one of its threads or timers is done.
+    /// Delays the next delivery of this call until one of its threads or timers is done.
     #[must_use]
     pub fn wait_for_any(self) -> Self {
         self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"any\"/>"))
     }
 }
 
-/// The result of a call in another thread, as its opener gets it.
+/// The result of a call in another thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadResult {
     pub thread: ThreadId,
     pub status: ThreadStatus,
-    /// One element each, byte for byte as it was recorded.
+    /// Payloads of the result: each is one XML element, byte for byte as recorded.
     pub payloads: Vec<String>,
-    /// Whether no earlier delivery of this call had it.
+    /// Whether no earlier delivery of this call contained the result.
     pub new: bool,
 }
 
 impl Request {
-    /// The results of threads so far, oldest first.
+    /// Returns the results of all threads so far, oldest first.
     pub fn thread_results(&self) -> Vec<ThreadResult> {
         self.results().iter().filter_map(ThreadResult::of).collect()
     }

@@ -1,4 +1,4 @@
-//! Channel from a running handler to the pump, for any transport.
+//! The channel from a running handler to the pump, for pipes and for NATS.
 
 use std::fmt::Debug;
 use std::io;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::ids::CallId;
 
-/// Sends one heartbeat, from any thread.
+/// Sends one heartbeat. Any thread may call it.
 pub(super) type HeartbeatFn = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 pub(super) trait DeliveryChannel: Debug {
-    /// Whether `call` was cancelled.
+    /// Whether the pump has cancelled `call`.
     fn is_cancelled(&self, call: CallId) -> bool;
 
     fn beat(&self) -> HeartbeatFn;

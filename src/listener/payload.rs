@@ -1,4 +1,4 @@
-//! Typed payloads: the element of a Rust type, and the encoding of answers.
+//! Typed payloads: the XML element of a Rust type, and the encoding of answers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,14 +8,14 @@ use crate::xml::escape::escape_attribute;
 
 /// A Rust type for one payload name.
 ///
-/// Fields are child elements; `#[serde(rename = "@x")]` makes one an attribute and
-/// `#[serde(rename = "$text")]` the text itself.
+/// A field becomes a child element, with `#[serde(rename = "@x")]` an attribute, and with
+/// `#[serde(rename = "$text")]` the text of the element.
 pub trait Payload: Serialize + DeserializeOwned {
     const NAMESPACE: &'static str;
     /// The local name of the element.
     const NAME: &'static str;
-    /// Whether child elements are in the namespace, too, as with `elementFormDefault="qualified"`
-    /// in the schema.
+    /// Whether child elements are in the namespace of the element, as with
+    /// `elementFormDefault="qualified"` in an XML schema.
     const QUALIFIED: bool = true;
 
     fn payload_name() -> PayloadName {
@@ -23,36 +23,37 @@ pub trait Payload: Serialize + DeserializeOwned {
     }
 }
 
-/// The answer of a handler: zero or more payloads. Without payloads it acknowledges the call.
+/// The answer of a handler: zero or more payloads. An answer without payloads acknowledges the
+/// call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
     payloads: Vec<String>,
 }
 
 impl Reply {
-    /// An answer without payloads; the caller gets `<ack/>`.
+    /// Creates an answer without payloads. The caller gets `<ack/>`.
     pub fn ack() -> Self {
         Self::default()
     }
 
-    /// An answer with one payload. Fails if `T` has no form in XML, such as a map whose keys are
-    /// not names.
+    /// Creates an answer with one payload. Fails if `T` has no form in XML, such as a map whose
+    /// keys are no XML names.
     pub fn of<T: Payload>(payload: &T) -> Result<Self, String> {
         Self::ack().and(payload)
     }
 
-    /// An answer with one XML element as text.
+    /// Creates an answer with one payload, given as the text of an XML element.
     pub fn raw(element: impl Into<String>) -> Self {
         Self { payloads: vec![element.into()] }
     }
 
-    /// Appends a payload.
+    /// Appends a payload to the answer.
     pub fn and<T: Payload>(mut self, payload: &T) -> Result<Self, String> {
         self.payloads.push(write(payload)?);
         Ok(self)
     }
 
-    /// Appends one XML element as text.
+    /// Appends a payload, given as the text of an XML element.
     #[must_use]
     pub fn and_raw(mut self, element: impl Into<String>) -> Self {
         self.payloads.push(element.into());
@@ -77,7 +78,7 @@ pub(super) fn write<T: Payload>(payload: &T) -> Result<String, String> {
     Ok(text)
 }
 
-/// Return types of a handler: nothing, a payload, several of one type, or a [`Reply`].
+/// The types that a handler may return: `()`, a payload, a list of payloads, or a [`Reply`].
 pub trait IntoReply {
     fn into_reply(self) -> Result<Reply, String>;
 }

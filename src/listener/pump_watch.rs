@@ -1,8 +1,8 @@
-//! Ends this program if its pump has ended while a handler works: no pump can take the answer any
-//! more, and the next pump delivers the call again.
+//! Ends this program when its pump ends while a handler works. No pump can take the answer then,
+//! and the next pump delivers the call again.
 //!
-//! The pump has ended when both pipes have lost their other end. The end of standard input alone
-//! does not count: a delivery from a file is answered, too.
+//! The pump has ended if both pipes have lost their other end. The end of standard input alone is
+//! no sign, because a delivery may also be read from a file.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// State shared by the watching thread and the main loop.
+/// State that the watching thread and the main loop share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PumpWatch(Arc<Mutex<WatchedPump>>);
 
@@ -22,7 +22,7 @@ struct WatchedPump {
 }
 
 impl PumpWatch {
-    /// Watches both pipes on a thread of its own, which blocks in the kernel.
+    /// Starts a thread that watches both pipes. The thread blocks in the kernel.
     pub fn start(&self, input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
         let watch = self.clone();
         let run = move || {
@@ -35,8 +35,8 @@ impl PumpWatch {
         Ok(())
     }
 
-    /// Marks that a handler begins. Returns false if the pump has ended, so that the handler must
-    /// not begin.
+    /// Marks that a handler is about to begin. Returns false if the pump has ended and the handler
+    /// must not begin.
     pub fn begin(&self) -> bool {
         let mut state = self.state();
         state.is_handling = !state.pump_has_ended;
@@ -48,12 +48,12 @@ impl PumpWatch {
     }
 
     fn pump_ended(&self) {
-        // Lock: held until the program has ended, so that a handler that finishes now cannot
-        // answer.
+        // Lock: held until the program has ended, so that a handler that finishes now cannot send
+        // its answer.
         let mut state = self.state();
         state.pump_has_ended = true;
         if state.is_handling {
-            // Standard error may have lost its other end, too.
+            // Standard error may have lost its reader, too.
             let _ = writeln!(std::io::stderr(), "the pump has ended; this call is given up");
             std::process::exit(1);
         }
@@ -64,10 +64,10 @@ impl PumpWatch {
     }
 }
 
-/// Returns false if the pipe cannot be waited for.
+/// Waits until a pipe has lost its other end. Returns false if the pipe cannot be watched.
 fn wait_for_hang_up(pipe: &OwnedFd) -> bool {
     loop {
-        // Hang-ups and errors are always reported, without being requested.
+        // `poll` reports hang-ups and errors without a request for them.
         let mut polled = [PollFd::new(pipe, PollFlags::empty())];
         match poll(&mut polled, None) {
             Ok(_) | Err(Errno::INTR) => {}

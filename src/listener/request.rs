@@ -1,4 +1,4 @@
-//! One delivery, as a handler sees it (docs/PROTOCOL.md, sections 3 and 5).
+//! A delivery in the form in which a handler gets it (docs/PROTOCOL.md, sections 3 and 5).
 
 use std::io;
 use std::rc::Rc;
@@ -15,24 +15,25 @@ use super::payload::Payload;
 mod parse;
 pub(super) use parse::of_message;
 
-/// Interval of [`Request::keep_alive`], well within the extension that one heartbeat grants.
+/// Interval of the heartbeats of [`Request::keep_alive`], much shorter than the time that one
+/// heartbeat adds.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
-/// A call to answer, with all its messages so far.
+/// A call that the handler must answer, with all its messages so far.
 #[derive(Debug)]
 pub struct Request {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub call: CallId,
     pub attempt: Attempt,
-    /// Time left for this attempt, from hand-over; a heartbeat extends it.
+    /// Time from the hand-over until this attempt times out. A heartbeat extends the time.
     pub timeout: Duration,
-    /// Trace of this attempt, if any; the handler's work belongs to it.
+    /// Trace of this attempt, if any. The handler's own spans belong to it.
     pub trace: Option<TraceParent>,
-    /// Oldest first. The first is the request itself.
+    /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of messages of the call before those of this delivery, which the listener should
-    /// remember.
+    /// Number of messages of the call that this delivery leaves out, because the listener should
+    /// remember them; `None` if the delivery is complete.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -41,20 +42,20 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub id: MessageId,
-    /// `call`, `reply`, `self`, `note` or `system`.
+    /// Kind of the message: `call`, `reply`, `self`, `note` or `system`.
     pub kind: String,
     pub seq: u64,
-    /// Whether no earlier delivery of this call contained it.
+    /// Whether no earlier delivery of this call contained the message.
     pub new: bool,
     pub from: String,
-    /// Time of the message, in RFC 3339.
+    /// Time of the message in RFC 3339.
     pub time: String,
     pub name: PayloadName,
-    /// One XML element, byte for byte as recorded.
+    /// Payload of the message: one XML element, byte for byte as recorded.
     pub payload: String,
 }
 
-/// Why a payload could not be read as a type.
+/// Why a payload could not be deserialized.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("expected {expected}, got {got}")]
@@ -64,7 +65,7 @@ pub enum ReadError {
 }
 
 impl Received {
-    /// Deserializes the payload.
+    /// Deserializes the payload of the message.
     pub fn read<P: Payload>(&self) -> Result<P, ReadError> {
         if self.name != P::payload_name() {
             let (expected, got) = (P::payload_name(), self.name.clone());
@@ -80,8 +81,8 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Prepends the remembered messages. Returns false if they are not those that the delivery
-    /// builds on.
+    /// Prepends the remembered messages of the call. Returns false if the delivery builds on other
+    /// messages than the remembered ones.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(self.call);
         let Some(after) = self.after else { return true };
@@ -95,8 +96,8 @@ impl Request {
         true
     }
 
-    /// Remembers the messages for the next delivery of the call; returns false if they are too
-    /// large.
+    /// Remembers all messages of the call for its next delivery. Returns false if the messages are
+    /// too large.
     pub(super) fn remember(self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let bytes = |message: &Received| message.payload.len() + size_of::<Received>();
         let bytes = self.messages.iter().map(bytes).sum();
@@ -121,18 +122,18 @@ impl Request {
         self.message().read()
     }
 
-    /// Returns the messages after the request: results of calls that the handler made.
+    /// Returns the messages after the first: the results of calls that the handler made.
     pub fn results(&self) -> &[Received] {
         self.messages.get(1..).unwrap_or_default()
     }
 
-    /// Sends a heartbeat, which extends the deadline.
+    /// Sends a heartbeat, which extends the deadline of this attempt.
     pub fn heartbeat(&self) -> io::Result<()> {
         self.line.beat()()
     }
 
-    /// Sends heartbeats from a thread of its own until the guard is dropped. Drop the guard before
-    /// the handler returns, or a heartbeat could follow the answer.
+    /// Sends heartbeats from a second thread until the returned guard is dropped. Drop the guard
+    /// before the handler returns, because no heartbeat may follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
         let beat: HeartbeatFn = self.line.beat();
@@ -147,13 +148,14 @@ impl Request {
         HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Whether the call was cancelled. The handler must still answer, possibly without payloads.
+    /// Whether the pump has cancelled the call. The handler must still answer, possibly without
+    /// payloads.
     pub fn is_cancelled(&self) -> bool {
         self.line.is_cancelled(self.call)
     }
 }
 
-/// Guard that keeps heartbeats running; see [`Request::keep_alive`].
+/// While the guard exists, heartbeats are sent; see [`Request::keep_alive`].
 #[derive(Debug)]
 pub struct HeartbeatGuard {
     stop: Option<mpsc::Sender<()>>,
@@ -164,7 +166,7 @@ impl Drop for HeartbeatGuard {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The thread cannot panic; it only writes.
+            // The thread only writes heartbeats, so it cannot have panicked.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,5 @@
-//! The main loop: passes one delivery at a time to the handler of its payload name.
+//! The main loop of a listener: passes one delivery after another to the handler of its payload
+//! name.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -18,7 +19,7 @@ use super::request::Request;
 
 type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
 
-/// Serves one payload name: a `main` in one line. See [`Listener::serve`].
+/// Serves one payload name. A `main` function needs only this call. See [`Listener::serve`].
 pub fn serve<P, R, E>(handler: impl FnMut(P, &Request) -> Result<R, E> + 'static) -> ExitCode
 where
     P: Payload,
@@ -28,7 +29,7 @@ where
     Listener::new().on(handler).serve()
 }
 
-/// A listener: its handlers by the payload name that opens a call.
+/// A listener: a handler for each payload name that opens a call.
 #[derive(Default)]
 pub struct Listener {
     handlers: HashMap<PayloadName, PayloadHandler>,
@@ -46,7 +47,7 @@ impl Listener {
         Self::default()
     }
 
-    /// Sets the handler for calls that `P` opens.
+    /// Sets the handler for calls that a payload of type `P` opens.
     pub fn on<P, R, E>(
         mut self,
         mut handler: impl FnMut(P, &Request) -> Result<R, E> + 'static,
@@ -64,7 +65,7 @@ impl Listener {
         self
     }
 
-    /// Sets the handler for all other calls; it gets the payload as text.
+    /// Sets the handler for all other calls. The handler reads the payload as text.
     pub fn otherwise<R, E>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<R, E> + 'static,
@@ -79,12 +80,13 @@ impl Listener {
         self
     }
 
-    /// Serves standard input until it is closed, and ends the program if the pump ends while a
-    /// handler works. If the environment names a server in [`NatsEndpoint::URL`], serves NATS instead,
-    /// until a signal ends the program.
+    /// Serves standard input until the pump closes it. If the pump dies while a handler works, ends
+    /// the program. If the environment sets [`NatsEndpoint::URL`], serves NATS instead, until a
+    /// signal ends the program.
     ///
-    /// An `Err` of a handler is a crashed attempt, which the pump retries: a process ends with code
-    /// 1, and on NATS an error is answered. To report a failure to the caller, answer a payload.
+    /// An `Err` of a handler is a crashed attempt, which the pump retries: a child process exits
+    /// with code 1, and a replica on NATS answers with an error. To report a failure to the caller,
+    /// answer with a payload.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
@@ -95,20 +97,20 @@ impl Listener {
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(reason) => {
-                // If even standard error is closed, the exit code has to suffice.
+                // Standard error may be closed, too. The exit code still shows the failure.
                 let _ = writeln!(io::stderr(), "{reason}");
                 ExitCode::FAILURE
             }
         }
     }
 
-    /// Serves any pair of descriptors.
+    /// Serves two file descriptors like standard input and standard output.
     pub fn serve_on(self, input: OwnedFd, output: OwnedFd) -> Result<(), String> {
         self.run(KitConnection::new(input, output))
     }
 
-    /// Serves NATS until `stopped` resolves; then takes no further delivery and finishes those that
-    /// it has.
+    /// Serves NATS until `stopped` resolves. Then takes no further delivery, and finishes the
+    /// deliveries that it already has.
     pub fn serve_at(
         mut self,
         place: &NatsEndpoint,
@@ -125,7 +127,7 @@ impl Listener {
         loop {
             let frame = connection.next().map_err(|e| format!("cannot read a frame: {e}"))?;
             let Some(frame) = frame else { return Ok(()) };
-            // Too late: the cancelled call has been answered.
+            // The cancel came too late: the call has been answered.
             if frame.starts_with(b"<cancel") {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Prometheus' text format: one family for each metric name, one line for each sample.
+//! Writes metrics in Prometheus' text format: a family for each metric name, and a line for each
+//! sample.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use super::{Counter, Histogram};
 /// Unit of a histogram's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Values in microseconds, shown in seconds.
+    /// Values are counted in microseconds and shown in seconds.
     Seconds,
     One,
 }
@@ -21,7 +22,7 @@ impl MetricUnit {
     }
 }
 
-/// Formats `value`, in units of `10^-digits`, as a decimal number without trailing zeros.
+/// Formats `value`, which is in units of `10^-digits`, as a decimal number without trailing zeros.
 fn decimal(value: u64, digits: usize) -> String {
     let shown = format!("{value:0width$}", width = digits + 1);
     let (whole, rest) = shown.split_at(shown.len() - digits);
@@ -29,15 +30,15 @@ fn decimal(value: u64, digits: usize) -> String {
     if rest.is_empty() { whole.to_owned() } else { format!("{whole}.{rest}") }
 }
 
-/// A page of samples while it is written.
+/// A page of metrics that is being written.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels of all samples that are added from now on.
+    /// Labels that all samples from now on have.
     common: Vec<(&'static str, String)>,
 }
 
-/// Samples of one metric, with its header.
+/// All samples of one metric, with the header of that metric.
 #[derive(Debug)]
 struct MetricSamples {
     name: &'static str,
@@ -45,7 +46,7 @@ struct MetricSamples {
 }
 
 impl MetricsPage {
-    /// Content type of the text format.
+    /// Content type of Prometheus' text format.
     pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
     /// Adds a label to all samples that follow.
@@ -54,7 +55,7 @@ impl MetricsPage {
         self.common.push((name, value.to_owned()));
     }
 
-    /// Starts or continues a family of counters; `name` ends with `_total`.
+    /// Begins or continues a family of counters; `name` must end with `_total`.
     pub fn counters(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
         debug_assert!(name.ends_with("_total"), "{name} counts");
         self.family(name, "counter", help)
@@ -68,7 +69,8 @@ impl MetricsPage {
         self.family(name, "histogram", help)
     }
 
-    /// Returns the family of that name, or a new one. Samples of a family must stand together.
+    /// Returns the family with this name, or makes one. The format requires that all samples of a
+    /// family stand together.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {
@@ -115,7 +117,7 @@ impl MetricFamily<'_> {
         self.sample(labels, counter.get())
     }
 
-    /// Adds a value that is given in units of `10^-digits`.
+    /// Adds a sample whose value is in units of `10^-digits`.
     pub fn decimal(&mut self, labels: LabelPairs<'_>, value: u64, digits: usize) -> &mut Self {
         self.line("", labels, &decimal(value, digits));
         self

@@ -4,25 +4,26 @@ use tokio::time::Instant;
 
 use super::error::Error;
 
-/// A piece of an answer, as it streams in.
+/// A piece of a streamed answer, or an event between the attempts of its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerChunk<'a> {
-    /// The answer itself.
+    /// Text of the answer.
     Text(&'a str),
-    /// Reasoning text that the provider shows: recorded, never acted on.
+    /// Reasoning text that the provider shows. It is recorded and never acted on.
     Reasoning(&'a str),
-    /// Bytes of content that is only returned at the end of the stream, such as a native call.
+    /// Number of new bytes that will be returned only at the end of the stream, for example those
+    /// of a native call.
     Withheld(usize),
-    /// No request is sent until this instant, because the provider asked for a pause. Repeated
-    /// while the pause lasts.
+    /// No request is sent to this route until this instant, because the provider requested a pause.
+    /// Repeated while the pause lasts.
     Waiting(&'a ModelRoute, Instant),
-    /// This request failed. Another request may follow.
+    /// A request failed with this error. Another request may follow.
     Failed(&'a Error),
-    /// The answer starts again. Discard everything that was passed on before.
+    /// The answer starts again. The receiver must discard all pieces of this answer that it has.
     Restart,
 }
 
-/// A complete native call. Calls that the end of a stream cut off are never returned.
+/// A complete native call of a model. Calls that the end of a stream cut off are never returned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
     /// Id that the provider gave the call.
@@ -32,7 +33,7 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// A block that only its provider can read, verbatim.
+/// A block that only its provider can read, kept verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnBlock {
     /// Provider of the route that wrote the block.
@@ -41,14 +42,14 @@ pub struct OwnBlock {
     pub json: String,
 }
 
-/// Why a model stopped.
+/// Reason why a model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
     /// The model ended its answer by itself.
     Normal,
-    /// The model waits for the results of its native calls.
+    /// The model stopped in order to get the results of its native calls.
     Calls,
-    /// The answer reached its maximum length: the text may be cut short.
+    /// The answer reached its maximum length, so its text may be cut short.
     Length,
     /// The provider or the model declined to answer.
     Refused,
@@ -68,7 +69,7 @@ impl StopReason {
     }
 }
 
-/// Token counts of one answer.
+/// Token counts of one answer and its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenUsage {
     pub tokens_in: u64,
@@ -82,7 +83,7 @@ pub struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Adds the usage of another request for the same answer.
+    /// Adds the usage of another request that was made for the same answer.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
@@ -96,17 +97,17 @@ impl TokenUsage {
     }
 }
 
-/// Summary of an answer, returned when its stream has ended properly.
+/// Summary of an answer. Returned only if the stream ended with its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEnd {
     pub stop: StopReason,
     pub usage: TokenUsage,
     /// Native calls in the order in which the model made them.
     pub calls: Vec<ToolCall>,
-    /// Blocks that only the provider can read. The dialect of the provider knows where they stand
-    /// among text and calls.
+    /// Blocks that only the provider can read. The provider's wire format knows their places among
+    /// text and calls.
     pub own: Vec<OwnBlock>,
-    /// Route that answered.
+    /// The route that answered.
     pub route: ModelRoute,
     /// Name of the model that answered, as its provider reports it.
     pub model: Option<String>,
@@ -117,7 +118,7 @@ pub struct StreamEnd {
 pub struct ModelRoute {
     /// Name of the provider in the config.
     pub provider: String,
-    /// The provider's name of the model.
+    /// Name of the model at its provider.
     pub model: String,
 }
 

@@ -1,11 +1,11 @@
-//! Why a model call failed.
+//! Errors of model calls.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::answer::ModelRoute;
 
-/// Every way in which a model call can fail. Server texts in it are bounded and hold no keys.
+/// Every way in which a model call can fail. Texts from servers are bounded and contain no keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -78,7 +78,7 @@ pub enum Error {
     NotRepeated { last: Box<Error>, why: String },
 }
 
-/// Phase of a model call that timed out.
+/// The phase of a model call in which it timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallPhase {
     Connect,
@@ -88,7 +88,7 @@ pub enum CallPhase {
 }
 
 impl CallPhase {
-    /// Config key that sets the time-out of this phase.
+    /// The config key that sets the time-out of this phase.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Connect => "connect_timeout",
@@ -139,7 +139,7 @@ impl Error {
         }
     }
 
-    /// Whether a route of another provider may succeed where this one failed.
+    /// Whether a route of another provider may succeed after this error.
     pub fn is_for_another_route(&self) -> bool {
         let of_this_route = matches!(
             self,
@@ -160,7 +160,7 @@ impl Error {
         matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
     }
 
-    /// Route that failed, if the error belongs to one.
+    /// The route that failed, if the error concerns one route.
     pub fn route(&self) -> Option<&ModelRoute> {
         match self.cause() {
             Self::Connect { route, .. }
@@ -188,7 +188,7 @@ impl Error {
         }
     }
 
-    /// Whether this side ended the request after it was sent.
+    /// Whether this program aborted the request after sending it.
     pub fn is_broken_off(&self) -> bool {
         match self.cause() {
             Self::Timeout { phase, .. } => *phase != CallPhase::Connect,
@@ -197,7 +197,7 @@ impl Error {
         }
     }
 
-    /// Delay before the next request that the provider asked for.
+    /// How long the provider requested to wait before the next request.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -207,7 +207,7 @@ impl Error {
         }
     }
 
-    /// Text for the model if the provider rejected content that the model wrote.
+    /// Text for the model, if the provider rejected content that the model had written.
     pub fn feedback(&self) -> Option<&str> {
         match self.cause() {
             Self::Rejected { message, .. } => Some(message),
@@ -215,7 +215,7 @@ impl Error {
         }
     }
 
-    /// The error as one word of a closed list.
+    /// Name of the error's kind, from a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
             Self::NotRecorded { .. } => "not-recorded",
@@ -238,12 +238,12 @@ impl Error {
             Self::Exhausted { .. } => "exhausted",
             Self::NoBudget { .. } => "budget-spent",
             Self::NoPump => "pump-stopped",
-            // Never a cause.
+            // These errors always have a cause, so they are never a cause themselves.
             Self::GaveUp { .. } | Self::NotRepeated { .. } => "gave-up",
         }
     }
 
-    /// HTTP status of the server's response, if there was one.
+    /// HTTP status of the server's response, if the server responded.
     pub fn status(&self) -> Option<u16> {
         match self.cause() {
             Self::Overloaded { status, .. }
@@ -258,7 +258,7 @@ impl Error {
         }
     }
 
-    /// Underlying error: that of the last attempt, if attempts are exhausted.
+    /// The underlying error: if attempts are exhausted, that of the last attempt.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),

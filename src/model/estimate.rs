@@ -1,4 +1,4 @@
-//! Estimates tokens that the provider did not count, as one token for four bytes.
+//! Estimates the tokens that the provider did not count: one token for every four bytes.
 
 use serde_json::Value as Json;
 
@@ -7,7 +7,7 @@ use super::request::ModelRequest;
 use super::tokens;
 use crate::limits;
 
-/// Token counts as far as the provider reported them.
+/// Those token counts that the provider reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReportedUsage {
     pub tokens_in: Option<u64>,
@@ -17,7 +17,7 @@ pub(super) struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// Fills in estimates for the counts that are missing.
+    /// Adds estimates for missing counts.
     pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {
         TokenUsage {
             tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),
@@ -29,7 +29,7 @@ impl ReportedUsage {
     }
 }
 
-/// Estimated tokens of a request with its tools.
+/// Estimated tokens of a request, including its tools.
 pub(super) fn of_request(request: &ModelRequest) -> u64 {
     of_bytes(tokens::bytes(request))
 }

@@ -1,4 +1,4 @@
-//! API keys of providers. Messages may name the source of a key, never its value.
+//! API keys of providers. Error messages may name the source of a key, but never contain its value.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ use crate::mutant::mutant;
 /// Text that is shown in place of a key.
 pub const HIDDEN: &str = "***";
 
-/// API key of a provider. Prints as `***`; cheap to clone.
+/// API key of a provider. Displayed as `***`; cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProviderKey {
     value: Arc<str>,
     source: KeySource,
 }
 
-/// Source of a key.
+/// Where a key was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     Variable(String),
     File(PathBuf),
 }
 
-/// Why a text is not a key.
+/// Reason why a text is no valid key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
     #[error("is empty")]
@@ -38,7 +38,7 @@ pub enum BadKey {
 }
 
 impl ProviderKey {
-    /// Makes a key of `value`, without the white space around it.
+    /// Makes a key of `value`, without leading and trailing white space.
     pub fn new(value: &str, source: KeySource) -> Result<Self, BadKey> {
         let value = value.trim();
         match value {
@@ -53,12 +53,12 @@ impl ProviderKey {
         &self.source
     }
 
-    /// The key's value, for the authorization header and nothing else.
+    /// The key's value. Must be used for the authorization header only.
     pub(super) fn expose(&self) -> &str {
         &self.value
     }
 
-    /// Replaces the key in `text`, in case a server echoed it.
+    /// Replaces the key in `text`: a server may have echoed it.
     pub fn hide_in(&self, text: &str) -> String {
         let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
         if is_word || mutant("show-the-key") {
@@ -68,7 +68,8 @@ impl ProviderKey {
         }
     }
 
-    /// Returns a filter for a streamed answer, if the key is long enough not to occur by chance.
+    /// Returns a filter for a streamed answer, or `None` if the key is so short that it may occur
+    /// by chance.
     pub(super) fn filter(&self) -> Option<KeyFilter> {
         let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
         long.then(|| KeyFilter { key: Arc::clone(&self.value), held: String::new() })
@@ -90,16 +91,16 @@ impl fmt::Display for KeySource {
     }
 }
 
-/// Replaces a key in a text that arrives in pieces, wherever the pieces are cut.
+/// Replaces a key in a text that arrives in pieces, even if the key is split across pieces.
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// End of the text so far that may be the beginning of the key.
+    /// Trailing part of the text so far that may be the beginning of the key.
     held: String,
 }
 
 impl KeyFilter {
-    /// Appends `piece` and returns the text that can no longer be a part of the key.
+    /// Appends `piece` and returns all text that cannot be part of the key any more.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
@@ -116,7 +117,7 @@ impl KeyFilter {
         Some(text)
     }
 
-    /// Whether `piece` contains the key, or a beginning of the key at its end.
+    /// Whether `piece` contains the key or ends with a beginning of the key.
     fn may_begin_in(&self, piece: &str) -> bool {
         let key = self.key.as_bytes();
         let piece = piece.as_bytes();
@@ -127,7 +128,7 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the rest of the text, which is not the key.
+    /// Returns the held text at the end of the answer. It is not the key, because it is incomplete.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

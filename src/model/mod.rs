@@ -1,8 +1,8 @@
 //! Models: requests and answers in one form for every provider.
 //!
-//! An answer is a stream of text that must end with its terminator: a stream that stops without
-//! one is an [`Error`], never a short success. Must not know agents, threads' state, the journal
-//! or the pump.
+//! An answer is a stream of text that must end with its terminator. A stream that stops without the
+//! terminator is an [`Error`], never a short success. This module must not know agents, the state
+//! of threads, the journal or the pump.
 
 mod answer;
 mod anthropic;
@@ -36,18 +36,19 @@ pub use router::ModelRouter;
 pub use terms::{ModelTerms, RouteTerms, TokenPrice};
 pub use wire::{WireSettings, plain_body};
 
-/// Future that resolves when a request may be sent, or to the reason why not.
+/// Future that resolves when a request may be sent, or fails with the reason why it must not be
+/// sent.
 pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// Admits each request of a model call before it is sent.
+/// Admits the requests of a model call, each before it is sent.
 pub trait CallAdmission: Send + Sync {
-    /// Asks to send a request to `route`, which the router names `name` and tries at most `most`
-    /// times.
+    /// Requests permission to send a request to `route`. The router calls that route `name` and
+    /// tries it at most `most` times.
     ///
     /// # Errors
     ///
-    /// [`Error::Exhausted`] if the route was tried that often already, [`Error::NoBudget`] and
-    /// [`Error::NoPump`] if no request of this call may be sent at all.
+    /// [`Error::Exhausted`] if the route has already been tried that often. [`Error::NoBudget`] and
+    /// [`Error::NoPump`] if this call may send no request at all.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 }
 
@@ -61,7 +62,7 @@ pub type OnChunk<'a> = &'a mut (dyn FnMut(AnswerChunk<'_>) + Send);
 pub trait ModelProvider: Debug + Send + Sync {
     fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a>;
 
-    /// Like [`ModelProvider::call`], but asks `admission` before each request is sent.
+    /// Like [`ModelProvider::call`], but requests permission from `admission` before each request.
     fn call_admitted<'a>(
         &'a self,
         request: &'a ModelRequest,
@@ -76,15 +77,15 @@ pub trait ModelProvider: Debug + Send + Sync {
         })
     }
 
-    /// The route that is tried first.
+    /// The first route that a call tries.
     fn route(&self) -> ModelRoute;
 
-    /// Settings of requests to `route`; `None` for a provider that uses no network.
+    /// Settings of requests to `route`. `None` for a provider that uses no network.
     fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         let _ = route;
         None
     }
 }
 
-/// A shared model. Cheap to clone.
+/// A model that several owners share. Cheap to clone.
 pub type SharedModel = Arc<dyn ModelProvider>;

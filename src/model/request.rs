@@ -23,20 +23,20 @@ impl ChatRole {
     }
 }
 
-/// Agent, thread and turn of a request. Playback finds its recording by it; other providers ignore
-/// it.
+/// Agent, thread and turn that a request belongs to. Playback finds its recording by them. Other
+/// providers ignore them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestOrigin {
     pub agent: ListenerName,
     pub thread: ThreadId,
     /// Number of the turn, from 1, over all turns of this agent in this thread.
     pub turn: u32,
-    /// Trace context, sent to providers. It never changes an answer.
+    /// Trace context, which is sent to providers. It has no influence on the answer.
     pub trace: Option<TraceParent>,
 }
 
 impl RequestOrigin {
-    /// The labels beneath the root, such as `research.sources`; empty for a root.
+    /// Labels of the thread beneath its root, such as `research.sources`; empty for a root thread.
     pub fn labels(&self) -> &str {
         self.thread.as_str().split_once('.').map_or("", |(_, labels)| labels)
     }
@@ -47,29 +47,30 @@ impl RequestOrigin {
 pub struct ModelRequest {
     pub origin: RequestOrigin,
     pub system: String,
-    /// The conversation, oldest first. Roles alternate; the first and the last message are the
-    /// user's.
+    /// The conversation, oldest message first. Roles alternate, and the first and the last message
+    /// are those of the user.
     pub messages: Vec<ChatMessage>,
-    /// Tools offered as native calls. Empty if actions are written in the text.
+    /// Tools that the model may call natively. Empty if the model writes actions in its text.
     pub tools: Vec<ModelTool>,
-    /// Whether the model may or must call a tool. Sent only with tools; `None` leaves the
+    /// Whether the model may or must call a tool. Sent only together with tools. `None` leaves the
     /// provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Asks for at most one call in the answer. Sent only with tools, and only to providers that
-    /// are known to accept it. For others, only the prompt states it.
+    /// Requests at most one call in the answer. Sent only together with tools, and only to
+    /// providers that are known to accept it. For other providers, only the prompt states the
+    /// limit.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens.
     pub max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
-    /// Maximum tokens of the answer: the smaller bound of request and config.
+    /// Maximum tokens of the answer: the smaller of the request's and the config's bound.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()
     }
 }
 
-/// Consecutive blocks of one author.
+/// A message of a conversation: consecutive blocks of one author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatMessage {
     pub role: ChatRole,
@@ -81,7 +82,7 @@ impl ChatMessage {
         Self { role, blocks: vec![ChatBlock::Text(text.into())] }
     }
 
-    /// Texts and results of the message, in order.
+    /// Texts and result texts of the message, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().filter_map(|block| match block {
             ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.as_str()),
@@ -102,20 +103,20 @@ pub enum ChatBlock {
         text: String,
         failed: bool,
     },
-    /// A block that only its provider can read, such as signed reasoning. Sent back only to that
-    /// provider.
+    /// A block that only its provider can read, such as signed reasoning. It is sent back only to
+    /// that provider.
     Own(OwnBlock),
 }
 
 /// A tool that the model can call natively.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelTool {
-    /// At most 64 letters, digits, `-` and `_`.
+    /// Name of the tool: at most 64 letters, digits, `-` and `_`.
     #[serde(rename = "name")]
     pub name: String,
     #[serde(rename = "description")]
     pub description: String,
-    /// A JSON Schema of type object.
+    /// Parameters of the tool, as a JSON Schema of type object.
     #[serde(rename = "parameters")]
     pub parameters: Json,
 }

@@ -1,27 +1,28 @@
-//! Decodes server-sent events from a stream, wherever its bytes are cut.
+//! Decodes server-sent events from a stream, however the stream is cut into pieces.
 //!
-//! Follows the HTML standard's "event stream interpretation": lines end with LF, CR or CRLF, a byte
-//! order mark may stand first, comments are skipped, several `data` lines form one text. Knows
-//! nothing of the meaning of events.
+//! Follows the "event stream interpretation" of the HTML standard: lines end with LF, CR or CRLF,
+//! the stream may begin with a byte order mark, comments are skipped, and several `data` lines form
+//! one text. This module must not know the meaning of events.
 
 use memchr::memchr2;
 use serde::Deserialize;
 
 use crate::limits;
 
-/// One event.
+/// One server-sent event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseEvent<'a> {
     /// Name of the event; empty if the stream gave none.
     pub name: &'a str,
-    /// Data of the event. UTF-8 only if the server follows the standard.
+    /// Data of the event. The data is UTF-8 only if the server follows the standard.
     pub data: &'a [u8],
 }
 
 impl<'a> SseEvent<'a> {
     /// Parses the event's data as JSON.
     pub fn json<T: Deserialize<'a>>(&self) -> serde_json::Result<T> {
-        // Told once that all of it is text, the reader need not ask of each string.
+        // The text is checked for UTF-8 once here, so that the JSON reader need not check each
+        // string.
         match std::str::from_utf8(self.data) {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(self.data),
@@ -29,15 +30,15 @@ impl<'a> SseEvent<'a> {
     }
 }
 
-/// A line or an event exceeds its maximum length.
+/// A line or an event was longer than its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is longer than {} bytes", limits::STREAM_LINE_BYTES_MAX)]
 pub struct OverlongEvent;
 
-/// Decodes bytes to events.
+/// Decodes a stream of bytes to events.
 #[derive(Debug, Default)]
 pub struct SseDecoder {
-    /// A line whose end was not read yet.
+    /// A line whose end has not been read yet.
     line: Vec<u8>,
     name: String,
     data: Vec<u8>,
@@ -45,13 +46,13 @@ pub struct SseDecoder {
     /// Whether the last line ended with CR, so that a following LF belongs to it.
     after_cr: bool,
     after_first_line: bool,
-    /// Whether the event was returned and must be dropped before the next one.
+    /// Whether the current event was returned already and must be dropped before the next one.
     is_old: bool,
 }
 
 impl SseDecoder {
-    /// Returns the next event and removes the bytes read from `input`; `None` if `input` is used up
-    /// first.
+    /// Returns the next event, and removes the bytes that were read from `input`. Returns `None` if
+    /// `input` ends before the event does.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         loop {
@@ -75,7 +76,7 @@ impl SseDecoder {
         }
     }
 
-    /// Returns the last event of a stream that ended without an empty line after it.
+    /// Returns the last event of a stream that ended without the empty line after that event.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;
@@ -99,7 +100,8 @@ impl SseDecoder {
         Ok(())
     }
 
-    /// Completes the line that ends with `last`. Returns whether this completed an event.
+    /// Completes a line, of which `last` is the last part. Returns whether the line completed an
+    /// event.
     fn end_line(&mut self, last: &[u8]) -> Result<bool, OverlongEvent> {
         if self.line.is_empty() {
             return self.read_line(last);

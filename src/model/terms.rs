@@ -1,5 +1,5 @@
-//! Terms of a model: context window, length of answers, price. For several routes, the smallest
-//! window and the highest price count, because any of them may answer.
+//! Terms of a model: context window, length of answers, price. If a model has several routes, any
+//! of them may answer, so the smallest window and the highest price apply.
 
 use serde::Serialize;
 
@@ -9,24 +9,24 @@ use super::tokens::{self, RequestSize, TokenizerFamily};
 use crate::envelope::{Money, Spending};
 use crate::limits;
 
-/// Price of a million tokens.
+/// Prices of a route, per million tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TokenPrice {
-    /// Price of a million prompt tokens.
+    /// Price of one million prompt tokens.
     #[serde(rename = "input")]
     pub input: f64,
-    /// Price of a million tokens of answers.
+    /// Price of one million tokens of answers.
     #[serde(rename = "output")]
     pub output: f64,
-    /// Price of prompt tokens that the provider read from its cache. Without it, the price of
-    /// prompt tokens applies.
+    /// Price of one million prompt tokens that the provider read from its cache. If absent, `input`
+    /// applies.
     #[serde(rename = "cached")]
     pub cached: Option<f64>,
-    /// Price of prompt tokens that the provider wrote to its cache. Without it, the price of prompt
-    /// tokens applies.
+    /// Price of one million prompt tokens that the provider wrote to its cache. If absent, `input`
+    /// applies.
     #[serde(rename = "cache_written")]
     pub cache_written: Option<f64>,
-    /// Currency, such as `USD`.
+    /// Currency of the prices, such as `USD`.
     #[serde(rename = "currency")]
     pub currency: String,
 }
@@ -40,24 +40,25 @@ impl TokenPrice {
             (usage.cache_written, self.cache_written.unwrap_or(self.input)),
             (usage.tokens_out, self.output),
         ];
-        // A price for a million is one in millionths of the unit for each.
+        // A price for a million tokens is the price of one token in millionths of the currency's
+        // unit.
         let millionths: f64 = parts.iter().map(|(tokens, price)| *tokens as f64 * price).sum();
         Money::of_units(millionths / 1e6)
     }
 }
 
-/// Terms of one route.
+/// Terms of one route of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTerms {
     pub route: ModelRoute,
     /// Maximum tokens of prompt and answer together.
     pub context_window: Option<u64>,
-    /// Maximum length of one answer, in tokens, if bounded.
+    /// Maximum tokens of one answer, or `None` if unbounded.
     pub max_tokens: Option<u32>,
     pub price: Option<TokenPrice>,
 }
 
-/// Terms of a model over all its routes.
+/// Terms of a model with all its routes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelTerms(Vec<RouteTerms>);
 
@@ -70,7 +71,7 @@ impl ModelTerms {
         &self.0
     }
 
-    /// Maximum tokens of prompt and answer together; `None` if the config names no window.
+    /// Maximum tokens of prompt and answer together, or `None` if the config states no window.
     pub fn window(&self) -> Option<u64> {
         self.0.iter().filter_map(|term| term.context_window).min()
     }
@@ -82,7 +83,8 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Bound on an answer if the config has a window but no bound: half of a small window.
+    /// Maximum tokens of an answer if the config states a window but no maximum: half of a small
+    /// window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -99,8 +101,9 @@ impl ModelTerms {
         self.window().map(|window| window.saturating_sub(self.answer()))
     }
 
-    /// Size of a request in the tokens of each route's family; the largest of them counts. `notice`
-    /// is the last text, which only this request has.
+    /// Size of a request in tokens. It is counted for the tokenizer family of each route, and the
+    /// largest size is returned. `notice` is the last text of the request, which no later request
+    /// repeats.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))
@@ -126,21 +129,21 @@ impl ModelTerms {
     pub fn most(&self, tokens: u64) -> Spending {
         let usage =
             TokenUsage { tokens_in: tokens, tokens_out: self.answer(), ..TokenUsage::default() };
-        // What goes to the cache may be dearer than the rest.
+        // Tokens that are written to the cache may be more expensive than others.
         let written = TokenUsage { cache_written: tokens, ..usage };
         let prices = self.0.iter().filter_map(|term| term.price.as_ref());
         let money = prices.map(|price| price.of(&usage).max(price.of(&written))).max();
         Spending { tokens: tokens.saturating_add(self.answer()), money: money.unwrap_or_default() }
     }
 
-    /// Upper bound of a call's spending, without counting tokens.
+    /// Upper bound of a call's spending, from the request's size in bytes, without counting tokens.
     pub fn at_most(&self, request: &ModelRequest) -> Spending {
         self.most(tokens::at_most(request))
     }
 
-    /// Cost of an answer of `route`. An unknown route costs the highest price.
+    /// Cost of an answer of `route`. If the route is unknown, the highest price applies.
     pub fn cost(&self, route: &ModelRoute, usage: &TokenUsage) -> Money {
-        // Two of them may go by one name, at different addresses.
+        // Two routes may have the same name but different addresses.
         let own = self.0.iter().filter(|term| term.route == *route);
         let of = |term: &RouteTerms| term.price.as_ref().map(|price| price.of(usage));
         let cost = match own.clone().next() {

@@ -1,24 +1,24 @@
 //! Counts tokens as a family of models does. For a family without a public vocabulary, the count is
-//! an estimate and marked as one.
+//! an estimate and marked as an estimate.
 
 use crate::limits;
 
 use super::request::{ChatBlock, ModelRequest};
 
-/// Models that split text into the same tokens.
+/// A family of models that split text into the same tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TokenizerFamily {
-    /// OpenAI since 2024: `gpt-4o` and later, the `o` series, `gpt-oss`.
+    /// Models of OpenAI since 2024: `gpt-4o` and later, the `o` series, `gpt-oss`.
     O200k,
-    /// OpenAI before 2024: `gpt-4`, `gpt-3.5`.
+    /// Models of OpenAI before 2024: `gpt-4`, `gpt-3.5`.
     Cl100k,
     /// Every other model.
     #[default]
     Other,
 }
 
-/// Prefixes of model names, after a prefix that names the provider is removed. Longer ones stand
-/// first.
+/// Prefixes of model names, without a prefix that names the provider. Longer prefixes come before
+/// shorter ones.
 const NAMES: [(&str, TokenizerFamily); 10] = [
     ("gpt-4o", TokenizerFamily::O200k),
     ("gpt-4.", TokenizerFamily::O200k),
@@ -33,7 +33,8 @@ const NAMES: [(&str, TokenizerFamily); 10] = [
 ];
 
 impl TokenizerFamily {
-    /// Family of a model by the provider's name for it, such as `gpt-4.1-mini` or `openai/gpt-4o`.
+    /// Family of a model, found by the provider's name for it, such as `gpt-4.1-mini` or
+    /// `openai/gpt-4o`.
     pub fn of(model: &str) -> Self {
         let name = model.rsplit_once('/').map_or(model, |(_, name)| name).to_ascii_lowercase();
         let known = NAMES.iter().find(|(begin, _)| name.starts_with(begin));
@@ -44,7 +45,7 @@ impl TokenizerFamily {
         matches!(self, Self::Other)
     }
 
-    /// Name of the vocabulary, such as `o200k_base`, or `estimate` without one.
+    /// Name of the family's vocabulary, such as `o200k_base`, or `estimate` if there is none.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
@@ -53,8 +54,8 @@ impl TokenizerFamily {
         }
     }
 
-    /// Counts the tokens of a text. The first count of a process loads the vocabulary: 50 ms and 70
-    /// MB.
+    /// Counts the tokens of a text. The first count in a process loads the vocabulary, which takes
+    /// 50 ms and 70 MB.
     pub fn count(self, text: &str) -> u64 {
         let vocabulary = match self {
             Self::Cl100k => bpe_openai::cl100k_base(),
@@ -69,8 +70,8 @@ impl TokenizerFamily {
         }
     }
 
-    /// Counts the tokens of a request: the part that every turn sends anew, and the part from the
-    /// thread.
+    /// Counts the tokens of a request, separately for the part that every turn sends anew and for
+    /// the part from the thread.
     pub fn size(self, request: &ModelRequest) -> RequestSize {
         let said = request.messages.iter().flat_map(|said| &said.blocks);
         let payload = said.map(|block| self.block(block)).sum();
@@ -84,8 +85,8 @@ impl TokenizerFamily {
         RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// Like [`TokenizerFamily::size`], but counts the last text of the request, `notice`, as schema
-    /// tokens, because every turn sends a new one.
+    /// Like [`TokenizerFamily::size`], but counts `notice`, the last text of the request, as schema
+    /// tokens, because every turn sends a new notice.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));
@@ -97,7 +98,7 @@ impl TokenizerFamily {
     }
 }
 
-/// Size of a request in tokens.
+/// Size of a request in tokens, in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSize {
     /// Tokens of the system prompt, the tools, the notice and the framing of messages.
@@ -113,13 +114,13 @@ impl RequestSize {
     }
 }
 
-/// Upper bound of a request's tokens, without counting: no token is shorter than a byte.
+/// Upper bound of a request's tokens without counting them: no token is shorter than a byte.
 pub fn at_most(request: &ModelRequest) -> u64 {
     let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
     bytes.saturating_add(framing(request))
 }
 
-/// Number of bytes that a request sends.
+/// Number of bytes that the texts of a request have.
 pub(super) fn bytes(request: &ModelRequest) -> usize {
     let said = request.messages.iter().flat_map(|said| &said.blocks).flat_map(parts);
     let tools = request

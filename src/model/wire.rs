@@ -10,13 +10,13 @@ use super::remote::{AnswerSettings, WireFormat};
 use super::request::{ChatBlock, ModelRequest};
 use super::{anthropic, openai};
 
-/// Settings that a route adds to a request: format, model, and settings of the answer.
+/// Settings that a route adds to a request: wire format, model, and settings of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireSettings {
-    /// Provider, as its own blocks name it.
+    /// Name of the provider, as in the blocks that only this provider can read.
     #[serde(rename = "provider")]
     pub provider: String,
-    /// The provider's name of the model.
+    /// Name of the model at its provider.
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "wire")]
@@ -26,7 +26,7 @@ pub struct WireSettings {
 }
 
 impl WireSettings {
-    /// The complete body of the request.
+    /// The complete body of the HTTP request.
     pub fn body(&self, request: &ModelRequest) -> String {
         match self.wire {
             WireFormat::OpenAi(quirks) => openai::body(request, self, quirks),
@@ -35,7 +35,7 @@ impl WireSettings {
     }
 }
 
-/// The body of a request to a model without a network: all its input.
+/// The input of a request to a model that uses no network, as one text.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
     let messages = messages.iter().map(|said| {

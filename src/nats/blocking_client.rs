@@ -1,5 +1,5 @@
-//! A NATS client for callers that block. Any thread may call it, also one that runs asynchronous
-//! work.
+//! A NATS client for callers that block. It may be called from any thread, also from a thread that
+//! runs asynchronous code.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use super::{
 };
 use crate::limits;
 
-/// An open connection with a blocking interface.
+/// A NATS connection with a blocking interface.
 pub struct BlockingClient {
     client: Client,
     denials: PermissionErrors,
     drive: SharedRuntime,
 }
 
-/// A request, and how long to wait for its response.
+/// A NATS request with the timeout for its response.
 #[derive(Debug, Clone)]
 pub struct NatsRequest {
     pub subject: String,
@@ -32,10 +32,10 @@ pub struct NatsRequest {
 /// Body of a response.
 pub type ReplyBytes = Vec<u8>;
 
-/// No response came. The request may or may not have arrived.
+/// Why a request got no response. The request may or may not have arrived.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NoResponse {
-    /// No responder listens at the subject, at present or at all.
+    /// No responder subscribes to the subject.
     #[error("no responder at `{0}`")]
     Nobody(String),
     #[error("no response: {0}")]
@@ -46,7 +46,7 @@ pub enum NoResponse {
 }
 
 impl BlockingClient {
-    /// Connects. `name` is the name of the connection in the server's monitoring.
+    /// Connects to the servers. Their monitoring shows the connection under `name`.
     pub fn open(options: &Options, name: &str) -> Result<Self, Error> {
         let drive = SharedRuntime::start().map_err(|source| Error::Threads { source })?;
         let (options, name) = (options.clone(), name.to_owned());
@@ -60,28 +60,28 @@ impl BlockingClient {
         Ok(Self { client, denials, drive })
     }
 
-    /// The asynchronous client of this connection.
+    /// Returns the asynchronous client of this connection.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Permission errors of this connection.
+    /// Returns the permission errors of this connection.
     pub fn denials(&self) -> &PermissionErrors {
         &self.denials
     }
 
-    /// Runtime handle of this connection: tasks that are spawned here run on the connection's
-    /// thread.
+    /// Returns the runtime handle of this connection. The connection's runtime runs every task that
+    /// is spawned on the handle.
     pub fn handle(&self) -> &Handle {
         self.drive.handle()
     }
 
-    /// Version of the server that is connected.
+    /// Version of the connected server.
     pub fn version(&self) -> String {
         self.client.server_info().version
     }
 
-    /// Maximum size of one message in bytes, headers included.
+    /// Maximum bytes of one message that the server accepts, headers included.
     pub fn max_payload(&self) -> usize {
         self.client.server_info().max_payload
     }
@@ -96,7 +96,8 @@ impl BlockingClient {
         format!("{}:{}", info.host, info.port)
     }
 
-    /// Whether the connection is up, as far as the client knows.
+    /// Whether the client considers the connection up. The client notices a lost server with a
+    /// delay.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
@@ -110,19 +111,20 @@ impl BlockingClient {
         asked.unwrap_or_else(|| Err(ended()))
     }
 
-    /// Recent permission error that explains why a request to `subject` got no response.
+    /// Returns a recent permission error that explains a missing response from `subject`.
     pub fn denied(&self, subject: &str) -> Option<PermissionError> {
         let since = Instant::now().checked_sub(limits::NATS_CONNECT_TIMEOUT)?;
         self.denials.request_denied(subject, since)
     }
 
-    /// Sends a request to all subscribers and passes on each response, until the timeout or until
-    /// the receiver is dropped.
+    /// Sends a request to all subscribers of a subject. The receiver gets each response until the
+    /// timeout, or until it is dropped.
     pub fn request_from_all(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |_| false)
     }
 
-    /// As [`BlockingClient::request_from_all`], but returns at once when no subscriber exists.
+    /// Like [`BlockingClient::request_from_all`], but ends at once when the subject has no
+    /// subscriber.
     pub fn request_from_listeners(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |answer| answer.status == Some(async_nats::StatusCode::NO_RESPONDERS))
     }
@@ -154,8 +156,8 @@ impl BlockingClient {
         told
     }
 
-    /// Sends all requests at once and waits for every response. The responses have the order of the
-    /// requests.
+    /// Sends all requests concurrently and waits for all responses. The responses have the order of
+    /// the requests.
     pub fn request_all(&self, questions: Vec<NatsRequest>) -> Vec<Result<ReplyBytes, NoResponse>> {
         let asked = questions.into_iter().map(|question| {
             let (tell, told) = mpsc::sync_channel(1);
@@ -198,8 +200,8 @@ async fn ask(
             Err(NoResponse::Nobody(subject))
         }
         Err(error) => {
-            // Looks for permission errors since the request was sent. The client may take as long
-            // again to give up.
+            // A permission error of this request is younger than the longest time that the client
+            // may have waited.
             let since = Instant::now().checked_sub(2 * patience);
             let denied = since.and_then(|since| denials.request_denied(&subject, since));
             Err(denied.map_or_else(|| NoResponse::Silent(error.to_string()), NoResponse::Denied))

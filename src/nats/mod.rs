@@ -1,7 +1,8 @@
 //! The connection to a NATS cluster: connecting, credentials, permission errors, and blocking
 //! requests.
 //!
-//! Must not know the content of messages: subjects and their meaning belong to `journal` and `bus`.
+//! Must not know the content of NATS messages: `journal` and `bus` define the subjects and their
+//! meaning.
 
 mod blocking_client;
 mod permission_errors;
@@ -27,35 +28,37 @@ pub use blocking_client::{BlockingClient, NatsRequest, NoResponse, ReplyBytes};
 pub use permission_errors::{PermissionError, PermissionErrors};
 pub use shared_runtime::SharedRuntime;
 
-/// Addresses of the servers, and the credentials to connect with.
+/// Addresses of the NATS servers, and the credentials for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// `nats://host:port` or `tls://host:port`. The client learns the other servers of the cluster
-    /// from these.
+    /// Addresses such as `nats://host:port` or `tls://host:port`. The client learns the addresses
+    /// of the cluster's other servers from these.
     pub servers: Vec<String>,
     pub credentials: NatsCredentials,
-    /// PEM file of certificates to trust instead of those of the system. With it, TLS is required.
+    /// PEM file of the certificates to trust instead of the system's certificates. A connection
+    /// with this option requires TLS.
     pub ca: Option<PathBuf>,
 }
 
-/// Credentials of a connection. Each [`connect`] reads their files again.
+/// Credentials for the NATS servers. Each [`connect`] reads the files of the credentials again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NatsCredentials {
     #[default]
     Nobody,
-    /// A `.creds` file with a JWT and its seed.
+    /// Path of a `.creds` file with a JWT and the seed of its key.
     File(PathBuf),
-    /// A file with the seed of an nkey.
+    /// Path of a file with the seed of an nkey.
     Nkey(PathBuf),
     Password {
         user: String,
         password: NatsPassword,
-        /// The environment variable that the password came from. It is hidden from listeners.
+        /// Name of the environment variable that holds the password. Listeners do not get this
+        /// variable.
         variable: Option<String>,
     },
 }
 
-/// A password. Its `Debug` form is `***`.
+/// A password that its `Debug` form does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NatsPassword(pub String);
 
@@ -80,12 +83,12 @@ pub enum Error {
     Threads { source: std::io::Error },
 }
 
-/// Connects. The client reconnects on its own for as long as it lives.
+/// Connects to the servers. The client reconnects after every outage until it is dropped.
 pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
     Ok(connect_with_denials(options, name).await?.0)
 }
 
-/// As [`connect`], and returns the permission errors of the connection.
+/// Connects like [`connect`]. Also returns the permission errors of the connection.
 pub async fn connect_with_denials(
     options: &Options,
     name: &str,
@@ -93,7 +96,7 @@ pub async fn connect_with_denials(
     connect_with(options, name, None).await
 }
 
-/// As [`connect_with_denials`], with inboxes that begin with `inbox`.
+/// Connects like [`connect_with_denials`]. The subjects of the client's inboxes begin with `inbox`.
 pub async fn connect_with(
     options: &Options,
     name: &str,
@@ -132,7 +135,7 @@ pub async fn connect_with(
     Ok((client, denials))
 }
 
-/// Adds to an error of the client what the operator should check.
+/// Adds advice for the operator to an error of the NATS client.
 fn explain_failure(detail: &str, options: &Options) -> String {
     let ca = match &options.ca {
         Some(ca) => format!("`ca_file` trusts {}", ca.display()),
@@ -169,8 +172,8 @@ fn explain_failure(detail: &str, options: &Options) -> String {
 
 const ROUNDS_TO_SETTLE: u32 = 3;
 
-/// Returns once the servers have processed everything that was sent before, so that its permission
-/// errors have arrived; or after a timeout.
+/// Waits until the servers have processed everything that this client has sent so far, so that
+/// `denials` contains the permission errors for all of it. Gives up after a timeout.
 pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {
@@ -195,11 +198,11 @@ pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors
         }
     };
 
-    // Permission errors that come later are in the log.
+    // After the timeout, further permission errors only go to the log.
     tokio::time::timeout(limits::NATS_ROUND_TRIP, round_trip).await.ok();
 }
 
-/// Whether `address` is a valid server address.
+/// Whether `address` is a valid address of a NATS server.
 pub fn is_address(address: &str) -> bool {
     address.parse::<ServerAddr>().is_ok_and(|parsed| !parsed.host().is_empty())
 }
@@ -219,7 +222,7 @@ fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Erro
         }
         NatsCredentials::Nkey(path) => {
             let seed = read(path)?.trim().to_owned();
-            // The client's own error does not name the file, and comes only while it connects.
+            // The client reports a bad seed only while it connects, and does not name the file.
             nkeys::KeyPair::from_seed(&seed).map_err(|error| Error::Credentials {
                 path: path.clone(),
                 source: std::io::Error::other(format!("this is no seed of an nkey: {error}")),
@@ -232,7 +235,8 @@ fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Erro
     })
 }
 
-/// Reconnects at once, then with growing delays: a server that only restarted is back soon.
+/// Delay before the next attempt to reconnect. The first attempt has no delay, because a restarted
+/// server is soon back; later delays grow.
 fn backoff(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     match attempts {
@@ -243,11 +247,13 @@ fn backoff(attempts: usize) -> Duration {
     }
 }
 
-/// Logs the events of a connection.
+/// Logs what happens to a connection, each outage once.
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// Last error of the present outage; `None` while connected.
+    /// Last error of the present outage; empty before the first error, `None` while connected. Lock:
+    /// the client may report events from several tasks at once, and each event is compared with the
+    /// previous one.
     outage: Mutex<Option<String>>,
 }
 
@@ -287,7 +293,7 @@ impl ConnectionLog {
                     }
                 }
             }
-            // The sender delivers dropped messages again after their timeout.
+            // The pump delivers again, after a timeout, everything whose answer was dropped.
             Event::SlowConsumer(_) => {
                 tracing::error!(
                     "NATS: messages arrived faster than they were processed, and some were dropped"

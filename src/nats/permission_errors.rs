@@ -1,5 +1,5 @@
-//! Permission errors of a connection. A server reports them apart from the request that caused
-//! them, so they are kept here until the caller looks.
+//! Permission errors of a connection. A server does not report a permission error as the response
+//! to the request that caused it, so the errors are collected here.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::NatsCredentials;
 use crate::limits;
 
-/// An operation that the servers do not permit to our credentials.
+/// The servers refused an operation because the connection's credentials do not permit it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "NATS does not let {who} {what}; the right to it is missing: check that the key is the right one; \
@@ -41,7 +41,7 @@ impl fmt::Display for DeniedOperation {
 }
 
 impl DeniedOperation {
-    /// Parses the text of a server's error.
+    /// Parses the text of an error that a NATS server reports.
     fn parse(server_error: &str) -> Option<Self> {
         let (_, what) = server_error.split_once("Permissions Violation for ")?;
         let mut quoted = what.split('"').skip(1).step_by(2).map(str::to_owned);
@@ -55,19 +55,22 @@ impl DeniedOperation {
     }
 }
 
-/// Recent permission errors of one connection. Cheap to clone.
+/// The recent permission errors of one connection. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PermissionErrors(Arc<SharedErrors>);
 
 #[derive(Debug)]
 struct SharedErrors {
     who: Arc<str>,
+    /// Lock: the connection's task adds errors while threads that wait for a response search them. It
+    /// is never held across an await. The list is valid after a panic, since each change is one call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
+    /// Number of errors so far. Changes after `recent`, so that a task that it wakes finds the error.
     count: watch::Sender<u64>,
 }
 
 impl PermissionErrors {
-    /// Starts an empty list for a connection with these credentials.
+    /// Creates an empty list for a connection with these credentials.
     pub(super) fn for_credentials(credentials: &NatsCredentials) -> Self {
         let who = match credentials {
             NatsCredentials::Nobody => "whoever has no credentials".to_owned(),
@@ -82,7 +85,7 @@ impl PermissionErrors {
         Self(Arc::new(SharedErrors { who: who.into(), recent: Mutex::default(), count }))
     }
 
-    /// Records a server's error if it is a permission error.
+    /// Records a server's error if it is a permission error, and returns it in that case.
     pub(super) fn note(&self, server_error: &str) -> Option<PermissionError> {
         let denied = PermissionError {
             who: Arc::clone(&self.0.who),
@@ -99,8 +102,8 @@ impl PermissionErrors {
         Some(denied)
     }
 
-    /// Forgets denied subscriptions. A new connection subscribes again, and the server reports each
-    /// denial again.
+    /// Forgets every denied subscription. A client that reconnects subscribes again, and the server
+    /// then reports each denial again.
     pub(super) fn forget_subscriptions(&self) {
         self.recent().retain(|(_, denied)| matches!(denied.what, DeniedOperation::Publish(_)));
     }
@@ -125,13 +128,13 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns the last permission error for publishes to subjects with this prefix.
+    /// Returns the last permission error for a publish to a subject that begins with `prefix`.
     pub fn publish_denied_below(&self, prefix: &str) -> Option<PermissionError> {
         self.last(|_, what| matches!(what, DeniedOperation::Publish(denied) if denied.starts_with(prefix)))
     }
 
-    /// Returns the permission errors after `after` for publishes to subjects with this prefix,
-    /// oldest first.
+    /// Returns every permission error since `after` for a publish to a subject that begins with
+    /// `prefix`, the oldest first.
     pub fn publishes_denied_below(
         &self,
         prefix: &str,
@@ -146,20 +149,21 @@ impl PermissionErrors {
         denied.cloned().collect()
     }
 
-    /// Returns the last permission error for subscriptions to subjects with this prefix.
+    /// Returns the last permission error for a subscription to a subject that begins with `prefix`.
     pub fn subscription_denied(&self, prefix: &str) -> Option<PermissionError> {
         self.last(|_, what| {
             matches!(what, DeniedOperation::Subscribe { subject, .. } if subject.starts_with(prefix))
         })
     }
 
-    /// Returns the permission error that explains why a request to `subject` has no response: the
-    /// publish was denied, or the subscription for the response.
+    /// Returns the permission error that explains a missing response from `subject`: a denied
+    /// publish since `since`, or a denied subscription to the inbox.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }
 
-    /// Waits until the number of errors differs from `seen`, and updates `seen`.
+    /// Waits until the number of recorded errors differs from `seen`, and sets `seen` to the new
+    /// number.
     pub async fn changed(&self, seen: &mut u64) {
         let mut count = self.0.count.subscribe();
         let looked = count.wait_for(|count| *count != *seen).await;

@@ -1,5 +1,5 @@
-//! A single-threaded runtime that its callers drive. A caller that blocks drives the runtime
-//! itself, so that no thread is woken between it and the socket. While no caller blocks, a
+//! A single-threaded runtime for one connection. A blocked caller drives the runtime itself, so
+//! that no other thread has to wake up between the caller and the socket. While no caller blocks, a
 //! background thread drives the runtime.
 
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 
 use crate::limits;
 
-/// The runtime of one connection.
+/// The runtime of one NATS connection.
 pub struct SharedRuntime {
-    /// `None` while this is being dropped.
+    /// `None` only while the `SharedRuntime` is being dropped.
     runtime: Option<Arc<Runtime>>,
     handle: Handle,
     shared: Arc<RuntimeShared>,
@@ -21,19 +21,25 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking waits begun so far.
+    /// Number of blocking calls that have begun so far. With this number, the background thread
+    /// recognises that a caller came and left while the thread slept.
     begun: AtomicUsize,
-    /// Number of blocking waits in progress.
+    /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,
-    /// Whether the background thread drives the runtime at present.
+    /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
+    /// Wakes the background thread out of the runtime. Keeps a wake-up that comes before the thread
+    /// waits for it, so that none is lost.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }
 
 impl SharedRuntime {
+    /// Starts the runtime and its background thread.
+    ///
     /// # Errors
-    /// If the operating system refuses a thread.
+    ///
+    /// Returns the error of the operating system if it starts no thread.
     pub fn start() -> std::io::Result<Self> {
         let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);
         let (handle, shared) = (runtime.handle().clone(), Arc::new(RuntimeShared::default()));
@@ -51,20 +57,21 @@ impl SharedRuntime {
         })
     }
 
-    /// Spawns a task. The next blocked caller or the background thread runs it.
+    /// Spawns a task. A blocked caller or the background thread runs the task.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
-        // The background thread may be parked, and possibly no caller drives the runtime.
+        // The background thread may be parked while no caller drives the runtime.
         self.driver_thread.unpark();
     }
 
-    /// Handle for spawning tasks. Blocking on it does not drive the runtime.
+    /// Returns a handle for spawning tasks. A caller that blocks on the handle does not drive the
+    /// runtime.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
     /// Drives the runtime until `task` is done. Must not be called from a thread that runs
-    /// asynchronous work. Returns `None` while this is being dropped.
+    /// asynchronous code. Returns `None` while the `SharedRuntime` is being dropped.
     pub fn wait<T>(&self, task: impl Future<Output = T>) -> Option<T> {
         let runtime = self.runtime.as_ref()?;
         let RuntimeShared { begun, waiting, driver_drives, stop_driving, .. } = &*self.shared;
@@ -74,8 +81,9 @@ impl SharedRuntime {
             stop_driving.notify_one();
         }
 
-        // Ordering rule: the count rose before the background thread was stopped. Should that
-        // thread still drive the runtime, `block_on` polls `task` beside it.
+        // Ordering rule: `waiting` rises before the background thread is stopped, so that the
+        // thread does not resume during this call. If the thread still drives the runtime,
+        // `block_on` polls `task` beside it.
         let done = runtime.block_on(task);
         waiting.fetch_sub(1, Ordering::SeqCst);
         Some(done)
@@ -83,8 +91,8 @@ impl SharedRuntime {
 }
 
 impl RuntimeShared {
-    /// Drives the runtime while no caller blocks. Callers usually come in quick succession, so this
-    /// takes over only after a pause without callers.
+    /// Drives the runtime while no caller blocks. Callers usually follow each other quickly, so the
+    /// background thread takes over only after a pause without callers.
     fn drive_while_idle(&self, runtime: &Runtime) {
         loop {
             self.driver_drives.store(true, Ordering::SeqCst);
@@ -105,8 +113,8 @@ impl RuntimeShared {
     }
 }
 
-/// Shuts the runtime down without blocking. Dropping it would panic on a thread that runs
-/// asynchronous work.
+/// Shuts the runtime down without blocking. A plain drop of the runtime would panic on a thread
+/// that runs asynchronous code.
 fn shut_down(runtime: Arc<Runtime>) {
     if let Some(last) = Arc::into_inner(runtime) {
         last.shutdown_background();

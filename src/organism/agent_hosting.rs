@@ -1,5 +1,5 @@
-//! Hosts agents whose pump is on another host. Each agent has its own connection, because its NATS
-//! user defines its permissions.
+//! Hosts agents for a pump on another machine. Each agent has its own connection, because the
+//! agent's NATS user determines its permissions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::ids::ListenerName;
 use crate::nats::{self, Client, NatsCredentials, PermissionErrors};
 use crate::telemetry::SpanExporter;
 
-/// Why an agent cannot be hosted separately. `names` lists those that can, separated by commas.
+/// Reason why an agent cannot be hosted apart from the pump; `names` lists the agents that can.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config runs in a process of its own")]
@@ -37,9 +37,10 @@ pub enum NotHosted {
     Near { name: String },
 }
 
-/// Returns the agents in `only`, or all agents that run in a process of their own.
+/// Returns the agents in `only`. If `only` is empty, returns all agents that run apart from the
+/// pump.
 ///
-/// # Errors [`NotHosted`] if a name of `only` is no such agent, or if there is no such agent.
+/// # Errors [`NotHosted`] if `only` contains another name, or if no agent runs apart from the pump.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.far_agents().cloned().collect();
     if only.is_empty() {
@@ -76,7 +77,7 @@ fn nobody(config: &Config, name: &str) -> NotHosted {
     }
 }
 
-/// Agents that this process hosts for a pump elsewhere.
+/// The agents that this process hosts for a pump elsewhere.
 pub struct HostedAgents {
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
@@ -85,11 +86,12 @@ pub struct HostedAgents {
 }
 
 impl HostedAgents {
-    /// Connects once for each agent, with its seed in `keys` or with the config's credentials.
+    /// Connects once for each agent, with the agent's seed in `keys` or with the config's
+    /// credentials.
     ///
     /// # Errors
     ///
-    /// [`Error::Keys`] if a model's key is missing, or the error of the connection.
+    /// [`Error::Keys`] if a model's key is missing, or the error of a connection.
     pub async fn start(
         config: Config,
         agents: &[AgentSpec],
@@ -124,7 +126,7 @@ impl HostedAgents {
             refuse_without_rights(&config, &spec.name, &denials)?;
             let mut stopped = stopped.clone();
             posts.push(tokio::spawn(post.serve(async move {
-                // Without anybody who could say so it is over, too.
+                // If the sender is dropped, the agents must stop, too.
                 stopped.wait_for(|stopped| *stopped).await.ok();
             })));
         }
@@ -134,15 +136,15 @@ impl HostedAgents {
         Ok(Self { stop, posts, watcher, exporter })
     }
 
-    /// Returns the health monitor, which remains valid after the stop.
+    /// Returns the health monitor, which remains usable after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
 
-    /// Takes no new deliveries. Returns when every running turn has ended and the pump has its
+    /// Refuses new deliveries. Returns when every running turn has ended and the pump has its
     /// answer.
     pub async fn stop(self) {
-        // Whoever has ended needs not be told.
+        // The send fails if every agent has already ended.
         self.stop.send(true).ok();
         for post in self.posts {
             if let Err(error) = post.await {
@@ -190,8 +192,8 @@ async fn post(
     Ok(RemoteAgentHost::open(&config.name, name.clone(), config.digest, relay, host).await?)
 }
 
-/// Refuses a connection without the needed permissions. Without them, an agent would wait forever,
-/// or its deliveries would be redelivered although it is alive.
+/// Refuses a connection that lacks permissions. Otherwise, an agent would wait forever, or its
+/// deliveries would be repeated although the agent is alive.
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,
@@ -204,7 +206,7 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent that downloads its thread for every turn.
+/// An agent that downloads its thread from the pump for every turn.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,

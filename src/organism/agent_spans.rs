@@ -1,5 +1,5 @@
-//! Spans of agents' turns and of their model calls, with the names of OpenTelemetry's conventions
-//! for generative AI. They contain no text of the conversation.
+//! Spans of agents' turns and model calls, with the attribute names of OpenTelemetry's conventions
+//! for generative AI. Spans contain no text of the conversation.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ use crate::model::{
 };
 use crate::trace::{AttributeValue, Span, SpanKind, SpanTracer};
 
-/// An agent with a span for each turn.
+/// An agent, with a span for each of its turns.
 pub(super) struct TracedAgent<H> {
     pub agent: H,
     pub name: ListenerName,
-    /// Route that is tried first.
+    /// The first route that a model call of the agent tries.
     pub route: ModelRoute,
     pub tracer: SpanTracer,
 }
@@ -60,12 +60,12 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
     }
 }
 
-/// A model with a span for each call.
+/// A model, with a span for each of its calls.
 #[derive(Debug)]
 pub(super) struct TracedModel {
     model: SharedModel,
     tracer: SpanTracer,
-    /// Address of the provider, if the model is reached over the network.
+    /// Address of the provider. `None` for a model without a network.
     server: Option<(String, u16)>,
 }
 
@@ -105,7 +105,7 @@ impl TracedModel {
             return self.model.call(request, on_chunk).await;
         };
 
-        // The provider is told of the span of this very call.
+        // The provider gets the id of the span of this call.
         let own = at.at(self.tracer.another(at.span()));
         let mut told = request.clone();
         told.origin.trace = Some(own);
@@ -145,7 +145,7 @@ fn of_route(span: Span, route: &ModelRoute) -> Span {
         .with("gen_ai.request.model", route.model.clone())
 }
 
-/// Provider name of the conventions, if they have one; otherwise the config's.
+/// The provider's name in the conventions, or its name in the config if the conventions have none.
 fn provider(name: &str) -> String {
     match name {
         "xai" => "x_ai",
@@ -187,7 +187,8 @@ const fn finish(stop: StopReason) -> &'static str {
     }
 }
 
-/// Ends its span when dropped. A drop before the end means that the turn was cancelled.
+/// Ends a span when dropped. If the span is dropped before its turn has ended, the turn was
+/// cancelled.
 struct SpanGuard<'a> {
     tracer: &'a SpanTracer,
     span: Option<Span>,

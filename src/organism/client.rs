@@ -1,5 +1,5 @@
-//! The client of a command: connects to the running organism, or to one that is started for the
-//! command and ends with it.
+//! The client that a command uses. It connects to the running organism, or to an organism that is
+//! started for the command and ends with it.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::service::{ServiceClient, ServiceTransport, SocketTransport, announcem
 
 pub struct OrganismClient {
     service: ServiceClient,
-    /// The organism that ends with the command.
+    /// The organism that was started for this client and ends with it.
     own: Option<Box<Organism>>,
 }
 
@@ -27,14 +27,14 @@ impl Deref for OrganismClient {
 }
 
 impl From<ServiceClient> for OrganismClient {
-    /// Client of an organism that keeps running when the client is closed.
+    /// Makes a client of an organism that continues to run after the client is closed.
     fn from(service: ServiceClient) -> Self {
         Self { service, own: None }
     }
 }
 
 impl From<Organism> for OrganismClient {
-    /// Client of an organism that stops when the client is closed.
+    /// Makes a client of an organism that stops when the client is closed.
     fn from(organism: Organism) -> Self {
         let transport = ServiceTransport::InProcess(organism.runtime.service());
         let service = ServiceClient::new(&organism.config.data, transport);
@@ -43,15 +43,15 @@ impl From<Organism> for OrganismClient {
 }
 
 impl OrganismClient {
-    /// Connects to the running organism of this config, or starts it. Waits for one that is
-    /// starting or stopping. Starts nothing if the config has several partitions.
+    /// Connects to the running organism of this config, or starts one. If an organism is starting
+    /// or stopping, waits for it. An organism with several partitions is never started here.
     pub async fn open(config: Config) -> Result<Self, Error> {
         let socket = SocketTransport::new(&config.data, Handshake::of(&config));
         Self::open_over(socket, config, limits::ANNOUNCED_PATIENCE).await
     }
 
-    /// As [`OrganismClient::open`], over the connection of `socket` if it has one; waits for an
-    /// organism that has announced itself for `patience`.
+    /// Like [`OrganismClient::open`], but uses the connection of `socket` if it has one. Waits at
+    /// most `patience` for an organism that has announced its start.
     pub async fn open_over(
         socket: SocketTransport,
         config: Config,
@@ -69,7 +69,7 @@ impl OrganismClient {
                 let transport = ServiceTransport::Socket(socket);
                 return Ok(ServiceClient::new(&config.data, transport).into());
             }
-            // A hosted process whose pump has ended must not become the client of the next one.
+            // A hosted process whose pump has ended must not start a pump of its own.
             refuse_hosted_start(&config)?;
             if announcement::is_announced(&config.data) {
                 if Instant::now() >= announced_until {
@@ -89,7 +89,7 @@ impl OrganismClient {
         }
     }
 
-    /// Stops the organism that was started for this client. A running organism keeps running.
+    /// Stops the organism if it was started for this client. Any other organism continues to run.
     pub async fn close(self) -> Result<(), Error> {
         match self.own {
             Some(organism) => organism.stop_when_served("the command is done").await,

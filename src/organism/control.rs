@@ -1,9 +1,9 @@
-//! The control socket of a running organism, in the journal's directory, accessible to its owner
-//! only.
+//! The control socket of a running organism. The socket lies in the journal's directory, and only
+//! its owner can connect.
 //!
 //! A client sends one request line and receives response lines ([`encoding`]): a receipt, then a
-//! result for every call that it waits for. The connection ends after the last response,
-//! unless its request keeps it for another one.
+//! result for every call that the client waits for. The connection ends after the last response,
+//! unless the request keeps it open for another request.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -37,29 +37,29 @@ use crate::service::{
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
 
-/// Pumps, access rules and time-outs of the control socket.
+/// Context in which the control socket serves requests: pumps, access rules and time-outs.
 #[derive(Clone)]
 pub struct ControlContext {
     pumps: PumpBackend,
     rules: Arc<AccessRules>,
-    /// Identity of the organism; `None` if an embedding program serves its own pump.
+    /// Identity of the organism. `None` for a program that embeds the pump and serves it.
     identity: Option<Arc<OrganismIdentity>>,
-    /// Time-out for reading the request, and for writing each line of the response.
+    /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether too many connections are open, so that requests are answered with `busy`.
+    /// Whether too many connections are open. If so, requests are answered with `busy`.
     is_busy: bool,
 }
 
-/// Pumps behind the control socket.
+/// The pumps that requests are passed on to.
 #[derive(Clone)]
 enum PumpBackend {
     One(Arc<PumpService>),
-    /// All partitions, whichever process pumps each.
+    /// The pumps of all partitions, in this process or elsewhere.
     Several(Arc<PartitionMap>),
 }
 
 impl ControlContext {
-    /// Context of one pump, reached by `handle`, with its journal in `data`.
+    /// The context of one pump, which `handle` reaches and whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
         Self { pumps, rules: Arc::default(), identity: None, patience, is_busy: false }
@@ -80,14 +80,14 @@ impl ControlContext {
         Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE, is_busy: false }
     }
 
-    /// Context for a connection beyond the bound. Its request is read, so that it gets a fitting
-    /// response, but with a short time-out.
+    /// The context for a connection beyond the bound. The request is still read, with a short
+    /// time-out, so that its client gets a fitting response.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::PAUSE_MIN);
         Self { is_busy: true, patience, ..self.clone() }
     }
 
-    /// Records a refusal, if a pump runs here.
+    /// Records a refusal, if this process runs a pump.
     async fn record_denied(&self, denied: &DeniedCaller) {
         match &self.pumps {
             PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
@@ -95,7 +95,7 @@ impl ControlContext {
         }
     }
 
-    /// `busy` response to a request on a connection beyond the bound.
+    /// The `busy` response to a request on a connection beyond the bound.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
         let text = match request {
             ServiceRequest::Submit(submit) => &*submit.payload,
@@ -120,7 +120,8 @@ impl ControlContext {
         }
     }
 
-    /// The response to a request that does not reach the pump, if it does not.
+    /// Returns the response to a request that must not reach the pump, or `None` if the pump
+    /// handles the request.
     async fn judge(
         &self,
         caller: &SocketCaller,
@@ -128,8 +129,8 @@ impl ControlContext {
         handshake: &Handshake,
     ) -> Option<ServiceResponse> {
         if let Err(denied) = self.rules.judge(caller, request) {
-            // Queries of commands that only look are refused, too; what a command then tries is
-            // recorded.
+            // Read-only queries are refused, too, but not recorded: a command begins with them, and
+            // its actual request is recorded.
             if !is_look(request) {
                 self.record_denied(&denied).await;
             }
@@ -140,8 +141,8 @@ impl ControlContext {
             return judged;
         }
 
-        // Decisions and queries are carried out beyond the bound: they free the places of those that
-        // wait.
+        // Decisions and queries are carried out even beyond the bound, because they free the places
+        // of connections that wait.
         let waits = matches!(
             request,
             ServiceRequest::Submit(_)
@@ -171,10 +172,11 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Opens the socket, in place of one that a dead pump left. The caller holds the journal's
-    /// lock, which proves that no other pump runs.
+    /// Opens the socket, and replaces one that an ended pump left. The caller must hold the
+    /// journal's lock, which proves that no other pump runs.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
-        // Under another name until it is its owner's alone: nobody else connects in between.
+        // The socket gets its final name only when it is accessible to its owner alone, so that no
+        // other user can connect before that.
         let unready = path.with_extension("new");
         match std::fs::remove_file(&unready) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -184,7 +186,8 @@ impl ControlServer {
         let listener = bind_socket(&unready)?;
         std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&unready, path)?;
-        // Every connection holds an end of this: it closes when all of them are done.
+        // Every connection holds a sender of this channel, so the channel closes when all
+        // connections have ended.
         let (serving, served) = mpsc::channel(1);
         let (closing, closed) = watch::channel(false);
         tokio::spawn(accept(listener, context, serving, closed));
@@ -192,13 +195,14 @@ impl ControlServer {
         Ok(Self { path: path.to_owned(), closing, reaping, served })
     }
 
-    /// Stops accepting connections. Returns the open ones.
+    /// Stops accepting connections. Returns the connections that are still open.
     pub fn close(self) -> OpenConnections {
         if let Some(reaping) = &self.reaping {
             reaping.abort();
         }
 
-        // First the path: whoever connects up to here is served, and nobody connects later.
+        // The path is removed first: clients that have connected by then are served, and no others
+        // can connect.
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
@@ -208,7 +212,7 @@ impl ControlServer {
     }
 }
 
-/// Bound on simultaneous connections.
+/// Bound on the number of simultaneous connections.
 struct ConnectionBound {
     served: Arc<Semaphore>,
     refused: Arc<Semaphore>,
@@ -224,8 +228,8 @@ impl Default for ConnectionBound {
 }
 
 impl ConnectionBound {
-    /// Permit for a new connection, and whether it exceeds the bound. Waits while too many
-    /// connections are being refused.
+    /// Returns the permit for a new connection, and whether the connection exceeds the bound. Waits
+    /// while too many connections are being refused.
     async fn place(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(place) => (Some(place), false),
@@ -234,11 +238,11 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on its own task until `closed`, and then those connections that wait to
-/// be accepted, because their clients expect a response.
+/// Serves each connection on its own task until `closed`. After that, serves the connections that
+/// still wait to be accepted, because their clients expect a response.
 ///
-/// A server that is dropped because its pump ended accepts none of these: its path still exists,
-/// and clients that reconnect in a loop would keep it alive forever.
+/// If the server is dropped because its pump has ended, no waiting connection is accepted: the path
+/// still exists then, and clients that reconnect in a loop would keep the server alive forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -249,6 +253,7 @@ async fn accept(
     loop {
         let accepted = tokio::select! {
             biased;
+            // The close first: clients that are still to be accepted are served after the loop.
             closed = closed.changed() => match closed {
                 Ok(()) => break,
                 Err(_) => return,
@@ -272,7 +277,8 @@ async fn accept(
         }
     }
 
-    // Not through the runtime, which may not have noticed the last of them yet.
+    // Accepts directly from the system, because the runtime may not have noticed the last
+    // connections yet.
     let Ok(listener) = listener.into_std() else { return };
 
     while let Ok((stream, _)) = listener.accept() {
@@ -282,7 +288,7 @@ async fn accept(
     }
 }
 
-/// Collects the exit codes of processes that detached themselves from a listener.
+/// Collects the exit codes of processes that have detached themselves from a listener.
 async fn reap_orphans() {
     let mut ended = match signal(SignalKind::child()) {
         Ok(ended) => ended,
@@ -294,11 +300,11 @@ async fn reap_orphans() {
     }
 }
 
-/// Connections that were open when the socket closed.
+/// The connections that were open when the socket was closed.
 pub struct OpenConnections(mpsc::Receiver<()>);
 
 impl OpenConnections {
-    /// Waits until each connection has sent its last response.
+    /// Waits until every connection has sent its last response.
     pub async fn all(mut self) {
         while self.0.recv().await.is_some() {}
     }
@@ -310,13 +316,13 @@ async fn serve(
     serving: mpsc::Sender<()>,
     closed: watch::Receiver<bool>,
 ) {
-    // Read now: the process at the other end is still there.
+    // Identified at once, while the process at the other end still exists.
     let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
     let read = BufReader::new(read);
     let mut connection = ControlConnection { read, writer, serving: Some(serving), closed };
-    // A client that left gets no responses; its request is carried out all the same.
+    // If the client has left, it gets no responses, but its request is carried out.
     if let Err(error) = connection.serve(&context, &caller).await {
         tracing::debug!("a control connection ended early: {error}");
     }
@@ -325,14 +331,15 @@ async fn serve(
 struct ControlConnection {
     read: BufReader<OwnedReadHalf>,
     writer: ResponseWriter,
-    /// Held as long as an orderly stop waits for this connection.
+    /// While the connection holds this sender, an orderly stop waits for the connection.
     serving: Option<mpsc::Sender<()>>,
-    /// The socket is closed: no further request is taken.
+    /// Turns true when the socket is closed. Then no further request is read.
     closed: watch::Receiver<bool>,
 }
 
 impl ControlConnection {
-    /// Responds to its request, and to those that come after it where they keep the connection.
+    /// Responds to the connection's request, and to later requests if a request keeps the
+    /// connection open.
     async fn serve(&mut self, context: &ControlContext, caller: &SocketCaller) -> io::Result<()> {
         let mut line = Vec::new();
         // A client that sends nothing, or reads nothing, would hold up an orderly stop.
@@ -365,7 +372,7 @@ impl ControlConnection {
         bounded.read_until(b'\n', line).await
     }
 
-    /// Returns whether the connection takes another request.
+    /// Responds to one request. Returns whether the connection takes another one.
     async fn respond(
         &mut self,
         line: &[u8],
@@ -396,7 +403,7 @@ impl ControlConnection {
     }
 }
 
-/// Queries of commands that only look.
+/// Whether a request is a query that commands begin with, and which changes nothing.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -404,7 +411,7 @@ fn is_look(request: &ServiceRequest) -> bool {
     )
 }
 
-/// Response to a refused request.
+/// The response that reports a refusal of a request.
 pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
     match request {
         ServiceRequest::Submit(_) => {
@@ -423,8 +430,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, also where its client leaves. A client that left waits for nothing: its
-    /// place is free once the request itself is done.
+    /// Carries out a request, even if its client leaves. If the client has left, no results are
+    /// awaited: the connection's place becomes free once the request itself is carried out.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -441,6 +448,7 @@ impl ControlConnection {
         let is_follower = matches!(request, ServiceRequest::FollowJournals);
         if is_follower {
             self.serving = None;
+                // Responses first, so that a client that leaves does not discard one that is ready.
         }
 
         let responding = tokio::spawn(async move { context.respond(request, responses).await });
@@ -461,7 +469,8 @@ impl ControlConnection {
         }
         match responding.await {
             Ok(Ok(())) => Ok(()),
-            // It may be on record. A connection that ends without a response states no more.
+            // The request may be on record. A connection that ends without a response does not
+            // claim otherwise.
             Ok(Err(Error::Stopped)) if is_follower || !is_query => Err(aborted()),
             Ok(Err(error)) => self.writer.fail(error).await,
             Err(error) => self.writer.fail(error).await,
@@ -469,7 +478,7 @@ impl ControlConnection {
     }
 }
 
-/// Ends a connection without a last response.
+/// The error that ends a connection without a last response.
 fn aborted() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
@@ -481,7 +490,7 @@ async fn has_left(read: &mut (impl AsyncBufRead + Unpin)) {
     }
 }
 
-/// Writes the responses of one connection while its client reads them.
+/// Writes the responses of one connection as long as the client reads them.
 struct ResponseWriter {
     write: OwnedWriteHalf,
     patience: Duration,

@@ -1,4 +1,4 @@
-//! Health of an organism as far as this process runs it: readiness and metrics.
+//! Readiness and metrics of the part of an organism that runs in this process.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::nats::{Client, State};
 use crate::pump::driver::{PumpMetrics, PumpNotReady, WriteObstacle};
 use crate::trace::SpanTracer;
 
-/// Metrics of one pump and of its model calls.
+/// Health of one pump: its metrics, and those of its model calls.
 #[derive(Debug, Clone)]
 pub(super) struct PumpHealth {
     counts: Arc<PumpMetrics>,
@@ -39,19 +39,20 @@ impl PumpHealth {
     }
 }
 
-/// Reports the health of an organism. Cheap to clone; remains valid after the organism has ended.
+/// Reports the health of an organism. Cheap to clone. It remains usable after the organism has
+/// ended.
 #[derive(Clone)]
 pub struct HealthMonitor {
     name: Arc<str>,
     pumps: WatchedPumps,
-    /// Tracer whose counts are exported, if spans are kept.
+    /// The tracer, whose export is counted in metrics.
     tracer: SpanTracer,
 }
 
 #[derive(Clone)]
 enum WatchedPumps {
     One(PumpHealth),
-    /// Pumps of the partitions that run here now.
+    /// The pumps of partitions that run in this process at the moment.
     Several(Arc<PartitionMap>),
     /// No pump runs here: the process hosts agents for pumps elsewhere.
     Elsewhere(Arc<HostedHealth>),
@@ -60,9 +61,9 @@ enum WatchedPumps {
 /// Health of the agents that this process hosts for pumps elsewhere.
 pub(super) struct HostedHealth {
     pub models: Arc<ModelCounts>,
-    /// Connections, each with its agent.
+    /// The connection of each agent.
     pub connections: Vec<(ListenerName, Client)>,
-    /// Turns true when the agents must stop.
+    /// Turns true when the hosted agents must stop.
     pub stopped: watch::Receiver<bool>,
 }
 
@@ -82,11 +83,11 @@ impl HostedHealth {
 /// Reason why an organism accepts no submissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessProblem {
-    /// Kind of the problem, as one word of a closed list.
+    /// Kind of the problem, from a closed list.
     pub what: &'static str,
-    /// Explanation as one sentence.
+    /// Explanation of the problem in one sentence.
     pub why: String,
-    /// The partition, if the problem concerns only one.
+    /// The partition that the problem concerns. `None` if it concerns the whole organism.
     pub partition: Option<u32>,
 }
 
@@ -110,8 +111,8 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
-    /// Whether no partition is pumped or followed any more. A pump ends by itself only after a
-    /// fatal error.
+    /// Whether this process neither pumps nor follows any partition any more. Without a stop, a
+    /// pump ends only after a fatal error.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
             WatchedPumps::One(watched) => watched.counts.has_ended(),
@@ -122,7 +123,7 @@ impl HealthMonitor {
         }
     }
 
-    /// All reasons why it accepts no submissions. Empty if it is ready.
+    /// All reasons why the organism accepts no submissions. Empty if it accepts them.
     pub fn lacks(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
             WatchedPumps::One(watched) => {
@@ -178,7 +179,8 @@ fn lacks_of(table: &PartitionMap) -> Vec<ReadinessProblem> {
     for (partition, standing) in (0..).zip(table.standings()) {
         let here = Some(partition);
         match standing {
-            // Whoever pumps it is asked from here.
+            // Requests for such a partition are passed on to the process that pumps it, so it
+            // counts as ready.
             PartitionStatus::Foreign | PartitionStatus::Elsewhere(_) => {}
             PartitionStatus::Starting => lacks.push(lack(PumpNotReady::Starting, here)),
             PartitionStatus::Leaving => lacks.push(lack(PumpNotReady::Draining, here)),

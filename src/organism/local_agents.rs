@@ -1,4 +1,4 @@
-//! Agents in the pump's process: a model, a memory that reads the journal, and a host.
+//! Builds the agents that run in the pump's process: model, memory source and host.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +47,7 @@ pub(super) fn agents(
     Ok(hosts)
 }
 
-/// Reads the threads of agents on other hosts.
+/// Reads the threads of agents that run on other machines.
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub history: Arc<dyn ThreadHistory>,
@@ -60,7 +60,7 @@ impl ThreadSource for RemoteMemorySource {
     }
 }
 
-/// Memory source of agents: the journal of this config.
+/// The source of agents' memory: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<dyn ThreadHistory> {
     Arc::new(JournalHistory { data: config.data.clone(), idle: Mutex::default() })
 }
@@ -94,11 +94,11 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     Some(options)
 }
 
-/// Memory source that reads the threads of the journal.
+/// Memory source that reads threads from the journal.
 struct JournalHistory {
     data: PathBuf,
-    /// Reader that is kept between turns. It holds no read transaction then, so it delays no
-    /// checkpoint.
+    /// A journal reader that is kept between turns. While kept, it holds no read transaction, so it
+    /// delays no checkpoint of the database.
     idle: Mutex<Option<JournalReader>>,
 }
 

@@ -1,6 +1,6 @@
 //! One organism, from its config to its last record: the order of start and stop.
 //!
-//! Must not know terminals or browsers.
+//! This module must not know terminals or browsers.
 
 mod access;
 mod agent_hosting;
@@ -53,7 +53,7 @@ pub use models::ConfiguredModels;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
 pub use prompt_preview::{PreviewInput, PromptPreview, TurnSelector, due, preview};
 
-/// Why an organism does not start or run.
+/// Reason why an organism does not start or run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -68,10 +68,10 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// A bug: the built-in schemas do not load.
+    /// The built-in schemas do not load, which is a bug.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
-    /// Keys are missing. Reported only if no running organism was found: see
+    /// Keys are missing. Reported only if no running organism was found, see
     /// [`Config::keys_missing`].
     #[error("{0}")]
     Keys(Arc<ConfigProblems>),
@@ -80,41 +80,42 @@ pub enum Error {
     Preview { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
-    /// The command needs an organism with a single partition.
+    /// The command needs an organism with only one partition.
     #[error(
         "this organism has {partitions} partitions: `organism run` runs them, and this command \
          needs one that is whole"
     )]
     Divided { partitions: u32 },
-    /// Another process announced a start and did not open its socket in time. Nothing was done.
+    /// Another process announced that it starts the organism, and did not open the socket in time.
+    /// This command did nothing.
     #[error(
         "{process} has announced that it starts this organism and has not opened its socket within \
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent, or not the named one, can be hosted separately.
+    /// No agent can be hosted apart from the pump, or the named one cannot.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
-    /// A hosted process tried to start its own organism.
+    /// A hosted process tried to start an organism of its own.
     #[error(
         "this process runs in the listener `{listener}` of this very organism, and a hosted \
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
-    /// These repairs are only for an embedded journal.
+    /// These repairs exist only for an embedded journal.
     #[error(
         "the journal of this config is on JetStream: `--accept-loss`, `--accept-key` and \
          `--accept-redaction` are of an embedded journal. Without them `organism repair` brings the \
          stream and the projection of this host together; `--from stream` accepts a loss"
     )]
     NotEmbedded,
-    /// An embedded journal has no keys of other hosts to trust.
+    /// An embedded journal trusts no keys of other hosts.
     #[error(
         "the journal of this config is embedded: one host alone signs it. `organism repair \
          --accept-key` accepts another key of this host"
     )]
     OneHost,
-    /// This repair needs a stream and a projection.
+    /// This repair needs a journal on JetStream with a projection.
     #[error(
         "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \
          `--accept-key` or `--accept-redaction`, as its start says"
@@ -144,14 +145,14 @@ impl Error {
     }
 }
 
-/// Program version in the record of each boot.
+/// Version of the program, as each boot records it.
 const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 
-/// Makes the host of a native listener, which reports to the given sink.
+/// Makes the host of a native listener. The host reports to the given sink.
 pub type NativeHostBuilder =
     Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
 
-/// A listener's name with its host.
+/// Name of a listener, with its host.
 type HostedListener = (ListenerName, Arc<dyn Host>);
 
 /// A running organism with a single pump.
@@ -161,9 +162,9 @@ pub struct Organism {
     control: Option<control::ControlServer>,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Reports the position of the local projection to other hosts.
+    /// Reports positions of the local projection to other processes, as long as it is not dropped.
     _responder: Option<AbortOnDrop>,
-    // Declared last: dropped after the journal's lock.
+    // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
 }
 
@@ -172,7 +173,7 @@ impl Organism {
         &self.config
     }
 
-    /// Returns the health monitor, which remains valid after the stop.
+    /// Returns the health monitor, which remains usable after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
@@ -181,14 +182,14 @@ impl Organism {
         self.runtime.handle().clone()
     }
 
-    /// Whether the pump has ended. It ends by itself only after a fatal error.
+    /// Whether the pump has ended. Without a stop, a pump ends only after a fatal error.
     pub fn has_ended(&self) -> bool {
         self.runtime.has_ended()
     }
 
-    /// Stops in this order: entry points close, deliveries in flight end, hosts end, the journal
-    /// closes, the last spans are exported. Queued calls are on record and continue at the next
-    /// start.
+    /// Stops the organism in this order: entry points close, deliveries in flight end, hosts end,
+    /// the journal closes, the last spans are exported. Queued calls are on record and continue at
+    /// the next start.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();
@@ -198,7 +199,7 @@ impl Organism {
         ended
     }
 
-    /// Like [`Organism::stop`], after every connected client has its results.
+    /// Like [`Organism::stop`], but first waits until every connected client has its results.
     pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close().all().await;
@@ -208,7 +209,7 @@ impl Organism {
         ended
     }
 
-    /// Joins the pump thread and returns its result.
+    /// Waits until the pump thread has ended, and returns its result.
     pub async fn join(self) -> Result<(), Error> {
         let ended = self.runtime.join().await;
         flush_spans(self.exporter).await;
@@ -226,7 +227,7 @@ fn tracer(exporter: Option<&SpanExporter>) -> SpanTracer {
     exporter.map(SpanExporter::tracer).cloned().unwrap_or_default()
 }
 
-/// Exports the last spans, after everything that produces spans has ended.
+/// Exports the last spans. Must be called when everything that produces spans has ended.
 async fn flush_spans(exporter: Option<SpanExporter>) {
     if let Some(exporter) = exporter {
         exporter.stop().await;
@@ -239,7 +240,8 @@ fn check_model_keys(config: &Config) -> Result<(), Error> {
         return Ok(());
     }
 
-    // Whoever holds the journal has its keys: there will be somebody to ask.
+    // If another process holds the journal, it has the keys, and this command can use it. So that
+    // error takes precedence over missing keys.
     journal::sqlite::is_free(&config.data)?;
     Err(Error::Keys(Arc::new(missing)))
 }
@@ -253,7 +255,7 @@ fn open_control_socket(
     control::ControlServer::open(&path, context).map_err(failed)
 }
 
-/// Builds the core with empty state.
+/// Makes the core with an empty state.
 fn core(config: &Config) -> Core {
     let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
     core.with_operators(config.operators.clone())
@@ -266,7 +268,7 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
     Ok(gate.with_payload_bytes(config.payload_bytes))
 }
 
-/// Adds the schemas of the built-in payload names.
+/// Adds the schemas of the organism's own payload names, and of the goals that workflows may send.
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
     let builtins = [("core.xsd", crate::system::SCHEMA), ("agent.xsd", crate::agent::SCHEMA)];
     for (label, text) in builtins {
@@ -282,8 +284,8 @@ fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Er
     open_journal_as(config, None, core)
 }
 
-/// Opens the journal. `accepts` is the journal of another host that an operator adopts on
-/// JetStream.
+/// Opens the journal; `accepts` is the id of another host's journal on JetStream that an operator
+/// adopts.
 fn open_journal_as(
     config: &Config,
     accepts: Option<Uuid>,

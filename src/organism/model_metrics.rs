@@ -1,4 +1,4 @@
-//! Counts model calls by agent and model, with their tokens and cost.
+//! Counts the model calls of each agent and model, with their tokens and cost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::model::{
     self, CallFuture, ModelRequest, ModelRoute, ModelTerms, OnChunk, RouteTerms, SharedModel,
 };
 
-/// Counters of one agent on one model.
+/// Counters of the calls that one agent makes to one model.
 #[derive(Debug)]
 struct AgentModelCounters {
     answered: Counter,
@@ -39,13 +39,14 @@ impl AgentModelCounters {
 /// Counters of all model calls.
 #[derive(Debug)]
 pub struct ModelCounts {
-    /// Rows in the config's order: agent, model, currency of the model, counters.
+    /// Rows in the order of the config: agent, model, currency of the model's prices, counters.
     rows: Vec<(ListenerName, String, Option<String>, AgentModelCounters)>,
     index: HashMap<String, HashMap<ListenerName, usize>>,
 }
 
 impl ModelCounts {
-    /// Makes a row for each model that an agent of `agents`, those hosted here, may use.
+    /// Makes a row for each model of each agent in `agents`, which are the agents that this process
+    /// hosts.
     pub fn new<'a>(config: &Config, agents: impl Iterator<Item = &'a AgentSpec>) -> Self {
         let mut rows = Vec::new();
         let mut index = HashMap::<String, HashMap<_, _>>::new();
@@ -129,7 +130,7 @@ impl ModelCounts {
     }
 }
 
-/// A model with counted calls.
+/// A model whose calls are counted.
 #[derive(Debug)]
 struct MeteredModel {
     model: SharedModel,

@@ -1,4 +1,4 @@
-//! Builds the models of a config. Each exists once, so that all callers share its limits.
+//! Builds the models of a config. Each model exists once, so that all its callers share its limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::trace::SpanTracer;
 #[derive(Debug, Default)]
 pub struct ConfiguredModels(HashMap<String, ConfiguredModel>);
 
-/// A model with its terms.
+/// A model together with its terms.
 #[derive(Debug, Clone)]
 pub struct ConfiguredModel {
     pub model: SharedModel,
@@ -32,8 +32,8 @@ impl ConfiguredModels {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// Like [`ConfiguredModels::of`], with counters for every call, and a span if its trace is
-    /// kept.
+    /// Like [`ConfiguredModels::of`], but counts every call and keeps a span of each call whose
+    /// trace is kept.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
@@ -99,8 +99,8 @@ impl ConfiguredModels {
         made.collect::<Result<_, Error>>().map(Self)
     }
 
-    /// Makes one short unrecorded call to a single model, without retries. Returns `None` for a
-    /// model without a network.
+    /// Makes one short call to a single model, without retries and without a record. Returns `None`
+    /// for a model that uses no network.
     pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
         let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
         let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());
@@ -140,7 +140,7 @@ fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
     RouteTerms { route: route.model.route(), context_window, max_tokens, price }
 }
 
-/// Builds the target of a route; `None` for a model that has routes itself.
+/// Builds a model as the target of a route. Returns `None` if the model itself consists of routes.
 fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, Error> {
     Ok(match &spec.provider {
         ProviderConfig::Playback { recording, .. } => {

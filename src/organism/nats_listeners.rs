@@ -1,4 +1,4 @@
-//! Hosts of listeners and agents on NATS, which share one connection.
+//! Hosts of the listeners and agents on NATS. All of them share one connection.
 
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ pub(super) async fn remotes(
         hosts.push((name, Arc::new(host)));
     }
 
-    // Answers that can never be heard are better missed now than one delivery after another.
+    // If the servers deny a subscription, answers could never arrive. The start must fail now,
+    // instead of one delivery after another.
     nats::flush_and_await_denials(wire.client(), wire.denials()).await;
     match wire.denials().subscription_denied(&format!("organism.{}.re.", config.name)) {
         Some(denied) => Err(nats::Error::from(denied).into()),
@@ -52,7 +53,7 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
     contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
-/// Agents that run on other hosts, each with the settings of its host.
+/// The agents that run on other machines, with the settings of each agent's host.
 fn far_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let history = local_agents::history(config);
     let far = |name: ListenerName| {

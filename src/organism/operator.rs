@@ -1,4 +1,4 @@
-//! Operator actions on the organism itself: the acting person, and the record of the action.
+//! Actions of an operator on the organism itself: who acts, and how the action is recorded.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::journal::{HashedRecord, Journal};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
-/// Name of the detail in an adoption's record with the last position of a journal without MACs.
+/// Key of a detail in the record of an adoption: the last position of a journal without MACs.
 pub const WITHOUT_MAC_UP_TO: &str = "without-mac-up-to";
 
-/// Records an action by the user of this process.
+/// Makes an action whose operator is the user of this process.
 pub fn action(
     verb: OperatorVerb,
     note: &str,
@@ -54,9 +54,9 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
     })
 }
 
-/// Records an action while no pump runs: takes the journal's lock, opens the journal, appends one
-/// step, and closes the journal with a checkpoint. `accepts` is the journal of another host that is
-/// adopted on JetStream.
+/// Records an action while no pump runs. Takes the journal's lock, opens the journal, appends one
+/// record, and closes the journal with a checkpoint. `accepts` is the id of another host's journal
+/// on JetStream that is adopted.
 pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
@@ -80,8 +80,8 @@ pub fn record_offline(
     Ok(journal.close(Time::now())?)
 }
 
-/// Opens an adopted journal. A journal without MACs is accepted up to its current end, which the
-/// record states.
+/// Opens a journal that is being adopted. If the journal has no MACs, it is accepted up to its
+/// current end, and the record states that position.
 fn adopted(
     config: &Config,
     core: &mut Core,
@@ -98,7 +98,8 @@ fn adopted(
     Ok(journal)
 }
 
-/// Opens the embedded journal for an operator who accepts damage that a start would refuse.
+/// Opens the embedded journal for an operator who accepts damage because of which a start would
+/// refuse it.
 pub(super) fn open_accepting(
     config: &Config,
     core: &mut Core,
@@ -115,8 +116,8 @@ pub(super) fn open_accepting(
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Appends actions in one commit to a journal that `core` has replayed and that has no pump.
-/// `texts` are the blobs for the first boot of a new journal.
+/// Appends actions in one commit to a journal that `core` has replayed and that no pump uses.
+/// `texts` are stored as blobs for the first boot of a new journal.
 pub fn append_actions(
     core: &mut Core,
     journal: &mut dyn Journal,
@@ -124,7 +125,7 @@ pub fn append_actions(
     actions: Vec<OperatorAction>,
 ) -> Result<(), Error> {
     let mut events = Vec::new();
-    // Ids are derived from the journal's own, which the first boot records.
+    // Ids are derived from the journal's id, and only the first boot records that id.
     if core.state().journal.is_nil() {
         let id = journal.id();
         let epoch = journal.epoch();
@@ -140,7 +141,7 @@ pub fn append_actions(
     let mut records = Vec::new();
 
     for event in events {
-        // Record time never runs backwards, whatever the system's clock says.
+        // The time of records never goes back, whatever the system's clock shows.
         let now = Time::now().max(core.state().time);
         let position = Position(journal.next().0 + records.len() as u64);
         records.extend(core.step(position, now, event).into_record());

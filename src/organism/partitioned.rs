@@ -1,5 +1,5 @@
-//! The part of a partitioned organism that this process runs: a worker for each partition, which
-//! pumps it or stands by, and one control socket for all.
+//! The part of a partitioned organism that runs in this process. Each partition has a worker, which
+//! pumps the partition or stands by for it. One control socket serves all partitions.
 
 mod membership;
 mod partition_map;
@@ -30,7 +30,7 @@ use worker::PartitionWorker;
 
 pub use partition_map::PartitionMap;
 
-/// Status of a partition in this process.
+/// Status of a partition, as seen by this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartitionStatus {
     /// This process does not serve the partition.
@@ -40,13 +40,13 @@ pub enum PartitionStatus {
     /// The named process pumps the partition; this one stands by.
     Elsewhere(String),
     Here,
-    /// The partition is being handed over.
+    /// This process is handing the partition over.
     Leaving,
-    /// The pump failed permanently, and an operator must act.
+    /// The pump of the partition failed, and a retry cannot help. An operator must act.
     Broken(String),
 }
 
-/// The running part of a partitioned organism.
+/// The part of a partitioned organism that runs in this process.
 pub struct PartitionedOrganism {
     name: Arc<str>,
     table: Arc<PartitionMap>,
@@ -54,18 +54,18 @@ pub struct PartitionedOrganism {
     stop: watch::Sender<Option<String>>,
     control: Option<control::ControlServer>,
     exporter: Option<SpanExporter>,
-    /// Reports the positions of local projections to other processes, including those of broken
-    /// partitions.
+    /// Reports positions of the local projections to other processes, also for broken partitions.
     _responder: Option<ProjectionResponder>,
-    // Last, so that the directory is let go of when everything in it is.
+    // Declared last, so that the directory's lock is released after everything in the directory is
+    // closed.
     _lock: DirectoryLock,
 }
 
 impl PartitionedOrganism {
-    /// Starts in this order: locks the directory, connects to NATS, starts a worker for each of
-    /// these partitions (it proves and follows the journal and, once it holds the lease, starts
-    /// hosts and pump and subscribes to the partition's subject), and last opens the control
-    /// socket.
+    /// Starts in this order: locks the directory, connects to NATS, starts a worker for each of the
+    /// given partitions, opens the control socket. A worker verifies and follows its partition's
+    /// journal. Once it holds the lease, it starts the hosts and the pump, and subscribes to the
+    /// subject of the partition.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
         check_model_keys(&config)?;
@@ -121,12 +121,12 @@ impl PartitionedOrganism {
         Ok(organism)
     }
 
-    /// Status of every partition, in order.
+    /// Returns the status of every partition, in order.
     pub fn standings(&self) -> Vec<PartitionStatus> {
         self.table.standings()
     }
 
-    /// Returns the health monitor, which remains valid after the stop.
+    /// Returns the health monitor, which remains usable after the stop.
     pub fn watcher(&self) -> HealthMonitor {
         HealthMonitor::of_several(
             &self.name,
@@ -135,19 +135,19 @@ impl PartitionedOrganism {
         )
     }
 
-    /// Whether every worker has ended because its partition is broken.
+    /// Whether every worker has ended, because each of their partitions is broken.
     pub fn has_ended(&self) -> bool {
         self.keepers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops in this order: closes the entry points; in each partition, ends the deliveries and the
-    /// hosts, closes the journal and releases its lease. Clients that wait over NATS then find the
-    /// partition's new owner.
+    /// Stops in this order: closes the entry points, then in each partition ends the deliveries and
+    /// the hosts, closes the journal and releases the lease. Clients that wait over NATS then find
+    /// the partition's next owner.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();
         }
-        // Without a keeper left there is nobody to tell.
+        // The send fails if every worker has already ended.
         self.stop.send(Some(reason.to_owned())).ok();
         self.join().await
     }
@@ -166,8 +166,8 @@ impl PartitionedOrganism {
     }
 }
 
-/// Locks the data directory, because a process that runs partitions has the only control socket
-/// there.
+/// Locks the data directory. A process that runs partitions must be the only one, because it opens
+/// the directory's only control socket.
 fn lock(config: &Config) -> Result<DirectoryLock, Error> {
     let Config { data, state, .. } = config;
     if data.join(DATABASE).exists() {

@@ -1,5 +1,5 @@
-//! Binds an organism's directories to its project. A project uses another's journal, socket or keys
-//! only after an operator has adopted them.
+//! Binds an organism's directories to its project. A project can use the journal, socket or keys of
+//! another project only after an operator has adopted them.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -24,12 +24,12 @@ use crate::mutant::mutant;
 use crate::service::{OtherProject, is_config_present};
 use crate::thread::{ActionDetail, OperatorVerb};
 
-/// File in the data directory with the path of the project that owns it.
+/// File in the data directory that contains the path of the project.
 const PROJECT_FILE: &str = "project";
-/// File in the state directory with the private key.
+/// File in the state directory that contains the private key.
 const KEY_FILE: &str = "key";
 
-/// Why the directories of a config cannot be used.
+/// Reason why the directories of a config cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether this config could have a directory of its own beside the others.
+        /// Whether the organism could have a directory of its own beside that of the other project.
         is_beside: bool,
     },
     #[error("there is no journal of {} to adopt; there are:{}", from.display(), listed(earlier))]
@@ -80,7 +80,7 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
-    /// Path of its project; `None` for a journal from before projects had paths.
+    /// Path of the project that owns the directory. `None` if its journal is older than such paths.
     pub project: Option<PathBuf>,
 }
 
@@ -101,7 +101,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Advice for a config beside journals of other projects with the same name.
+/// Advice for a config whose directory would lie beside journals of other projects with the same
+/// name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -129,8 +130,8 @@ fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
 
-/// Like [`check`], for repairing a journal: a journal without a project may be repaired before it
-/// is adopted.
+/// Like [`check`], but for the repair of a journal: a journal without a project may be repaired
+/// before it is adopted.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -150,8 +151,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     }
 }
 
-/// Binds unowned directories of a config that is about to start to its project. `anew` begins a new
-/// journal beside those of other projects with its name.
+/// Binds the directories of a config that is about to start to the config's project, if they belong
+/// to none. With `anew`, a new journal begins beside those of other projects with the same name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -165,9 +166,10 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     }
 
     make_directory(data)?;
-    // Two projects that begin in one directory at the same moment: one of them is refused.
+    // The lock decides between two projects that begin in one directory at the same moment: one of
+    // them is refused.
     let _lock = match DirectoryLock::take(data) {
-        // Another process of this project was quicker, and runs already.
+        // Another process of the same project was faster and already runs.
         Err(journal::Error::Held { .. }) if stored(data)?.is_some() => {
             return check(directories);
         }
@@ -182,8 +184,8 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Default directories of the project at `file`, found by the path stored in them, for a config
-/// that no longer states them. Returns `None` if several match.
+/// Finds the default directories of the project whose config is `file`, by the path that they
+/// contain, if the config no longer states them. Returns `None` if several directories match.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -212,7 +214,7 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Directories of the same name beside the default one, if the default one does not exist.
+/// Directories of organisms with the same name, beside a default directory that does not exist.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
@@ -237,23 +239,25 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
 /// Result of an adoption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
-    /// Path of the previous project; `None` if the journal named none.
+    /// Path of the previous project. `None` if the journal stated none.
     pub before: Option<PathBuf>,
-    /// Renamed directories with their new names.
+    /// Directories that were renamed, each with its new path.
     pub renamed: Vec<(PathBuf, PathBuf)>,
-    /// Copied state directory with its copy. The original stays because other projects may use it.
+    /// State directory that was copied, with the path of the copy. The original stays, because
+    /// other projects may use it.
     pub copied: Option<(PathBuf, PathBuf)>,
-    /// Id of the journal on JetStream that another project or host began.
+    /// Id of the adopted journal, if it is on JetStream and another project or host began it.
     pub stream: Option<Uuid>,
 }
 
-/// Adopts the journal of another path for this project, as a recorded operator action. Returns
-/// `None` if there is nothing to adopt. The stored path is replaced last, so that the next call
-/// completes an interrupted adoption.
+/// Adopts the journal of another path for this project, and records that as an operator's action.
+/// Returns `None` if there is nothing to adopt. The stored path is replaced last, so that the next
+/// call completes an interrupted adoption.
 ///
-/// `from` selects the journal by its directory or by the absolute path of its project's config. It
-/// is required if several match, or if that config still exists. `accepted` lists damage that a
-/// start would refuse, which is accepted as a separate action in the same commit.
+/// `from` selects the journal, either by its directory or by the absolute path of its project's
+/// config. It is required if several journals match, or if that config still exists. `accepted`
+/// lists damage because of which a start would refuse the journal. The damage is accepted by a
+/// separate action in the same commit.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -285,7 +289,7 @@ pub fn adopt(
     }
 
     let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
-    // A journal from before MACs is adopted, too, whichever project it names.
+    // A journal without MACs is adopted whichever project it names.
     let is_bound = is_ours
         && !(matches!(config.storage, StorageConfig::Embedded) && is_without_mac(data, state)?);
     if is_bound && foreign_stream(config)?.is_none() {
@@ -295,7 +299,8 @@ pub fn adopt(
     make_directory(&source)?;
     let mut adopted = AdoptedProject { before, renamed: Vec::new(), copied: None, stream: None };
     {
-        // Whoever holds the journal is named, and goes on with it.
+        // If another process holds the journal, the error names that process, and the journal is
+        // left to it.
         let _lock = DirectoryLock::take(&source)?;
         if has_journal(&source) {
             take_state(project, state, &mut adopted)?;
@@ -306,7 +311,8 @@ pub fn adopt(
         }
     }
 
-    // The id of the journal may have come with the state.
+    // The id of the stream's journal may be known only from the state directory that was just taken
+    // over.
     adopted.stream = foreign_stream(config)?;
     let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
     let config = config.of_partition(0);
@@ -321,7 +327,7 @@ pub fn adopt(
     Ok(Some(adopted))
 }
 
-/// The journal of a stream that another project or host began.
+/// Id of the stream's journal, if another project or host began that journal.
 fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     let config = config.of_partition(0);
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return Ok(None) };
@@ -353,9 +359,10 @@ fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail
     details
 }
 
-/// Takes over the default state directory of the previous project. One that is named after a path
-/// belongs to that project alone and is renamed. One that is named after the organism alone, as in
-/// earlier versions, may hold keys of other projects, so it is copied and stays.
+/// Takes over the default state directory of the previous project. A directory that is named after
+/// the project's path belongs to that project alone and is renamed. A directory that is named after
+/// the organism alone, as in earlier versions, may contain keys of other projects, so it is copied
+/// and stays.
 fn take_state(
     project: &ProjectPaths,
     state: &Path,
@@ -382,8 +389,8 @@ fn take_state(
     Ok(())
 }
 
-/// The selected directory: the one that `from` names, itself or by its project, or the only
-/// candidate.
+/// The directory that `from` selects by its own path or by that of its project. Without `from`, the
+/// only candidate.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -405,8 +412,8 @@ fn chosen(
     }
 }
 
-/// Copies a directory under a temporary name, then renames the copy. A copy that was completed
-/// before a crash is kept.
+/// Copies a directory under a temporary name, then renames the copy. If a copy was completed before
+/// a crash, it is kept.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let is_copied = |name: &str| {
         let ours = std::fs::read(to.join(name)).ok();
@@ -455,7 +462,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
         make_directory(parent)?;
     }
 
-    // Takes the place of an empty directory, and of nothing else.
+    // The rename replaces an empty directory and fails for any other.
     std::fs::rename(from, to).map_err(|error| match error.kind() {
         std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => {
             Error::Occupied { from: from.to_owned(), to: to.to_owned() }
@@ -468,7 +475,7 @@ fn has_journal(data: &Path) -> bool {
     partitions_in(data).iter().any(|(_, journal)| journal.join(DATABASE).exists())
 }
 
-/// Stored project path of a directory.
+/// The project path that is stored in a data directory.
 pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     let path = data.join(PROJECT_FILE);
     match std::fs::read(&path) {
@@ -481,8 +488,8 @@ pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Copies the stored project path of `data`, if it has one, because a journal that is restored from
-/// a copy belongs to the same project.
+/// Copies the stored project path of `data`, if there is one. A journal that is restored from a
+/// copy belongs to the same project.
 pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     match stored(data)? {
         Some(project) => store(to, &project),
@@ -490,8 +497,8 @@ pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     }
 }
 
-/// Stores the project path under a temporary name, then renames the file, so that a crash leaves
-/// the old path or the new one.
+/// Stores the project path: writes a file under a temporary name and renames it, so that a crash
+/// leaves either the old path or the new one.
 fn store(data: &Path, project: &Path) -> Result<(), Error> {
     let path = data.join(PROJECT_FILE);
     let unfinished = path.with_extension("new");

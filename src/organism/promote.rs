@@ -1,4 +1,4 @@
-//! Promotes an organism's embedded journal to JetStream.
+//! Promotes the embedded journal of an organism to JetStream.
 
 use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream;
@@ -12,14 +12,14 @@ pub use crate::journal::jetstream::{PromotedJournal, PromotionPhase};
 #[derive(Debug)]
 pub enum PromotionResult {
     Moved(PromotedJournal),
-    /// The journal is on JetStream already.
+    /// The journal is already on JetStream.
     NothingToDo,
-    /// The config does not store its journal on JetStream.
+    /// The config states no JetStream for the journal.
     NowhereToGo,
 }
 
-/// Promotes the journal to the stream that the config names. No other process may use the journal
-/// meanwhile.
+/// Promotes the journal to the stream that the config states. Meanwhile, no other process may use
+/// the journal.
 pub fn promote(
     config: &Config,
     progress: &mut dyn FnMut(PromotionPhase, u64, u64),

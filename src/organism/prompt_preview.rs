@@ -1,5 +1,6 @@
-//! Previews of prompts, rendered as an agent's host renders them: for a recorded turn, for the next
-//! turn, or for an example task from the schema. Starts no process and calls no model.
+//! Previews of prompts: of a recorded turn, of the next turn, or of an example task made from the
+//! schema. They are rendered by the same code as real prompts. No process is started and no model
+//! is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +26,18 @@ use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
-/// Selects the turn to preview.
+/// Selects the turn whose prompt is previewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnSelector {
-    /// The first turn of an example task, generated from the agent's schema.
+    /// The first turn for an example task, which is generated from the agent's schema.
     Example,
-    /// The turn that the agent would take now.
+    /// The turn that the agent would take in this thread now.
     Next(ThreadId),
-    /// A recorded turn by its number in the thread, from 1.
+    /// A recorded turn, selected by its number in the thread, from 1.
     Taken(ThreadId, u32),
 }
 
-/// A request as the agent's model receives it.
+/// A model request as it would be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPreview {
     pub request: ModelRequest,
@@ -48,7 +49,7 @@ pub struct PromptPreview {
     pub digest: Digest,
     /// Size of the request in tokens.
     pub size: RequestSize,
-    /// Recorded digest of a recorded turn.
+    /// The digest that a recorded turn has on record.
     pub recorded: Option<Digest>,
 }
 
@@ -56,8 +57,8 @@ pub struct PromptPreview {
 ///
 /// # Errors
 ///
-/// [`Error::Preview`] if there is no such agent, thread or turn, or if an old turn without stored
-/// inputs cannot be rebuilt with today's config.
+/// [`Error::Preview`] if the agent, thread or turn does not exist, or if the turn has no stored
+/// inputs and the current config cannot reproduce it.
 pub fn preview(
     config: Config,
     agent: &ListenerName,
@@ -86,13 +87,13 @@ pub fn preview(
     }
 }
 
-/// An agent with the delivery of the turn that it would take now.
+/// An agent, and the delivery for the turn that the agent would take now.
 pub struct PreviewInput {
     pub agent: ModelAgent,
     pub delivery: Delivery,
 }
 
-/// Prepares the turn that `agent` would take now in a thread.
+/// Prepares the turn that `agent` would take in a thread now.
 ///
 /// # Errors
 ///
@@ -112,7 +113,7 @@ fn due_in(
     Ok(PreviewInput { agent, delivery })
 }
 
-/// Config of the partition whose journal holds the thread.
+/// Config of the partition whose journal contains the thread.
 fn at_home(config: &Config, thread: &ThreadId) -> Config {
     config.of_partition(thread.partition(config.partitions()))
 }
@@ -130,7 +131,7 @@ fn made(
     local_agents::agent(config, spec, ConfiguredModels::of(config)?.named(&spec.model)?, history)
 }
 
-/// Renders a turn that was not taken yet.
+/// Renders a turn that has not been taken yet.
 fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Error> {
     let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
     let (request, size) = agent.measured(delivery).map_err(failed)?;
@@ -139,7 +140,8 @@ fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Er
     Ok(PromptPreview { request, position: delivery.position, wire, digest, size, recorded: None })
 }
 
-/// Rebuilds a recorded turn from its stored inputs and the thread, without the config.
+/// Rebuilds the request of a recorded turn from the stored inputs and the thread, without the
+/// config.
 fn rebuilt(
     config: &Arc<Config>,
     thread: &ThreadId,
@@ -168,7 +170,7 @@ fn rebuilt(
         return Err(differs(past, digest, "the thread is not what it was"));
     }
 
-    // Counted on today's terms, where the agent still is.
+    // The size is counted with the current terms of the agent's model, if the agent still exists.
     let agent = spec_of(config, agent).and_then(|spec| made(config, spec, history)).ok();
     let notice = past.notice.as_deref();
     let size = match agent {
@@ -179,8 +181,8 @@ fn rebuilt(
     Ok(PromptPreview { request, position: past.position, wire, digest, size, recorded })
 }
 
-/// Rebuilds a turn without stored inputs. Today's config counts only if it produces the recorded
-/// digest.
+/// Rebuilds the request of a turn without stored inputs. The result is used only if the current
+/// config produces the recorded digest.
 fn with_todays_config(
     config: &Arc<Config>,
     thread: &ThreadId,
@@ -188,7 +190,7 @@ fn with_todays_config(
 ) -> Result<PromptPreview, Error> {
     let spec = spec_of(config, &past.agent)?;
     let agent = made(config, spec, local_agents::history(config))?;
-    // It may have been taken on another machine.
+    // The turn may have been taken on another machine, so its recorded environment is used.
     let around = past.environment.as_deref();
     let agent = around.map_or(agent.clone(), |around| agent.within(AgentEnvironment::read(around)));
     let agent = agent.in_version(version_of(past)?);
@@ -241,7 +243,7 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// Recorded messages of a thread, and the last position of its tree.
+/// The recorded messages of a thread, and the last position of the thread's tree.
 fn messages_of(
     config: &Config,
     thread: &ThreadId,
@@ -272,7 +274,7 @@ fn past_turn(
     })
 }
 
-/// Delivery of the turn that would come next.
+/// The delivery for the next turn of an agent in a thread.
 fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
     let (messages, last) = messages_of(config, thread)?;
     let mut latest = messages.iter().rev();
@@ -297,12 +299,12 @@ fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Pos
     }
 }
 
-/// A thread with one request and nothing else.
+/// An example thread, which consists of one request.
 struct ExampleThread {
     record: Record,
 }
 
-/// Thread id of examples.
+/// Thread id in examples.
 const THREAD: &str = "sess-example1";
 const DAY: &str = "2026-01-01T00:00:00Z";
 

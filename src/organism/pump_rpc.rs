@@ -1,5 +1,5 @@
-//! RPC between the processes of an organism over NATS: requests to the pump of a partition, which
-//! [`NatsTransport`] sends, announcements of the processes, and positions of projections.
+//! Messages between the processes of an organism over NATS: requests to the pump of a partition,
+//! which [`NatsTransport`] sends, announcements of processes, and positions of projections.
 
 mod projection_positions;
 mod server;
@@ -12,7 +12,7 @@ use crate::service::{self, NatsTransport};
 
 pub(super) use projection_positions::{KnownMembers, ProjectionResponder};
 
-/// Last token of the subject of process announcements.
+/// Last token of the subject on which processes announce themselves.
 const MEMBERS: &str = "roll";
 
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Runs one pump: its hosts, its thread, and its stop. An organism has one runtime, or one for each
+//! Runs one pump with its hosts and its thread, and stops it. An organism has one runtime for each
 //! partition that it runs.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use crate::trace::SpanTracer;
 pub(super) struct PumpRuntime {
     handle: Handle,
     data: PathBuf,
-    /// Name of the journal, for messages.
+    /// Name of the journal, used in messages.
     journal: String,
     hosts: Vec<Arc<dyn Host>>,
     pump: JoinHandle<Result<(), journal::Error>>,
@@ -39,8 +39,8 @@ pub(super) struct PumpRuntime {
 }
 
 impl PumpRuntime {
-    /// Starts a pump on a journal that `core` has replayed: stores the prompt texts, starts the
-    /// hosts and the pump thread.
+    /// Starts a pump on a journal that `core` has replayed. Stores the texts of prompts, then
+    /// starts the hosts and the pump's thread.
     pub async fn start(
         config: &Arc<Config>,
         core: Core,
@@ -49,7 +49,8 @@ impl PumpRuntime {
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
-        // What a model is sent must be a function of what the journal holds.
+        // The texts go into the journal, because what a model is sent must be a function of what
+        // the journal contains.
         let blobs = config.texts().into_iter().map(|text| journal.put_blob(text.as_bytes()));
         let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
         let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
@@ -93,9 +94,9 @@ impl PumpRuntime {
         self.pump.is_finished()
     }
 
-    /// Waits until the pump has ended. It ends by itself only after a fatal error.
+    /// Returns when the pump has ended. Without a stop, a pump ends only after a fatal error.
     pub async fn ended(&self) {
-        // Nothing is ever sent: it is closed.
+        // No value is ever sent. The channel closes when the pump has ended.
         self.ended.clone().changed().await.ok();
     }
 
@@ -113,7 +114,7 @@ impl PumpRuntime {
         self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
-    /// Like [`PumpRuntime::drain`], with a deadline for deliveries in flight.
+    /// Like [`PumpRuntime::drain`], but with a deadline for the deliveries in flight.
     pub async fn drain_until(
         self,
         reason: &str,
@@ -121,7 +122,7 @@ impl PumpRuntime {
     ) -> Result<(), Error> {
         let begun = Instant::now();
         tokio::select! {
-            // A pump that has ended takes nothing any more.
+            // If the pump has already ended, the drain returns immediately.
             _ = self.handle.drain(reason) => {}
             () = enough => {
                 tracing::warn!("listeners were still busy after {:?}", begun.elapsed());
@@ -132,7 +133,7 @@ impl PumpRuntime {
         self.join().await
     }
 
-    /// Joins the pump thread and returns its result.
+    /// Waits until the pump's thread has ended, and returns its result.
     pub async fn join(self) -> Result<(), Error> {
         let Self { pump, journal, .. } = self;
         let ended = tokio::task::spawn_blocking(move || pump.join()).await;
@@ -142,7 +143,8 @@ impl PumpRuntime {
         }
     }
 
-    /// Returns the result of a pump that ended by itself. Stops its hosts on a separate task.
+    /// Returns the result of a pump that ended without a stop. Its hosts are stopped on a separate
+    /// task.
     pub async fn bury(mut self) -> Result<(), Error> {
         let hosts = std::mem::take(&mut self.hosts);
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
@@ -150,7 +152,7 @@ impl PumpRuntime {
     }
 }
 
-/// Drains all hosts concurrently, so that a slow one does not delay the others.
+/// Drains all hosts at the same time, so that a slow host does not delay the others.
 async fn drain_all(hosts: &[Arc<dyn Host>]) {
     let drains = hosts.iter().cloned().map(|host| {
         tokio::spawn(async move {
@@ -214,7 +216,7 @@ fn process_options(config: &Config, spec: &ProcessSpec, mark: &PumpMark) -> Opti
     options
 }
 
-/// Runs the pump on its own thread, because every step waits for the disk.
+/// Runs the pump on a thread of its own, because every step waits for the disk.
 fn run_pump(
     pump: Pump,
     running: watch::Sender<()>,

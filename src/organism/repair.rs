@@ -1,4 +1,4 @@
-//! Repairs a journal that a start refuses. The damage that an operator accepts goes on record.
+//! Repairs a journal that a start refuses. The damage that the operator accepts is recorded.
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 use super::access::refuse_hosted_start;
 use super::{Error, core, operator, project};
 
-/// Damage that the operator accepts.
+/// The kinds of damage that the operator accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedDamage {
-    /// Records that are lost or not covered by a MAC.
+    /// Accepts that records are lost or not covered by a MAC.
     pub loss: bool,
-    /// Payloads that were blanked.
+    /// Accepts that payloads were blanked.
     pub redaction: bool,
-    /// Accepts the journal under this host's key, whatever key signed it.
+    /// Accepts the journal under the key of this host, whichever key signed it.
     pub key: bool,
 }
 
-/// Kind of accepted damage. Each kind is recorded as its own action.
+/// A kind of accepted damage. Each kind is recorded as a separate action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedKind {
     Loss,
@@ -51,17 +51,18 @@ impl AcceptedDamage {
     }
 }
 
-/// Result of a repair: the state of the journal, and the records that were removed.
+/// Result of a repair: the state of the journal, and the records that were taken out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
-    /// Positions of accepted blanked payloads, at most [`limits::ACTION_DETAILS_MAX`] at once.
+    /// Positions of blanked payloads that were accepted, at most [`limits::ACTION_DETAILS_MAX`] in
+    /// one repair.
     pub redacted: Vec<Position>,
 }
 
-/// Accepts damage that a start of `config` refuses. Records each kind as an action, in one commit
-/// that a checkpoint follows. Returns `None`, and changes nothing, if there is no damage of these
-/// kinds. The acceptance takes effect with the commit.
+/// Accepts damage because of which a start of `config` is refused. Each kind is recorded as an
+/// action. All actions go into one commit, which a checkpoint follows, and take effect with that
+/// commit. Returns `None` and changes nothing if there is no damage of these kinds.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -84,7 +85,7 @@ pub fn repair(
     let repaired = RepairedJournal { found: journal.found().clone(), redacted };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
-        // A repair that was killed may have left them.
+        // Copies of lost records that a killed repair may have left behind.
         journal.put_aside_lost_copies();
         journal.close(Time::now())?;
         return Ok(None);
@@ -96,14 +97,14 @@ pub fn repair(
 }
 
 /// Records in every partition that the key of another host is trusted. A checkpoint of this host
-/// follows, so that hosts that trust this one trust that key, too.
+/// follows, so that hosts that trust this host also trust that key.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
     if matches!(config.storage, StorageConfig::Embedded) {
         return Err(Error::OneHost);
     }
 
-    // A host may trust another one before its own first start.
+    // A host may trust another host before its own first start.
     project::begin(&config.directories(), false)?;
 
     for partition in 0..config.partitions() {
@@ -116,7 +117,7 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Positions of blanked payloads that no operator has accepted yet.
+/// Positions of blanked payloads that no operator has accepted before.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;
@@ -129,7 +130,7 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
 }
 
 impl RepairedJournal {
-    /// Actions for the kinds of damage that were found.
+    /// The actions that record the damage that was found.
     pub(super) fn actions(
         &self,
         accepted: AcceptedDamage,
@@ -141,7 +142,7 @@ impl RepairedJournal {
         kinds.map(action).collect()
     }
 
-    /// Accepted kinds of which damage was found.
+    /// The accepted kinds of which damage was found.
     pub fn kinds(&self, accepted: AcceptedDamage) -> impl Iterator<Item = AcceptedKind> {
         accepted.kinds().filter(|kind| !self.is_nothing(*kind))
     }

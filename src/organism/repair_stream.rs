@@ -1,4 +1,4 @@
-//! Repairs a journal on JetStream whose stream lost acknowledged records, or forked.
+//! Repairs a journal on JetStream whose stream has lost acknowledged records or has forked.
 
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
@@ -16,8 +16,8 @@ pub struct PartitionRepair {
     pub repair: StreamRepair,
 }
 
-/// Repairs each partition that needs it, as a recorded action. Without `from`, it only publishes
-/// records again that a projection still has, and gives up none.
+/// Repairs each partition that needs a repair, and records each repair as an action. Without
+/// `from`, it only publishes those records again that a projection still has, and gives up none.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,

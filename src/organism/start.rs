@@ -1,5 +1,5 @@
-//! The start of an organism, in order: its directories, the journal, the state, the hosts, the pump,
-//! and last the control socket.
+//! The start of an organism, in this order: directories, journal, state, hosts, pump, and last the
+//! control socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,15 +20,16 @@ use crate::limits;
 use crate::service::announcement::{self, Announcement, CommandPresence};
 
 impl Organism {
-    /// Starts everything in the config, in this order: proves the journal, rebuilds the state,
-    /// starts the hosts and the pump, and last opens the control socket.
+    /// Starts everything that the config declares, in this order: verifies the journal, rebuilds
+    /// the state, starts the hosts and the pump, and last opens the control socket.
     pub async fn start(config: Config) -> Result<Self, Error> {
         Self::start_with(config, HashMap::new()).await
     }
 
-    /// Like [`Organism::start`], for a process that keeps running. It announces itself, waits while
-    /// a command has started its own organism here, and takes over when that one ends. Calls
-    /// `on_wait` once with the journal's current holder if it has to wait.
+    /// Like [`Organism::start`], for a process that keeps running. It announces itself. If a
+    /// command runs an organism of its own here, it waits for the end of that organism and then
+    /// takes over. Calls `on_wait` once with the name of the journal's current holder if it has to
+    /// wait.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),
@@ -40,7 +41,7 @@ impl Organism {
 
         loop {
             let is_used = || announcement::is_used_by_command(&config.data);
-            // Also looked at before: the command may end once the journal was found in use.
+            // Read before the attempt, too: the command may end after the journal was found in use.
             let was_used = is_used();
             match Self::start(config.clone()).await {
                 Err(Error::Journal(journal::Error::Held { holder, .. }))
@@ -56,12 +57,13 @@ impl Organism {
         }
     }
 
-    /// Like [`Organism::start`], for a command whose organism ends with it.
+    /// Like [`Organism::start`], for a command whose organism ends together with the command.
     pub async fn start_for_command(config: Config) -> Result<Self, Error> {
         Self::start_as(config, HashMap::new(), true).await
     }
 
-    /// Like [`Organism::start`], with the embedding program's handlers in place of processes.
+    /// Like [`Organism::start`], but listeners for which the embedding program has handlers are no
+    /// processes.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
@@ -103,7 +105,7 @@ impl Organism {
 
         match organism.open_control_socket() {
             Ok(()) => Ok(organism),
-            // Half an organism would hold the journal and answer nobody.
+            // Drop the started part: it would hold the journal without serving requests.
             Err(error) => {
                 organism.stop("the control socket cannot be opened").await.and(Err(error))
             }
@@ -117,8 +119,8 @@ impl Organism {
     }
 }
 
-/// Starts the responder for projection positions as soon as NATS is reachable. Without it, a pump
-/// that starts elsewhere knows less about how far the stream had reached.
+/// Starts to report projection positions as soon as NATS is reachable. Without this, a pump that
+/// starts on another host knows less about how far the stream had reached.
 fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();

@@ -1,10 +1,10 @@
-//! The gate: every rule that a payload must pass, in order, before it becomes a message.
+//! The gate: every rule that a payload must pass before it becomes a message, in a fixed order.
 //!
-//! There is one gate and no way around it: payloads of clients, listeners, models and the core
-//! itself are checked here, with bounded cost. The first broken rule decides. The checked bytes are
-//! recorded and delivered unchanged.
+//! There is one gate, and every payload passes it: payloads of clients, listeners and models, and
+//! the core's own. The cost of a check is bounded. The first broken rule decides. The checked bytes
+//! are recorded and delivered unchanged.
 //!
-//! Must not know the state of threads: rules that depend on it are the pump's.
+//! This module must not know the state of threads: the pump applies the rules that depend on it.
 
 mod primitive;
 mod submission;
@@ -23,9 +23,9 @@ use crate::xml::findings::TextLocation;
 use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 use submission::Submission;
 
-/// Text for a name outside the sender's vocabulary. It is the same for unknown names, for names
-/// that the sender may not use, and for unknown senders, because more would reveal which names
-/// exist.
+/// Text of a refusal for a name outside the sender's vocabulary. Unknown names, names that the
+/// sender may not use, and names of unknown senders get the same text, because a difference would
+/// reveal which names exist.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
@@ -38,20 +38,20 @@ pub struct Gate {
     payload_bytes: usize,
 }
 
-/// Examples for refusals, made once for each name.
+/// Cache of examples for refusals, by payload name.
 type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule that does not depend on the state of threads. Only
-/// [`Gate::check`] makes one. The pump turns it into an admitted message, or refuses it by thread,
-/// budget or order.
+/// [`Gate::check`] makes values of this type. The pump turns such a payload into a message, or
+/// refuses it by a rule on threads, budgets or order.
 #[derive(Debug, Clone)]
 pub struct Checked {
     name: PayloadName,
     meaning: Meaning,
     payload: Payload,
-    /// Set if the payload is a primitive.
+    /// The primitive that the payload is, if it is one.
     primitive: Option<Primitive>,
-    /// The payload inside a `spawn-thread` or `send-to-thread`, gated with the same sender.
+    /// The payload inside a `spawn-thread` or `send-to-thread`, checked with the same sender.
     inner: Option<Box<Checked>>,
 }
 
@@ -77,7 +77,7 @@ impl Checked {
     }
 }
 
-/// An element that passed the rules on its text.
+/// An element whose text passed the rules on text.
 struct ScannedPayload<'a> {
     name: PayloadName,
     text: &'a str,
@@ -96,15 +96,16 @@ impl Gate {
         self
     }
 
-    /// Checks one payload of `sender`. `text` is the element with the text around it.
+    /// Checks one payload of `sender`; `text` is the element with any text around it.
     ///
     /// # Errors
     ///
-    /// The first broken rule with its place in `text`, ready to be recorded.
+    /// Returns the first broken rule with its place in `text`, as a refusal that can be recorded.
     pub fn check(&self, sender: &ListenerName, text: &[u8]) -> Result<Checked, Refusal> {
         let (element, submission) = read(text, self.payload_bytes)?;
         not_reserved(&element, &submission)?;
-        // The rule on the thread stands here; only the pump knows which threads there are.
+        // In the order of rules, the rule on threads comes here. The pump applies it, because only
+        // the pump knows which threads exist.
         let meaning = self.meaning(sender, &element, &submission)?;
         self.valid(sender, &element, &submission)?;
         let (primitive, inner) = match meaning {
@@ -112,7 +113,7 @@ impl Gate {
             _ => (None, None),
         };
 
-        // The rule on the budget stands here; it is the pump's too.
+        // In the order of rules, the rule on budgets comes here. The pump applies it, too.
         let payload = Payload::new(element.text);
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
     }
@@ -133,7 +134,8 @@ impl Gate {
         Ok((element.name, Payload::new(element.text)))
     }
 
-    /// Looks up a name. Unknown names, forbidden names and unknown senders take the same branch.
+    /// Looks up what a name means for a sender. Unknown names, forbidden names and unknown senders
+    /// take the same branch, so that a sender cannot distinguish them.
     fn meaning(
         &self,
         sender: &ListenerName,
@@ -164,7 +166,7 @@ impl Gate {
         }
     }
 
-    /// An example that `sender` may write instead.
+    /// An example of what `sender` may write in place of a refused payload.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -181,8 +183,10 @@ impl Gate {
         system::example(&name.local, inner)
     }
 
-    /// An example for a name, from the cache, because making one costs far more than a refusal may.
+    /// Returns an example for a name from the cache. Making an example costs far more than a
+    /// refusal may cost.
     fn example(&self, name: &PayloadName) -> Option<String> {
+        // Not held while an example is made, which takes long. Two threads may make the same one.
         let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(example) = known().get(name) {
             return example.clone();
@@ -194,7 +198,7 @@ impl Gate {
         example
     }
 
-    /// Parses a primitive, and checks the payload inside it as the sender's own.
+    /// Parses a primitive, and checks the payload inside it as a payload of the same sender.
     fn read_primitive(
         &self,
         sender: &ListenerName,
@@ -220,9 +224,9 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves a bare name inside a bare primitive. It would be in the core's namespace, which is
-    /// never meant: like any bare name of an agent, it is searched among the names that the sender
-    /// may call.
+    /// Resolves a bare name inside a primitive that was itself written with a bare name. By XML's
+    /// rules, the inner name would be in the core's namespace, which is never meant. Like any bare
+    /// name of an agent, it is searched among the names that the sender may call.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -240,7 +244,8 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks a payload inside a primitive, which must open a call, by the same rules.
+    /// Checks a payload inside a primitive by the rules of all payloads. In addition, it must open
+    /// a call.
     fn check_inner(
         &self,
         sender: &ListenerName,
@@ -265,7 +270,7 @@ impl Gate {
     }
 }
 
-/// Applies the rules on the text alone, from its size to its single root.
+/// Applies the rules that concern only the text, from its size to its single root.
 fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission<'_>), Refusal> {
     let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);

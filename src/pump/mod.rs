@@ -1,4 +1,5 @@
-//! The heart: the gate, the pure step, and the driver that performs the step's effects.
+//! The heart of the organism: the gate, the pure step, and the driver, which performs the effects
+//! of each step.
 //!
 //! **Invariant:** nothing here knows NATS, HTTP, JSON or terminals.
 

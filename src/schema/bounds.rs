@@ -1,7 +1,8 @@
-//! Bounds the cost of compiling a schema and of validating against it, before libxml2 sees it.
+//! Bounds the cost of compiling a schema and of validating against it, before libxml2 gets the
+//! schema.
 //!
-//! A static analysis of the documents: the size of content models with expanded groups, the product
-//! of counted repetitions, and the nesting of patterns. A schema that passes is still compiled in a
+//! The check analyses the documents: the size of content models with expanded groups, the product
+//! of bounded repetitions, and the nesting of patterns. A schema that passes is still compiled in a
 //! child process with a time limit.
 
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use super::xsd::{SchemaElement, is_xsd};
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Lists everything in `sources` that exceeds a bound.
+/// Lists every part of `sources` that exceeds a bound.
 pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     let mut groups: HashMap<&str, Vec<&Element>> = HashMap::new();
     for source in sources {
@@ -65,7 +66,8 @@ fn walk(
     }
 }
 
-/// Number of particles, and the largest product of counted repetitions.
+/// The weight of a content model: the number of particles, and the largest product of nested
+/// bounded repetitions.
 #[derive(Debug, Clone, Copy, Default)]
 struct ParticleWeight {
     particles: u64,
@@ -92,7 +94,8 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// `None` while a group is being computed, so that a cycle ends.
+    /// Weight of each named group. `None` while the weight is being computed, which ends a cycle of
+    /// groups.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 
@@ -133,7 +136,7 @@ impl ParticleScale<'_> {
     }
 }
 
-/// A bounded `maxOccurs`, else 1.
+/// The bounded `maxOccurs` of a particle; 1 if it is absent or unbounded.
 fn counted(particle: &Element) -> u64 {
     particle.attribute("maxOccurs").and_then(|n| n.trim().parse().ok()).unwrap_or(1).max(1)
 }

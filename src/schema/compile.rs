@@ -1,9 +1,10 @@
-//! Trial compilation of schemas in a child process, which may time out, run out of memory or crash
-//! without harm.
+//! Trial compilation of schemas in a child process. The child may time out, run out of memory or
+//! crash without harm to this process.
 //!
-//! The child is this program with a hidden verb; it reads one schema on each line of stdin and
-//! writes one verdict on each line of stdout. A program that embeds the library without the command
-//! compiles on a watched thread instead: with a time limit, but without a memory limit.
+//! The child is this program with a hidden command. The child reads one schema on each line of its
+//! standard input, and writes one verdict on each line of its standard output. A program that
+//! embeds the library and finds no `organism` command compiles on a watched thread instead, with a
+//! time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,13 +22,13 @@ use super::schema_problem::SchemaProblem;
 use crate::children::{self, OwnedChild};
 use crate::limits;
 
-/// Variable with the path of the command, for other programs.
+/// Variable with the path of the `organism` command, for programs that embed the library.
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
-/// Hidden arguments that start the command as a compiling child.
+/// Hidden arguments with which the command runs as a compiling child.
 pub const CHILD_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
-/// Verdict of the child on one schema.
+/// The verdict of the child on one schema.
 #[derive(Debug, Serialize, Deserialize)]
 struct CompileVerdict {
     #[serde(rename = "good")]
@@ -50,7 +51,7 @@ struct CompileMessage {
     message: String,
 }
 
-/// Compiles schemas one after another, with as few children as possible.
+/// Compiles schemas one after another, with as few child processes as possible.
 #[derive(Default)]
 pub struct SchemaCompiler {
     child: Option<CompileChild>,
@@ -61,30 +62,31 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Ordering rule: declared after the child, so that it is dropped after it.
+    /// Ordering rule: declared after the child, because fields are dropped in order and this one
+    /// must be dropped last.
     _owned: OwnedChild,
 }
 
 impl Drop for CompileChild {
     fn drop(&mut self) {
-        // An error means that the child has ended or is not ours; there is nothing left to do.
+        // A failure means that the child has already ended, so nothing is left to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Why there is no verdict.
+/// Why a compilation has no verdict.
 enum CompileFailure {
     /// The compilation timed out.
     Slow,
-    /// The child crashed.
+    /// The child process crashed.
     Died,
-    /// No child could be started.
+    /// No child process could be started.
     NoChild(String),
 }
 
 impl SchemaCompiler {
-    /// Whether the bundle compiles in time. Returns warnings for the user.
+    /// Checks whether the bundle compiles in time. Returns warnings for the user.
     pub fn check(
         &mut self,
         bundle: &SchemaBundle,
@@ -144,8 +146,8 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits until the child has answered or used up its processor time. Wall time does not decide,
-    /// because on a busy machine it would fail good schemas.
+    /// Waits until the child has answered or used up its processor time. The wall time has a much
+    /// higher limit, because a busy machine would otherwise fail good schemas.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -166,7 +168,7 @@ impl CompileChild {
     }
 }
 
-/// Processor time that a process has used, if the system reports it.
+/// Processor time that a process has used, if the operating system reports it.
 fn spent(process: u32) -> Option<Duration> {
     // The first number is the processor time in nanoseconds.
     let told = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
@@ -203,7 +205,7 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
-/// Runs the child's side: answers until its input ends.
+/// Runs the child's side: answers every line of the input until the input ends.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
     for line in input.lines() {
         let texts: Vec<String> = serde_json::from_str(&line?)?;
@@ -252,12 +254,12 @@ fn judge(
         })
         .collect();
     let problems = libxml2_messages::refused(bundle, &diagnostics);
-    // A schema that could not be loaded would validate less than it seems.
+    // A schema with an unresolved import would validate less than its author expects.
     let less = problems.iter().any(|p| p.code.starts_with("schema-import"));
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
 
-/// Compiles in this process, on a thread that is abandoned if it takes too long.
+/// Compiles in this process, on a thread that is abandoned if the compilation takes too long.
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (tell, answer) = channel();
@@ -270,8 +272,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Path of the command: as configured, or this program, or the one beside it (as Cargo places it
-/// for tests).
+/// Path of the command. It is the configured path, or this program, or a program beside this one,
+/// where Cargo places it for tests.
 fn program() -> Option<PathBuf> {
     if let Some(told) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(told.into());

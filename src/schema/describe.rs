@@ -10,25 +10,25 @@ use crate::xml::shape::QName;
 /// Maximum nesting of described parameters.
 const DEPTH_MAX: usize = 4;
 
-/// Description of one payload: its purpose and its parameters.
+/// The description of a payload: its purpose and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PayloadDescription {
     #[serde(rename = "name")]
     pub name: PayloadName,
-    /// One line; empty if the schema has no documentation.
+    /// Documentation on one line; empty if the schema has none.
     #[serde(rename = "doc")]
     pub doc: String,
-    /// Set if the payload's own content is text.
+    /// The permitted text, if the content of the payload is text.
     #[serde(rename = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<TextContent>,
     #[serde(rename = "parameters")]
     pub parameters: Vec<PayloadParameter>,
 }
 
-/// Description of permitted text.
+/// The description of permitted text.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct TextContent {
-    /// The type for people, such as `integer` or `true or false`.
+    /// Name of the type in prose, such as `integer` or `true or false`.
     #[serde(rename = "kind")]
     pub kind: String,
     #[serde(rename = "choices", skip_serializing_if = "Vec::is_empty")]
@@ -42,17 +42,17 @@ pub struct TextContent {
 pub struct PayloadParameter {
     #[serde(rename = "name")]
     pub name: String,
-    /// Name as written in a payload.
+    /// Name of the parameter as written in a payload.
     #[serde(skip)]
     pub written: QName,
     #[serde(rename = "attribute")]
     pub attribute: bool,
     #[serde(rename = "required")]
     pub required: bool,
-    /// Whether it may occur more than once.
+    /// Whether the parameter may occur more than once.
     #[serde(rename = "repeated")]
     pub repeated: bool,
-    /// Whether it is one of several alternatives.
+    /// Whether the parameter is one of several alternatives.
     #[serde(rename = "alternative")]
     pub alternative: bool,
     #[serde(rename = "content")]
@@ -109,7 +109,7 @@ fn parameters(
     out
 }
 
-/// Position of a particle among the others.
+/// The place of a particle in its content model.
 #[derive(Clone, Copy)]
 struct ParticlePlace {
     required: bool,
@@ -238,7 +238,7 @@ fn of_value(value: &OutlineValue) -> TextContent {
     TextContent { kind, choices, range: range(value) }
 }
 
-/// A built-in type for people.
+/// The name of a built-in type in prose.
 fn words(builtin: &str) -> &str {
     match builtin {
         "string" | "normalizedString" | "token" | "anySimpleType" | "" => "text",

@@ -1,7 +1,7 @@
 //! Generates example instances of a payload from its schema.
 //!
-//! Returns several candidates, the most informative first. The caller validates them with libxml2
-//! and keeps the first valid one.
+//! Returns several candidates, the most informative first. The caller validates the candidates with
+//! libxml2 and keeps the first valid one.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -17,12 +17,13 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
-/// Maximum depth of optional parts.
+/// Maximum depth at which optional parts are generated.
 const OPTIONAL_DEPTH: usize = 3;
-/// Attempts with other values and branches, each with and without optional parts.
+/// Number of attempts with different values and branches. Each attempt generates a candidate with
+/// optional parts, and one without.
 const ATTEMPTS: usize = 4;
 
-/// Candidates for an example of `name`, to be validated in order.
+/// Candidates for an example of `name`. The caller must validate them in order.
 pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
     let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
@@ -45,7 +46,7 @@ pub fn candidates(model: &SchemaModel, name: &PayloadName) -> Vec<String> {
 
 struct ExampleBuilder<'a> {
     model: &'a SchemaModel,
-    /// Whether to include optional parts.
+    /// Whether optional parts are generated.
     optional: bool,
     attempt: usize,
     budget: usize,
@@ -66,7 +67,7 @@ impl ExampleBuilder<'_> {
         self.above.pop();
         let mut node = node?;
         if let Some(TypeRef::Named(kind)) = kind {
-            // The prefix is added once the prefixes are known.
+            // The attribute gets its prefix later, when all prefixes are known.
             let kind = PayloadName::new(kind.namespace(), &kind.local);
             node.attributes.insert(0, (QName::new(Some(XSI), "type"), kind.to_string()));
         }
@@ -74,7 +75,7 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// The type to use instead of an abstract one; the outer `None` if there is none.
+    /// The type that replaces an abstract type. The outer `None` means that there is no such type.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -180,7 +181,7 @@ impl ExampleBuilder<'_> {
         }
     }
 
-    /// Chooses the first branch that does not recurse; each attempt starts at another branch.
+    /// Generates the first branch that is not recursive. Each attempt begins with another branch.
     fn choice(&mut self, branches: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         if branches.is_empty() {
             return Some(());
@@ -209,7 +210,7 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// An element of an unknown namespace, for a wildcard that permits anything.
+/// An element in an unknown namespace, for a wildcard that permits every namespace.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",
@@ -221,7 +222,7 @@ fn stranger(namespace: &str) -> Option<Element> {
     Some(Element::new(QName::new(Some(namespace), "example")))
 }
 
-/// Namespace bindings of an example, all on the root.
+/// The namespace bindings of an example. All of them are declared on the root element.
 struct PrefixBindings {
     default: String,
     prefixed: Vec<(String, String)>,
@@ -231,7 +232,7 @@ impl PrefixBindings {
     fn of(root: &Element) -> Self {
         let (mut elements, mut others) = (Vec::new(), Vec::new());
         collect(root, &mut elements, &mut others);
-        // An unqualified element would inherit a default namespace.
+        // With a default namespace, an unqualified element would be in that namespace.
         let bare = elements.iter().any(String::is_empty);
         let default = if bare { String::new() } else { root.name.namespace().to_owned() };
         let mut prefixed: Vec<(String, String)> = Vec::new();

@@ -1,26 +1,26 @@
-//! Fills in a payload field by field: one question for each value.
+//! Fills in a payload field by field, with one question for each value.
 //!
-//! The result is a proposal, which the gate checks. Knows nothing of terminals or browsers.
+//! The result is a proposal that the gate checks. Must not know terminals or browsers.
 
 use super::describe::{PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// One requested value.
+/// A value that the form requests from the user.
 #[derive(Debug, Clone, Copy)]
 pub struct FormField<'a> {
-    /// Path for people, such as `report / finding / line`.
+    /// Path of the value as the user sees it, such as `report / finding / line`.
     pub path: &'a str,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
-    /// Whether an answer is required; otherwise an empty answer leaves the value out.
+    /// Whether a value is required. An empty answer leaves out an optional value.
     pub required: bool,
     pub default: Option<&'a str>,
-    /// Why the previous answer was not accepted.
+    /// Why the previous answer was not accepted; `None` at the first question.
     pub again: Option<&'static str>,
 }
 
-/// Fills in a payload. `ask` answers each question, or aborts with an error.
+/// Fills in a payload. `ask` returns the answer to each question, or an error that aborts the form.
 pub fn fill<E>(
     description: &PayloadDescription,
     ask: &mut dyn FnMut(FormField<'_>) -> Result<String, E>,
@@ -70,7 +70,7 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// Fills in one child, or as many as the user wants.
+    /// Fills in one child, or as many children as the user wants.
     fn children(&mut self, mut element: Element, of: &PayloadParameter) -> Result<Element, E> {
         let mut count = 0_usize;
         loop {
@@ -107,7 +107,7 @@ impl<E> FormFilling<'_, E> {
         self.put(&of.content, of.doc.as_deref(), of.required, of.default.as_deref())
     }
 
-    /// Chooses one of several alternatives, or none.
+    /// Lets the user choose one of several alternatives, or none.
     fn choose<'p>(
         &mut self,
         among: &'p [PayloadParameter],
@@ -124,7 +124,7 @@ impl<E> FormFilling<'_, E> {
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
-    /// Repeats a question until the answer is acceptable. `None`: the value is left out.
+    /// Repeats a question until the answer is acceptable. Returns `None` if the value is left out.
     fn put(
         &mut self,
         content: &TextContent,
@@ -139,7 +139,7 @@ impl<E> FormFilling<'_, E> {
             let known = content.choices.is_empty() || content.choices.contains(&answer);
             again = match (answer.is_empty(), required) {
                 (true, false) => return Ok(None),
-                // An empty text is valid here.
+                // An empty text is a valid answer here.
                 (true, true) if content.kind == "text" && content.range.is_none() => {
                     return Ok(Some(answer));
                 }
@@ -162,7 +162,7 @@ impl<E> FormFilling<'_, E> {
     }
 }
 
-/// The alternatives at the start of `parameters`.
+/// The alternatives at the beginning of `parameters`.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The only interface to libxml2, and the only `unsafe` code of the tree.
+//! The only interface to libxml2, and the only `unsafe` code of the source tree.
 //!
 //! All messages of libxml2 are collected in a bounded list of its thread. Everything that it loads
 //! comes from documents passed in beforehand, so it never opens a file or an address. Knows nothing
@@ -29,16 +29,16 @@ thread_local! {
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
-/// A parser context. Creating one costs as much as parsing a short text, so each thread keeps its
-/// own.
+/// A parser context. Creating one costs as much as parsing a short text, so each thread keeps one.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Bytes of text that it may still read: it keeps every name that it has seen.
+    /// Bytes of text that the context may still parse. A context keeps every name that it has read,
+    /// so its memory grows.
     room: usize,
 }
 
 impl ParserContext {
-    /// Returns the thread's parser, or a new one if the old has read enough.
+    /// Returns the thread's parser context. Replaces a context that has parsed enough.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -59,13 +59,14 @@ impl Drop for ParserContext {
     }
 }
 
-/// Prefix of the addresses of a schema's documents during compilation, followed by an index.
+/// Prefix of the addresses of schema documents during compilation. The index of the document
+/// follows.
 pub const SCHEME: &str = "organism-schema:";
 
 /// A parsed document.
 pub struct ParsedDocument {
     doc: NonNull<c::xmlDoc>,
-    /// Trees of libxml2 stay on their thread.
+    /// Marks the type as not `Send`, because a tree of libxml2 must stay on its thread.
     here: PhantomData<*mut ()>,
 }
 
@@ -77,8 +78,8 @@ impl Drop for ParsedDocument {
 }
 
 impl ParsedDocument {
-    /// Parses strictly: no recovery, no loading, no entities, and with libxml2's own limits. A
-    /// namespace error refuses the text as well, although libxml2 alone would accept it.
+    /// Parses strictly: without recovery, loading or entities, and with libxml2's own limits. Also
+    /// refuses a text with a namespace error, which libxml2 alone would accept.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
@@ -111,20 +112,20 @@ impl ParsedDocument {
         }
     }
 
-    /// Whether the text has a document type declaration.
+    /// Whether the document has a document type declaration.
     pub fn has_doctype(&self) -> bool {
         // SAFETY: the tree is alive and ours.
         unsafe { !self.doc.as_ref().intSubset.is_null() }
     }
 
-    /// Whether the root is `local` in `namespace`; an empty namespace means none.
+    /// Whether the root element is `local` in `namespace`. An empty namespace stands for none.
     pub fn root_is(&self, namespace: &str, local: &str) -> bool {
         self.with_root(|ns, name| {
             ns.unwrap_or_default() == namespace.as_bytes() && name == local.as_bytes()
         })
     }
 
-    /// The root's namespace and local name.
+    /// Namespace and local name of the root element.
     pub fn root(&self) -> (String, String) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         self.with_root(|ns, name| (text(ns.unwrap_or_default()), text(name)))
@@ -142,7 +143,7 @@ impl ParsedDocument {
     }
 }
 
-/// A compiled schema with a validation context.
+/// A compiled schema with its validation context.
 pub struct CompiledSchema {
     schema: NonNull<c::xmlSchema>,
     context: NonNull<c::xmlSchemaValidCtxt>,
@@ -160,8 +161,8 @@ impl Drop for CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles the first of `documents`. The others are available for includes and imports as
-    /// `organism-schema:1` and so on. Returns warnings as well.
+    /// Compiles the first of `documents`. Includes and imports find the other documents as
+    /// `organism-schema:1` and so on. Also returns warnings.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         ready();
         SERVED.with_borrow_mut(|served| *served = documents.to_vec());
@@ -199,7 +200,7 @@ impl CompiledSchema {
         Ok((grammar, heard.diagnostics))
     }
 
-    /// Validates a whole document. Location hints are never followed.
+    /// Validates a whole document. Never follows a schema location in the document.
     pub fn validate(&mut self, document: &ParsedDocument) -> Result<(), Vec<Diagnostic>> {
         // SAFETY: context, schema and tree are alive and of this thread; the context forgets
         // the tree before the call returns.
@@ -213,7 +214,7 @@ impl CompiledSchema {
         Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
     }
 
-    /// Replaces the validation context, because the old one may remember parts of an instance.
+    /// Replaces the validation context, because a context may keep parts of an instance.
     pub fn forget(&mut self) {
         if let Some(context) = new_context(self.schema) {
             // SAFETY: the old context is ours alone and is replaced in the same breath.
@@ -238,7 +239,7 @@ fn new_context(schema: NonNull<c::xmlSchema>) -> Option<NonNull<c::xmlSchemaVali
     Some(context)
 }
 
-/// Initialises libxml2 once for the process and once for each thread.
+/// Initialises libxml2, once for the process and once for each thread.
 fn ready() {
     static PROCESS: Once = Once::new();
     PROCESS.call_once(|| {
@@ -270,8 +271,8 @@ impl CaughtMessages {
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 
-/// The error handler in the type that the bindings expect: from 2.12 on its second argument is a
-/// pointer to a constant, which is the same for the machine and another type for Rust.
+/// Returns the error handler in the type that the bindings expect. From libxml2 2.12 on, its second
+/// argument is a pointer to a constant. The two types differ in Rust but not in the machine code.
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
     let ours: ErrorHandler = hear;
@@ -294,7 +295,7 @@ unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
             let diagnostic = unsafe { read_error(error, warning) };
             heard.diagnostics.push(diagnostic);
         } else if !warning {
-            // A warning never replaces an error in the bounded list.
+            // An error replaces a warning in the full list; a warning never replaces an error.
             if let Some(place) =
                 heard.diagnostics.iter().rposition(|d| d.level == DiagnosticLevel::Warning)
             {
@@ -366,7 +367,7 @@ unsafe fn index_in(address: *const c_char) -> Option<usize> {
     std::str::from_utf8(address).ok()?.strip_prefix(SCHEME)?.parse().ok()
 }
 
-/// The steps from the root to `node`. Looks at a limited number of siblings.
+/// The path from the root to `node`. Looks at a limited number of siblings.
 ///
 /// SAFETY: `node` is null or alive.
 unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
@@ -442,7 +443,7 @@ unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Supplies a document that was passed in beforehand, and nothing else.
+/// Loads a document that was passed in beforehand. Loads nothing else.
 unsafe extern "C" fn serve(
     address: *const c_char,
     _: *const c_char,

@@ -1,13 +1,13 @@
 //! Diagnostics of libxml2 about a text or a schema, as plain values.
 
-/// Severity according to libxml2.
+/// The severity that libxml2 gives a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiagnosticLevel {
     Warning,
     Error,
 }
 
-/// The component of libxml2 that reports.
+/// The component of libxml2 that reports a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiagnosticDomain {
     Parser,
@@ -28,9 +28,9 @@ pub struct Diagnostic {
     /// Column in characters from 1; 0 if unknown.
     pub column: u32,
     pub message: String,
-    /// Index of the document, for schemas.
+    /// Index of the schema document; `None` for a diagnostic about an instance.
     pub document: Option<usize>,
-    /// Steps from the root to the node, for instances.
+    /// Path from the root to the node; empty for a diagnostic about a schema.
     pub steps: Vec<LocationStep>,
 }
 
@@ -39,8 +39,8 @@ pub struct Diagnostic {
 pub struct LocationStep {
     pub name: String,
     pub attribute: bool,
-    /// Index among the element siblings, from 0.
+    /// Index among the sibling elements, from 0.
     pub position: u32,
-    /// Number among the siblings of the same name, from 1; 0 if it is the only one.
+    /// Number among the siblings with the same name, from 1; 0 if there is no other with this name.
     pub same: u32,
 }

@@ -1,4 +1,4 @@
-//! Translates messages of libxml2 into codes and sentences of our own.
+//! Translates messages of libxml2 into organism's own codes and sentences.
 
 use libxml::bindings as c;
 
@@ -10,7 +10,7 @@ use super::xsd::XSD;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;
 
-/// Codes of findings in instances, by the code of libxml2.
+/// Codes of findings in instances, by the error code of libxml2.
 const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_1, "schema-datatype"),
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_2, "schema-datatype"),
@@ -67,7 +67,7 @@ pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     diagnostics.iter().map(finding).collect()
 }
 
-/// Byte offset of a line and a column in characters.
+/// Byte offset of a position given as a line and a column in characters.
 fn offset(text: &[u8], line: u32, column: u32) -> usize {
     let line = usize::try_from(line.max(1)).unwrap_or(usize::MAX);
     let start = match line {
@@ -82,11 +82,11 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
     start + within
 }
 
-/// Findings for an invalid instance. `namespaces` are those of the schema.
+/// Findings for an instance that is not valid. `namespaces` are the namespaces of the schema.
 pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -> Vec<Finding> {
     let mut kept: Vec<&Diagnostic> = Vec::new();
     for diagnostic in diagnostics {
-        // libxml2 reports a violated facet twice: itself, and as an invalid type.
+        // libxml2 reports a violated facet twice: as the facet, and as an invalid type.
         let again = code_of(diagnostic) == "schema-datatype"
             && kept
                 .last()
@@ -158,7 +158,7 @@ pub fn refused(bundle: &SchemaBundle, diagnostics: &[Diagnostic]) -> Vec<SchemaP
     diagnostics.iter().map(problem).collect()
 }
 
-/// All target namespaces of the documents.
+/// All target namespaces of the schema's documents.
 pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     let mut out: Vec<String> = vec![XSD.to_owned()];
     out.extend(bundle.sources.iter().map(|s| s.target().to_owned()));
@@ -175,7 +175,7 @@ pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     out
 }
 
-/// A message of libxml2 on one line, in lower case and without namespaces in braces.
+/// Puts a message of libxml2 on one line, in lower case and without namespaces in braces.
 fn sentence(message: &str, namespaces: &[String]) -> String {
     let mut text = message.to_owned();
     for namespace in namespaces {
@@ -184,7 +184,7 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
 
     let mut text = one_line(&text);
     if expects_itself(&text) {
-        // The namespace is the defect, so it must be shown.
+        // The namespace is the defect here, so the message must show it.
         text = one_line(message);
     }
 
@@ -206,7 +206,7 @@ fn expects_itself(text: &str) -> bool {
     expected.split([' ', ',', '(', ')']).any(|word| word == name)
 }
 
-/// Formats a message: one line, lower case, no full stop.
+/// Formats a message on one line, in lower case and without a full stop.
 pub fn one_line(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
     let text = words.join(" ");
@@ -214,7 +214,7 @@ pub fn one_line(message: &str) -> String {
     let mut chars = text.chars();
 
     match chars.next() {
-        // An abbreviation such as "PCDATA" keeps its case.
+        // An abbreviation such as "PCDATA" keeps its upper case.
         Some(first) if !chars.clone().next().is_some_and(char::is_uppercase) => {
             first.to_lowercase().chain(chars).collect()
         }

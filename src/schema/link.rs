@@ -1,8 +1,8 @@
 //! Links between the documents of a schema, and their form for libxml2.
 //!
-//! libxml2 accepts one location for each imported namespace and ignores further ones with a mere
-//! warning. So several documents imported for one namespace are collected in one that includes them
-//! all.
+//! libxml2 accepts one location for each imported namespace. It ignores further locations and only
+//! warns. So several documents of one imported namespace are collected in a generated document that
+//! includes all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,14 +35,14 @@ impl LinkKind {
     }
 }
 
-/// One include, redefine or import.
+/// An include, redefine or import.
 #[derive(Debug, Clone)]
 pub struct SchemaLink {
     pub from: usize,
     pub kind: LinkKind,
-    /// The imported namespace; empty for other links.
+    /// The imported namespace; empty for an include or redefine.
     pub namespace: String,
-    /// Index of the target; `None` for namespaces that are built into the schema language.
+    /// Index of the target document; `None` if the namespace is built into XML Schema.
     pub to: Option<usize>,
     pub tag: Range<usize>,
     end: usize,
@@ -66,7 +66,7 @@ impl SchemaLink {
     }
 }
 
-/// The documents for libxml2: every location is an index.
+/// The documents in the form for libxml2. Each location is the index of a document.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -105,7 +105,7 @@ pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>
     out
 }
 
-/// `document` and everything that it includes, directly or indirectly.
+/// Indices of `document` and of all documents that it includes, directly or indirectly.
 pub fn reachable(document: usize, links: &[SchemaLink]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([document]);
     let mut open = vec![document];
@@ -152,7 +152,7 @@ fn rewrite<'a>(
         };
         out.push_str(text.get(done..link.tag.start).unwrap_or_default());
         if link.kind == LinkKind::Include && link.to == Some(link.from) {
-            // Including oneself has no effect, and libxml2 reports an error for it.
+            // An include of the document itself has no effect, but libxml2 reports an error for it.
             let whole = text.get(link.tag.start..link.end).unwrap_or_default();
             out.push_str(&"\n".repeat(whole.matches('\n').count()));
             done = link.end;
@@ -166,7 +166,7 @@ fn rewrite<'a>(
     out
 }
 
-/// The start tag with another location and the same number of lines.
+/// The start tag of a link with another location and the same number of lines.
 fn retag(tag: &str, to: Option<usize>) -> String {
     let bare = match location(tag) {
         Some(range) => {

@@ -1,15 +1,15 @@
-//! Warnings about valid but risky schemas.
+//! Warnings about valid but risky schemas, such as a wildcard that switches validation off.
 //!
-//! libxml2 has a few known wrong verdicts. This warns about the one that accepts too much (`fixed`
-//! on a reference to an attribute). The other, which refuses white space around numbers beside
-//! attributes, is on the safe side and visible.
+//! libxml2 is known to give two wrong verdicts. It ignores `fixed` on a reference to an attribute
+//! and so accepts too much; this module warns about such a schema. It also refuses white space
+//! around a number beside attributes, which does no harm and shows at once.
 
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::xsd::SchemaElement;
 use crate::xml::element::Element;
 
-/// Warnings for every document.
+/// Returns the warnings for all documents.
 pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     let mut warnings = Vec::new();
     for source in sources {

@@ -1,6 +1,6 @@
-//! A schema file with everything it includes and imports, as one bundle.
+//! Loads a schema file, with all documents that it includes and imports, as one bundle.
 //!
-//! Documents come from the file's own folder and from the built-in catalogue only. A document that
+//! Documents come only from the folder of the file and from the built-in catalogue. A document that
 //! cannot be found is a problem of the whole bundle.
 
 use std::collections::HashMap;
@@ -20,17 +20,17 @@ use crate::xml::write::XML_NAMESPACE;
 const CATALOGUE: &[(&str, &str, &str)] =
     &[(XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
 
-/// Namespaces that are built into the schema language.
+/// Namespaces that every schema knows without an import.
 const KNOWN: &[&str] = &[XSD, XSI];
 
-/// All documents of one schema; the first is the requested one.
+/// All documents of one schema. The first is the requested document.
 #[derive(Debug, Clone)]
 pub struct SchemaBundle {
     pub sources: Vec<SchemaDocument>,
     /// Links between the documents.
     pub links: Vec<SchemaLink>,
-    /// The documents as libxml2 compiles them, by index: the sources with absolute links, and then
-    /// documents that collect several imports of one namespace.
+    /// The documents in the form that libxml2 compiles, by index. First come the sources with
+    /// absolute links, then generated documents that collect several imports of one namespace.
     pub compiled: Vec<Vec<u8>>,
     pub digest: Digest,
 }
@@ -49,13 +49,13 @@ impl SchemaBundle {
         BundleLoader::new(folder, shown).load(first)
     }
 
-    /// Loads a text that is part of the program.
+    /// Loads a schema that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
         let first = SchemaDocument::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
-    /// Loads a text that was generated from a config.
+    /// Loads a schema that was generated from a config.
     pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
         let first = SchemaDocument::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
         let first = SchemaDocument { is_recorded: true, ..first };
@@ -66,14 +66,15 @@ impl SchemaBundle {
         self.sources.first()
     }
 
-    /// Indices of the first document and all its includes, which share its namespace.
+    /// Indices of the first document and of all documents that it includes. They share its
+    /// namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
     }
 }
 
 struct BundleLoader {
-    /// The only folder that documents may come from.
+    /// The only folder from which documents may be loaded.
     folder: Option<PathBuf>,
     shown: PathBuf,
     sources: Vec<SchemaDocument>,
@@ -149,7 +150,7 @@ impl BundleLoader {
         index
     }
 
-    /// The document that a link leads to; `None` for a link without a location.
+    /// The index of the document to which a link leads; `None` for a link without a location.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -202,7 +203,8 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// The real path of `location`, which must be inside the folder however it is written.
+    /// The real path of `location`. The path must be inside the folder, however `location` is
+    /// written.
     fn inside(
         &self,
         from: &SchemaDocument,
@@ -242,7 +244,7 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Accepts imports without a location whose namespace another link provides.
+    /// Accepts an import without a location if another link provides its namespace.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {
@@ -281,7 +283,7 @@ impl BundleLoader {
     }
 }
 
-/// `path` without `.` and `..`, by text alone.
+/// Removes `.` and `..` from `path`, without access to the file system.
 fn lexical(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -297,7 +299,7 @@ fn lexical(path: &Path) -> PathBuf {
     out
 }
 
-/// Digest of all documents in the order in which they were found, independent of their paths.
+/// Digest of all documents in the order in which they were found. Independent of their paths.
 fn digest(sources: &[SchemaDocument]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {

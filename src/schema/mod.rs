@@ -1,6 +1,7 @@
-//! Schemas: full XSD 1.0 through libxml2, and everything derived from them.
+//! Schemas: full XSD 1.0 through libxml2, and everything derived from a schema.
 //!
-//! **Invariant:** `libxml2.rs` has the only `unsafe` code of the tree; nothing is ever fetched.
+//! **Invariant:** `libxml2.rs`, with its submodule, contains the only `unsafe` code of the source
+//! tree. No schema is ever fetched from a network.
 
 mod bounds;
 mod compile;
@@ -44,12 +45,12 @@ use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// The schemas of an organism, by payload name. Cheap to clone and shared by all threads; each
-/// thread compiles its own copy once.
+/// The schemas of an organism, by payload name. Cheap to clone and shared by all threads. Each
+/// thread compiles its own copy of a schema once.
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Namespaces in which no file may define names.
+    /// Namespaces in which, and beneath which, no schema file may define payload names.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
 }
@@ -61,7 +62,8 @@ impl std::fmt::Debug for Schemas {
 }
 
 impl Schemas {
-    /// Forbids files to define payload names in these namespaces from now on.
+    /// Reserves namespaces and everything beneath them. A schema file that is added later must not
+    /// define payload names in them.
     pub fn reserve(&mut self, namespaces: &[&str]) {
         let reserved = Arc::make_mut(&mut self.reserved);
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
@@ -72,7 +74,8 @@ impl Schemas {
         self.add_file_with(&mut SchemaCompiler::default(), path)
     }
 
-    /// As [`Schemas::add_file`], with a given compiler: faster for several files.
+    /// Loads and registers a schema file like [`Schemas::add_file`], with a given compiler. One
+    /// compiler for several files is faster.
     pub fn add_file_with(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -91,7 +94,7 @@ impl Schemas {
         self.register(file)
     }
 
-    /// Registers a schema that is part of the program, and is trusted to compile in time.
+    /// Registers a schema that is part of the program. It is compiled without a time limit.
     pub fn add_builtin(
         &mut self,
         label: &str,
@@ -100,8 +103,8 @@ impl Schemas {
         self.register(SchemaFile::builtin(label, text)?)
     }
 
-    /// Registers a schema that was generated from a config. Its text is recorded with the config's
-    /// other schemas.
+    /// Registers a schema that was generated from a config. The journal stores its text with the
+    /// other schemas of the config.
     pub fn add_generated(
         &mut self,
         label: &str,
@@ -163,9 +166,9 @@ impl Schemas {
         self.by_name.values().flat_map(|file| file.documents()).map(|(_, text)| text).collect()
     }
 
-    /// Whether `text` is one well-formed element that is valid as `name`. Parses once. Codes of
-    /// findings are `not-well-formed`, `not-namespace-well-formed`, or begin with `schema-`. On
-    /// failure there are between 1 and 16 findings.
+    /// Checks whether `text` is one well-formed element that is valid as `name`. Parses the text
+    /// once. The code of each finding is `not-well-formed` or `not-namespace-well-formed`, or
+    /// begins with `schema-`. A failure has between 1 and 16 findings.
     pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
         match self.by_name.get(name) {
             Some(file) => file.validate(Some(name), text).into_result(),
@@ -173,12 +176,13 @@ impl Schemas {
         }
     }
 
-    /// Whether `text` is well-formed and namespace-well-formed for libxml2, without a schema.
+    /// Checks whether libxml2 accepts `text` as well-formed and namespace-well-formed, without a
+    /// schema.
     pub fn parse_check(&self, text: &[u8]) -> Result<(), Vec<Finding>> {
         parse_check(text)
     }
 
-    /// Description of a payload; empty for a name without a schema.
+    /// Description of a payload. Empty for a payload name without a schema.
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.describe(name),
@@ -191,7 +195,7 @@ impl Schemas {
         }
     }
 
-    /// A valid instance of `name`; `None` if no valid one could be generated.
+    /// Generates a valid instance of `name`; `None` if no candidate is valid.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.example(name)
     }
@@ -207,7 +211,8 @@ impl Schemas {
     /// Converts the arguments of a native call to a payload; see [`SchemaFile::to_xml`].
     ///
     /// # Errors
-    /// Every part that does not fit the JSON Schema, each with its JSON path.
+    ///
+    /// Returns a finding for each part that does not fit the JSON Schema, with its JSON path.
     pub fn to_xml(&self, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
         match self.by_name.get(name) {
             Some(file) => file.to_xml(name, arguments),
@@ -215,10 +220,11 @@ impl Schemas {
         }
     }
 
-    /// Converts a payload to the arguments of the native call that would produce it.
+    /// Converts a payload to the arguments of the native call that would produce the payload.
     ///
     /// # Errors
-    /// The parts that JSON cannot express.
+    ///
+    /// Returns a finding for each part that JSON cannot express.
     pub fn to_json(
         &self,
         name: &PayloadName,
@@ -230,12 +236,12 @@ impl Schemas {
         }
     }
 
-    /// The parts of a payload that native calls can express only as XML, or not at all.
+    /// The parts of a payload that a native call can express only as XML, or not at all.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of `name`; the caller makes it a root if needed.
+    /// Adds the shape of `name` to `shapes`. If the shape must be a root, the caller makes it one.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

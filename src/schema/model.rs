@@ -1,6 +1,6 @@
-//! The model of a schema as plain values: elements, types, particles, attributes, facets.
+//! The model of a schema as plain values: elements, types, particles, attributes and facets.
 //!
-//! For descriptions and examples, not for validation: only libxml2 decides what is valid.
+//! The model serves descriptions and examples, not validation. Only libxml2 decides what is valid.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
 
-/// All global components of a schema's documents.
+/// All global components of the documents of a schema.
 #[derive(Debug, Default)]
 pub struct SchemaModel {
     pub elements: HashMap<QName, Arc<ElementDecl>>,
@@ -16,14 +16,14 @@ pub struct SchemaModel {
     pub groups: HashMap<QName, Arc<Vec<ContentParticle>>>,
     pub attributes: HashMap<QName, Arc<AttributeDecl>>,
     pub attribute_groups: HashMap<QName, Arc<AttributeUses>>,
-    /// Elements that may substitute for an element, by its name.
+    /// Names of the elements that may substitute for an element, by the name of that element.
     pub substitutes: HashMap<QName, Vec<QName>>,
 }
 
-/// The content of an annotation.
+/// The content of a schema annotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnnotationText {
-    /// Documentation in one line.
+    /// Documentation of the annotated component, on one line.
     pub doc: Option<String>,
     /// Examples from `<xs:appinfo><example>`: values, or whole elements as text.
     pub examples: Vec<String>,
@@ -43,7 +43,7 @@ pub struct ElementDecl {
 pub enum TypeRef {
     Named(QName),
     Inline(Arc<SchemaType>),
-    /// `xs:anyType`, or no type given.
+    /// `xs:anyType`, or a declaration without a type.
     Anything,
 }
 
@@ -82,7 +82,7 @@ pub struct ValueFacets {
     pub fraction_digits: Option<u64>,
 }
 
-/// One enumerated value.
+/// One enumerated value of a simple type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnumeratedValue {
     pub value: String,
@@ -105,7 +105,7 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction with facets, and its inline base type, if any.
+    /// A restriction of a base type with facets, and the inline base type, if any.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
@@ -113,7 +113,7 @@ pub enum TypeDerivation {
 pub struct AttributeUses {
     pub uses: Vec<AttributeUse>,
     pub groups: Vec<QName>,
-    /// Whether other attributes are permitted.
+    /// Whether an `xs:anyAttribute` permits further attributes.
     pub open: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct AttributeDecl {
 #[derive(Debug, Clone)]
 pub struct ContentParticle {
     pub min: u64,
-    /// `None` if unbounded.
+    /// Maximum occurrences; `None` if unbounded.
     pub max: Option<u64>,
     pub term: ParticleTerm,
 }
@@ -161,21 +161,21 @@ pub enum ParticleTerm {
     Any(ElementWildcard),
 }
 
-/// Elements that an `xs:any` permits.
+/// The elements that an `xs:any` permits.
 #[derive(Debug, Clone)]
 pub struct ElementWildcard {
     pub namespace: String,
-    /// Whether permitted elements must be declared.
+    /// Whether each permitted element must be declared in a schema.
     pub strict: bool,
 }
 
 impl SchemaModel {
-    /// The declaration of a payload's element.
+    /// The element declaration of a payload.
     pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
         self.elements.get(&QName::from(name))
     }
 
-    /// The definition of a referenced type; `None` for built-in types.
+    /// The definition of a referenced type; `None` for a built-in type.
     pub fn type_of<'a>(&'a self, reference: &'a TypeRef) -> Option<&'a SchemaType> {
         match reference {
             TypeRef::Named(name) => self.types.get(name).map(AsRef::as_ref),
@@ -184,7 +184,8 @@ impl SchemaModel {
         }
     }
 
-    /// Elements that may occur where `name` is referenced: itself first, unless it is abstract.
+    /// The elements that may stand where `name` is referenced: the element itself first, unless it
+    /// is abstract, then its substitutes.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
@@ -204,7 +205,7 @@ impl SchemaModel {
         out
     }
 
-    /// A concrete type for an abstract one.
+    /// The name of a concrete type that an instance can choose for an abstract type.
     pub fn concrete(&self, wanted: &QName) -> Option<QName> {
         let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();

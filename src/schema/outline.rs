@@ -1,4 +1,4 @@
-//! Outlines of types: with derivation, groups and references resolved.
+//! Outlines of types. In an outline, derivations, groups and references are resolved.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::xsd::{XSD, is_xsd};
 use crate::limits;
 use crate::xml::shape::QName;
 
-/// Permitted content of an element.
+/// The permitted content of an element.
 #[derive(Debug, Default)]
 pub struct ElementOutline {
-    /// Set if the content is text of a simple type.
+    /// The permitted text; `None` if the content is no text of a simple type.
     pub text: Option<OutlineValue>,
     /// Whether text may stand between the children.
     pub mixed: bool,
@@ -35,12 +35,13 @@ pub struct OutlineAttribute {
     pub notes: AnnotationText,
 }
 
-/// Permitted text.
+/// The permitted text of a simple type.
 #[derive(Debug, Clone, Default)]
 pub struct OutlineValue {
-    /// The built-in base type, such as `integer`.
+    /// Name of the built-in base type, such as `integer`.
     pub builtin: String,
-    /// Facets, including inherited ones; the patterns of each derivation step are alternatives.
+    /// Facets of the type, including inherited facets. The patterns of one derivation step are
+    /// alternatives.
     pub facets: ValueFacets,
     pub pattern_steps: Vec<Vec<String>>,
     pub list_of: Option<Box<OutlineValue>>,
@@ -49,7 +50,7 @@ pub struct OutlineValue {
 }
 
 impl ElementOutline {
-    /// Whether the content is only text: no children and no wildcards.
+    /// Whether the content is only text, without children and wildcards.
     pub fn is_text(&self) -> bool {
         self.text.is_some() || (self.mixed && self.content.is_empty() && !self.anything)
     }
@@ -220,8 +221,8 @@ impl SchemaModel {
         value
     }
 
-    /// Element declarations that the particles permit, in order, with groups and substitutions
-    /// resolved; and whether a wildcard is among them.
+    /// The element declarations that the particles permit, in order, and whether the particles
+    /// contain a wildcard. Groups and substitutions are resolved.
     pub fn elements_in(&self, particles: &[ContentParticle]) -> (Vec<Arc<ElementDecl>>, bool) {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);
@@ -259,7 +260,7 @@ impl SchemaModel {
 }
 
 impl OutlineValue {
-    /// A built-in type; a list type becomes a list of its item type.
+    /// The outline of a built-in type. A built-in list type becomes a list of its item type.
     fn builtin(name: String) -> Self {
         let item = match name.as_str() {
             "NMTOKENS" => "NMTOKEN",
@@ -299,14 +300,14 @@ impl OutlineValue {
         }
     }
 
-    /// Enumerated values, including those of a union's members.
+    /// The enumerated values of the type; for a union, the enumerated values of all its members.
     pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();
         }
         let members: Vec<Vec<EnumeratedValue>> =
             self.union_of.iter().map(OutlineValue::choices).collect();
-        // A member without enumerated values makes the union open.
+        // A member without enumerated values permits other values, so the union lists none.
         if members.iter().any(Vec::is_empty) { Vec::new() } else { members.concat() }
     }
 }

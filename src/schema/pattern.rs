@@ -1,8 +1,9 @@
-//! Generates texts that match a pattern of XSD, for examples.
+//! Generates texts that match an XSD pattern, for examples.
 //!
-//! Supports the common part of the pattern language, and gives up on the rest.
+//! Supports the common part of the pattern language. Generates nothing for other patterns.
 
-/// A text that should match, with `wish` repetitions where the number is open.
+/// Generates a text that should match `pattern`. Uses `wish` repetitions where the pattern leaves
+/// the number open. Returns `None` if the pattern is not supported.
 pub fn sample(pattern: &str, wish: usize) -> Option<String> {
     let mut reader = PatternReader { rest: pattern.chars().peekable(), depth: 0 };
     let tree = reader.alternatives()?;
@@ -17,14 +18,14 @@ pub fn sample(pattern: &str, wish: usize) -> Option<String> {
 
 const LENGTH_MAX: usize = 4096;
 const DEPTH_MAX: usize = 32;
-/// Candidates for a character class, in this order.
+/// Characters that are tried for a character class, in this order.
 const CANDIDATES: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/,;@#+*?!$%&=()[]{}<>'\"\\|^~` \t\n\u{e9}\u{4e2d}\u{3b1}\u{416}";
 
 enum PatternNode {
     Char(char),
     Class(CharacterClass),
     Sequence(Vec<PatternNode>),
-    /// Only the first alternative is used.
+    /// A repeated piece. For a group, only its first alternative is used.
     Repeat {
         inner: Box<PatternNode>,
         min: usize,
@@ -65,7 +66,7 @@ impl CharacterClass {
     }
 }
 
-/// Whether `c` belongs to the class with this letter as its name.
+/// Whether `c` belongs to the predefined class with this letter.
 fn known(name: char, c: char) -> bool {
     let start = c.is_alphabetic() || c == '_' || c == ':';
     match name {
@@ -89,7 +90,7 @@ struct PatternReader<'a> {
 }
 
 impl PatternReader<'_> {
-    /// Parses alternatives and returns the first that is not empty.
+    /// Parses alternatives and returns the first alternative that is not empty.
     fn alternatives(&mut self) -> Option<PatternNode> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -148,7 +149,7 @@ impl PatternReader<'_> {
         })
     }
 
-    /// Parses an escape after its backslash: one character, or a class.
+    /// Parses an escape after its backslash: a character, or a character class.
     fn escape(&mut self) -> Option<ClassItem> {
         let one = |c| ClassItem::Range(c, c);
         Some(match self.rest.next()? {
@@ -195,7 +196,7 @@ impl PatternReader<'_> {
         }
     }
 
-    /// Parses `low` alone, or a range from `low`.
+    /// Parses a range that begins with `low`, or `low` alone.
     fn range_from(&mut self, low: char) -> Option<ClassItem> {
         let mut ahead = self.rest.clone();
         let range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']' | '[') | None);
@@ -239,7 +240,7 @@ impl PatternReader<'_> {
     }
 }
 
-/// General categories of Unicode, as far as they differ for the candidates.
+/// The characters of a Unicode general category. The ranges are exact only for the candidates.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

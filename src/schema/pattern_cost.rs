@@ -1,9 +1,9 @@
-//! Bounds the cost of matching a pattern. libxml2 tries alternatives one by one, so a repetition of
-//! a repetition takes exponential time on a text that nearly matches.
+//! Bounds the cost of matching a pattern. libxml2 tries one alternative after another, so a
+//! repetition inside a repetition takes exponential time for a text that nearly matches.
 
 use crate::limits;
 
-/// Returns an error that describes the defect of the pattern and the remedy.
+/// Checks the cost of a pattern. Returns an error with the defect of the pattern and the remedy.
 pub fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATTERN_BYTES_MAX {
         return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
@@ -18,16 +18,16 @@ pub fn check(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// State of the innermost open group.
+/// State of parsing the innermost open group.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenGroup {
     /// Number of pieces in the current branch.
     pieces: u32,
-    /// Whether the last piece is repeated without bound.
+    /// Whether the last piece may be repeated without bound.
     endless: bool,
-    /// Whether some branch consists of one unbounded piece.
+    /// Whether a branch consists of a single piece that may be repeated without bound.
     bare: bool,
-    /// Largest product of counted repetitions.
+    /// Largest product of nested bounded repetitions.
     repeats: u64,
 }
 
@@ -73,7 +73,7 @@ impl PatternScan<'_> {
         self.piece(false, 0)
     }
 
-    /// Reads the quantifier after a piece, and adds the piece to its branch.
+    /// Parses the quantifier after a piece, and adds the piece to its branch.
     fn piece(&mut self, bare: bool, inner: u64) -> Result<(), String> {
         let (most, endless) = self.quantifier();
         if endless && bare {
@@ -96,7 +96,8 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses the counted maximum (or minimum, without a maximum), and whether there is no maximum.
+    /// Parses a quantifier. Returns its maximum, or its minimum if it has no maximum, and whether
+    /// it has no maximum.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {
@@ -125,7 +126,7 @@ impl PatternScan<'_> {
         }
     }
 
-    /// Skips to the end of a character class, including subtractions.
+    /// Skips to the end of a character class, including subtracted classes.
     fn class(&mut self) {
         let mut depth = 1;
         while let Some(c) = self.rest.next() {

@@ -1,4 +1,4 @@
-//! Builds the model from the documents of a schema.
+//! Builds the schema model from the documents of a schema.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// Reads all documents, each under every namespace that includes it.
+/// Reads all documents. A document without a namespace is read for each namespace that includes it.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
-    // A redefined component is read before the redefinition.
+    // The original of a redefined component must be read before the redefinition.
     readings.sort_by(|a, b| b.cmp(a));
 
     for (index, namespace) in readings {
@@ -54,13 +54,14 @@ fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
 struct ModelReader<'a> {
     root: &'a Element,
     namespace: &'a str,
-    /// Whether the document has no namespace of its own and adopted that of its includer.
+    /// Whether the document has no namespace of its own and has the namespace of the document that
+    /// includes it.
     adopted: bool,
     elements_qualified: bool,
     attributes_qualified: bool,
 }
 
-/// Suffix of the name of a component that a redefinition replaced and refers to.
+/// Suffix for the name of a component that a redefinition replaces and refers to.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -140,7 +141,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Reads a component that refers to the component it replaces by its own name.
+    /// Reads a redefinition, which refers by its own name to the component that it replaces.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));
@@ -193,7 +194,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// The type of an element or attribute: named, inline, or none.
+    /// The type of an element or attribute: a named type, an inline type, or none.
     fn kind(&self, element: &Element) -> TypeRef {
         if let Some(name) = self.name(element, "type") {
             return TypeRef::Named(name);

@@ -1,10 +1,10 @@
-//! Finds out which of the children that libxml2 expected are required: libxml2 lists all children
-//! that may come next, optional or not.
+//! Finds out which of the expected children are required. For a missing child, libxml2 lists all
+//! children that may come next, optional or required.
 
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Adds to each finding with several possible children which of them are required.
+/// Adds the names of the required children to each finding with several possible children.
 pub(super) fn name_required(
     findings: &mut [Finding],
     describe: impl FnOnce() -> PayloadDescription,
@@ -41,7 +41,7 @@ fn required_of(description: &PayloadDescription, finding: &Finding) -> Vec<Strin
     let offered = offered(&finding.message);
     let path = finding.place.path.as_deref().unwrap_or_default();
     let mut steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
-    // A missing child is reported at its parent, an unexpected one at itself.
+    // libxml2 reports a missing child at its parent, and an unexpected child at the child itself.
     if !finding.message.contains("missing child element") {
         steps.pop();
     }

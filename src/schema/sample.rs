@@ -4,8 +4,8 @@ use super::model::AnnotationText;
 use super::outline::OutlineValue;
 use super::pattern;
 
-/// A text that should be valid; prefers values that the schema's author offers. Another `attempt`
-/// gives another text.
+/// Generates a text that should be valid. Prefers values that the author of the schema offers.
+/// Another `attempt` gives another text.
 pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: usize) -> String {
     let offered = notes.examples.iter().chain(&value.notes.examples);
     if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
@@ -37,7 +37,7 @@ pub fn value(value: &OutlineValue, notes: &AnnotationText, name: &str, attempt: 
     plain(value, name, attempt)
 }
 
-/// A text for the patterns of the last derivation step, with a permitted length.
+/// A text that matches the patterns of the last derivation step and has a permitted length.
 fn patterned(value: &OutlineValue, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;
@@ -91,7 +91,7 @@ fn plain(value: &OutlineValue, name: &str, attempt: usize) -> String {
     }
 }
 
-/// A number within the bounds, near `usual`.
+/// A number within the bounds of the type, near `usual`.
 fn number(value: &OutlineValue, usual: &str) -> String {
     let facets = &value.facets;
     let read = |bound: &Option<String>| bound.as_ref().and_then(|b| b.trim().parse::<f64>().ok());
@@ -127,14 +127,14 @@ fn number(value: &OutlineValue, usual: &str) -> String {
     if found.fract() == 0.0 { format!("{found:.0}") } else { found.to_string() }
 }
 
-/// A date or duration: a bound where there is one, else the usual.
+/// A date or duration: a bound of the type, or `usual` if the type has no bound.
 fn dated(value: &OutlineValue, usual: &str) -> String {
     let facets = &value.facets;
     let bound = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref());
     bound.map_or_else(|| usual.to_owned(), |b| b.trim().to_owned())
 }
 
-/// `usual`, lengthened or shortened as the facets require.
+/// Lengthens or shortens `usual` as the facets require.
 fn long_enough(value: &OutlineValue, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());

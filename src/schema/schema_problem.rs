@@ -1,24 +1,25 @@
-//! Problems of a schema itself. They belong to the config and are found before anything starts.
+//! Problems of a schema itself. They are problems of the config and are found before the organism
+//! starts.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One problem of a schema, with its file.
+/// A problem of a schema, with its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaProblem {
-    /// Path of the file, as named or as found from there.
+    /// Path of the file as named in the config, or as found from there.
     #[serde(rename = "file")]
     pub file: String,
-    /// Line from 1; 0 for the whole file.
+    /// Line from 1; 0 if the problem concerns the whole file.
     #[serde(rename = "line")]
     pub line: u32,
-    /// Column from 1; 0 for the whole line.
+    /// Column from 1; 0 if the problem concerns the whole line.
     #[serde(rename = "column")]
     pub column: u32,
     #[serde(rename = "code")]
     pub code: String,
-    /// The defect and the remedy: lower case, no full stop.
+    /// The defect and the remedy, in lower case and without a full stop.
     #[serde(rename = "message")]
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! Converts the model to the shapes that extraction from model text needs.
+//! Converts a schema model to the shapes that the extraction from model text needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use super::model::{ElementDecl, SchemaModel, TypeRef};
 use crate::ids::PayloadName;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
-/// Adds the shape of a global element, and of everything beneath it, to `shapes`.
+/// Adds the shape of a global element to `shapes`, and the shapes of everything beneath it.
 pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
     let element = model.element(name)?;
     let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };
     Some(builder.element(element))
 }
 
-/// Key of a shape: the same name with the same type has the same shape, so that recursive types
-/// end.
+/// Key of a shape. Elements with the same name and the same type share a shape, so a recursive type
+/// has a finite number of shapes.
 #[derive(PartialEq, Eq, Hash)]
 enum ShapeKey {
     Named(QName, QName),

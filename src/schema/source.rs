@@ -1,6 +1,6 @@
 //! One schema document: decoded, checked and parsed.
 //!
-//! Knows nothing of the other documents that it names.
+//! Must not know the documents to which this one refers.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,15 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
 
-/// A schema document. `text` is UTF-8 without byte order mark and XML declaration; line numbers
-/// match the file.
+/// A schema document. `text` is UTF-8 without byte order mark and XML declaration. Its line numbers
+/// are those of the file.
 #[derive(Debug, Clone)]
 pub struct SchemaDocument {
-    /// Label for people.
+    /// Name of the document in messages.
     pub label: String,
-    /// Path; `None` for a built-in or generated document.
+    /// Path of the file; `None` for a built-in or generated document.
     pub path: Option<PathBuf>,
-    /// Whether the record stores its text, because it is not part of the program.
+    /// Whether the journal stores the text. It does unless the document is part of the program.
     pub is_recorded: bool,
     pub text: String,
     pub root: Element,
@@ -108,7 +108,7 @@ impl SchemaDocument {
         self.root.attribute("targetNamespace").unwrap_or_default()
     }
 
-    /// Line and column of `element`'s start tag.
+    /// Location of the start tag of `element`.
     pub fn place(&self, element: &Element) -> TextLocation {
         TextLocation::at(self.text.as_bytes(), element.origin.tag.start)
     }
@@ -130,7 +130,8 @@ fn too_large(label: &str) -> SchemaProblem {
     SchemaProblem::new(label, 0, "schema-too-large", message)
 }
 
-/// Decodes UTF-8, UTF-16 with a byte order mark, or declared Latin-1; removes mark and declaration.
+/// Decodes UTF-8, UTF-16 with a byte order mark, or declared Latin-1. Removes the byte order mark
+/// and the XML declaration.
 fn decode(bytes: &[u8]) -> Option<String> {
     let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();
@@ -157,7 +158,7 @@ fn decode(bytes: &[u8]) -> Option<String> {
     };
 
     let (head, rest) = declaration.split_once("?>")?;
-    // Keeps the line numbers.
+    // Line breaks in place of the XML declaration keep the line numbers.
     let breaks = head.bytes().filter(|b| *b == b'\n').count();
     Some(format!("{}{rest}", "\n".repeat(breaks)))
 }
@@ -167,7 +168,7 @@ fn declares_latin1(text: &str) -> bool {
     head.starts_with("<?xml") && head.contains("iso-8859-1")
 }
 
-/// Offset of a document type declaration, which can only stand before the root.
+/// Offset of a document type declaration, which can only stand before the root element.
 fn doctype(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {

@@ -1,6 +1,6 @@
-//! Two locks in the data directory by which `organism run` and commands that start an organism for
-//! themselves wait for each other. The system drops a lock with its process, so that nothing stale
-//! stays behind.
+//! Two locks in the data directory, with which `organism run` and commands that start an organism
+//! of their own wait for each other. The operating system releases a lock when its process ends, so
+//! no stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -13,20 +13,21 @@ use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Locked by `organism run` until its socket is open; names the process, for people to read.
+/// File that `organism run` locks until its socket is open. The file contains the name of the
+/// process.
 const ANNOUNCED: &str = "announced";
-/// Locked, shared, by commands with an organism of their own.
+/// File that every command with an organism of its own locks, shared.
 const COMMANDS: &str = "commands";
 
-/// Announces that `organism run` is about to pump: commands wait for its socket instead of starting
-/// a pump of their own.
+/// The lock that announces a starting `organism run`. While it is held, commands wait for the
+/// socket instead of starting a pump.
 #[derive(Debug)]
 pub struct Announcement {
     _file: File,
 }
 
 impl Announcement {
-    /// Returns an error with the name of the process if another one has announced itself.
+    /// Takes the lock. If another process has announced itself, returns an error with its name.
     pub fn make(data: &Path) -> Result<Self, Error> {
         let path = data.join(ANNOUNCED);
         let failed = || Error::io(path.display().to_string());
@@ -36,7 +37,7 @@ impl Announcement {
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                // A command that checks the lock holds it for a moment.
+                // A command that checks the lock holds it for a moment, so the attempt is repeated.
                 Err(TryLockError::WouldBlock) if Instant::now() < until => {
                     std::thread::sleep(limits::LOCK_RETRY);
                 }
@@ -57,14 +58,14 @@ impl Announcement {
     }
 }
 
-/// Whether a running process has announced itself.
+/// Whether a running process has announced itself in `data`.
 pub fn is_announced(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(ANNOUNCED)) else { return false };
     let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     is_locked && !mutant("ignore-the-announced")
 }
 
-/// Name of the process that has announced itself, for people.
+/// Returns the name of the process that has announced itself, for error messages.
 pub fn announced_process(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
     match text.trim() {
@@ -73,26 +74,29 @@ pub fn announced_process(data: &Path) -> String {
     }
 }
 
-/// Presence of a command that runs an organism of its own.
+/// The lock of a command that runs an organism of its own.
 #[derive(Debug)]
 pub struct CommandPresence {
     _file: File,
 }
 
 impl CommandPresence {
-    /// Ordering rule: taken before the journal's lock and dropped after it, so that an `organism
-    /// run` that finds the journal locked by a command also finds this.
+    /// Takes the lock.
+    ///
+    /// Ordering rule: a command takes this lock before the journal's lock and releases it
+    /// afterwards. So an `organism run` that finds the journal locked by a command also finds this
+    /// lock.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());
         let file = open(&path).map_err(failed())?;
-        // Blocks only while `is_used_by_command` looks.
+        // Blocks only while another process is in `is_used_by_command`.
         file.lock_shared().map_err(failed())?;
         Ok(Self { _file: file })
     }
 }
 
-/// Whether a command runs an organism of its own here, or is about to start one.
+/// Whether a command runs an organism of its own on this directory, or is about to start one.
 pub fn is_used_by_command(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))

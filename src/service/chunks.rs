@@ -1,6 +1,7 @@
-//! Chunks of requests and responses over NATS. One request, or one response after the other, is a
-//! stream of chunks. Each chunk begins with a line of JSON: the stream's id, the chunk's number in the
-//! stream, and its kind. A lost chunk shows by the numbers.
+//! Chunks of requests and responses over NATS. A stream of chunks carries one request, or all
+//! responses to one request. Each chunk begins with a line of JSON: the id of the stream, the
+//! number of the chunk in the stream, and the kind of the chunk. A gap in the numbers shows a lost
+//! chunk.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -19,12 +20,12 @@ struct ChunkHeader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkKind {
-    /// More of the message follows.
+    /// A part of a message that is not its last part.
     #[serde(rename = "part")]
     Part,
     #[serde(rename = "last")]
     Last,
-    /// Carries no message: keeps the stream alive.
+    /// An empty chunk, which shows that the sender is alive.
     #[serde(rename = "beat")]
     Heartbeat,
     /// The last chunk of the stream.
@@ -32,7 +33,7 @@ pub enum ChunkKind {
     End,
 }
 
-/// Numbers the chunks of one stream.
+/// Encodes messages as the chunks of one stream, and numbers the chunks.
 pub struct ChunkEncoder {
     stream: Uuid,
     next: u64,
@@ -66,7 +67,7 @@ impl ChunkEncoder {
     }
 }
 
-/// Reassembles messages from the chunks of one stream.
+/// Decodes the chunks of one stream to messages.
 #[derive(Default)]
 pub struct ChunkDecoder {
     stream: Option<Uuid>,
@@ -77,11 +78,11 @@ pub struct ChunkDecoder {
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodedChunk {
     Message(Vec<u8>),
-    /// No message is complete yet.
+    /// The chunk does not complete a message.
     Incomplete,
     End,
     OtherStream,
-    /// A chunk before this one was lost, or the message is too long.
+    /// An earlier chunk was lost, or the message is too long.
     Broken,
 }
 

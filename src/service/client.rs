@@ -1,5 +1,5 @@
-//! The client of an organism: sends requests over a transport, repeats those that may be repeated, and
-//! recognises what an earlier attempt already got.
+//! The client of an organism. It sends requests over a transport, repeats requests that may be
+//! repeated, and recognises responses that an earlier attempt already received.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -27,40 +27,42 @@ use crate::limits;
 use crate::nats;
 
 pub struct ServiceClient {
-    /// Directory of the journal, or of those of several partitions.
+    /// Directory of the journal, or of the journals of several partitions.
     data: PathBuf,
     transports: Transports,
 }
 
 enum Transports {
-    /// To one running organism. If it ends, the client does not look for a successor.
+    /// The transport to one running organism. If the organism ends, the client looks for no other.
     One(ServiceTransport),
-    /// To the partitions of an organism, chosen for each attempt because partitions move: the
-    /// socket of the organism on this host, or NATS if none runs here.
+    /// The transports to the partitions of an organism. Partitions move, so the client chooses anew
+    /// for each attempt: the socket of an organism on this host, or NATS if no organism runs on
+    /// this host.
     Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
 impl ServiceClient {
-    /// The client of the organism behind `transport`, whose journal is in `data`.
+    /// Creates a client of the organism behind `transport`, whose journal is in `data`.
     pub fn new(data: &Path, transport: ServiceTransport) -> Self {
         Self { data: data.to_owned(), transports: Transports::One(transport) }
     }
 
-    /// The client of the organism that runs on the journal in `data`, if one does.
+    /// Creates a client of the organism that runs on the journal in `data`; `None` if no organism
+    /// does.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let found = SocketTransport::find(data, handshake).await?;
         Ok(found.map(|socket| Self::new(data, ServiceTransport::Socket(socket))))
     }
 
-    /// Creates the client of an organism with several partitions; `local` leads to the process on
-    /// this host.
+    /// Creates a client of an organism with several partitions. `local` is the socket of an
+    /// organism on this host.
     pub fn of_partitions(config: Config, local: SocketTransport) -> Self {
         let data = config.data.clone();
         let (config, nats) = (Box::new(config), OnceCell::new());
         Self { data, transports: Transports::Partitioned { config, local, nats } }
     }
 
-    /// Number of partitions, where requests go to the pump of one of several.
+    /// Number of partitions; `None` if the client has one transport for all requests.
     fn partitions(&self) -> Option<u32> {
         match &self.transports {
             Transports::One(_) => None,
@@ -72,7 +74,8 @@ impl ServiceClient {
         self.partitions().map_or(0, |partitions| thread.partition(partitions))
     }
 
-    /// Submits a payload; `on_update` gets its receipt, and the results where they are waited for.
+    /// Submits a payload. Calls `on_update` with the receipt, and with the results if the request
+    /// waits for them.
     pub async fn submit(
         &self,
         mut request: SubmitRequest,
@@ -105,7 +108,7 @@ impl ServiceClient {
                     let detail = refusal.to_string();
                     unavailable = Some(PartitionUnavailable { detail, soon: true, unsure: false });
                 }
-                // An earlier attempt may be recorded, so that this refusal does not apply to the
+                // An earlier attempt may be recorded, so this refusal may not be the answer to the
                 // submission.
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
                     if matches!(refusal.rule, Rule::Busy | Rule::StorageFull)
@@ -118,8 +121,8 @@ impl ServiceClient {
                     expected.subtract(&update);
                     match &mut update {
                         SubmitUpdate::Accepted { thread, calls, again, .. } => {
-                            // Only an earlier attempt of this client can have used the client's own
-                            // key.
+                            // Only an earlier attempt of this submission can have used a key that
+                            // the client generated.
                             *again &= !(is_own_key && self.partitions().is_some());
                             accepted = Some((thread.clone(), calls.clone()));
                             has_receipt = true;
@@ -148,7 +151,8 @@ impl ServiceClient {
         }
     }
 
-    /// Cancels everything open in a thread and beneath it. Returns the refusal, if it was refused.
+    /// Cancels every open call in a thread and in the threads beneath it. Returns the refusal if
+    /// the pump refuses the cancellation.
     pub async fn cancel(
         &self,
         mut request: ServiceRequest,
@@ -160,7 +164,7 @@ impl ServiceClient {
         self.rule(self.partition_of(&thread), &request).await
     }
 
-    /// Submits a decision about a held call. Returns the refusal, if it was refused.
+    /// Submits a decision about a held call. Returns the refusal if the pump refuses the decision.
     pub async fn decide(
         &self,
         mut decision: DecisionRequest,
@@ -172,7 +176,8 @@ impl ServiceClient {
             false => None,
         };
 
-        // The first partition refuses, on the record, a decision about an unknown call.
+        // The pump of the first partition refuses a decision about an unknown call, and records the
+        // refusal.
         let partition = thread.as_ref().map_or(0, |thread| self.partition_of(thread));
         if is_partitioned {
             decision.partition = Some(partition);
@@ -183,14 +188,15 @@ impl ServiceClient {
         self.rule(partition, &request).await
     }
 
-    /// Sends a decision or a cancellation. Returns the refusal, if it was refused.
+    /// Sends a decision or a cancellation. Returns the refusal if the pump refuses the request.
     async fn rule(
         &self,
         partition: u32,
         request: &ServiceRequest,
     ) -> Result<Option<Refusal>, Error> {
         match (self.response(partition, request).await?, request) {
-            // An earlier attempt, whose response was lost, may have been carried out.
+            // An earlier attempt whose response was lost may have been carried out. This refusal
+            // may be a consequence of it.
             ((ServiceResponse::Ruled(Some(refusal)), true), _)
                 if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned | Rule::Busy) =>
             {
@@ -205,8 +211,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a request, if there is a key, for the journal of its thread. A request without a
-    /// thread is refused anyway.
+    /// Signs a request about `thread` if there is a key. A request about an unknown thread stays
+    /// unsigned, because the pump refuses it anyway.
     async fn sign(
         &self,
         request: &mut ServiceRequest,
@@ -220,7 +226,7 @@ impl ServiceClient {
         Ok(())
     }
 
-    /// Id of the journal that a thread is in.
+    /// Id of the journal that contains the thread.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -235,8 +241,8 @@ impl ServiceClient {
         }
     }
 
-    /// Finds the thread of the held call that `message` opened: from the pumps, or from the
-    /// journals on this host if a pump does not answer.
+    /// Finds the thread of the held call that `message` opened. Asks the pumps, and reads the
+    /// journals on this host if a pump does not respond.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -245,7 +251,7 @@ impl ServiceClient {
                 other => Err(unexpected(&other)),
             }
         });
-        // An unreachable pump does not delay a decision about another pump's call.
+        // An unreachable pump does not delay a decision about a call of another pump.
         let mut queries: FuturesUnordered<_> = queries.collect();
         let mut unanswered = None;
 
@@ -269,7 +275,7 @@ impl ServiceClient {
         held.map(Some).ok_or(error)
     }
 
-    /// Every held call of a partition, the longest first.
+    /// Returns all held calls of a partition, the call that has been held longest first.
     pub async fn held_calls(&self, partition: u32) -> Result<Vec<HeldCall>, Error> {
         let query = ServiceRequest::HeldCalls { partition };
         let is_last =
@@ -285,9 +291,10 @@ impl ServiceClient {
         Ok(calls)
     }
 
-    /// Follows the journals on this host: `on_recorded` gets the partition and the position of the
-    /// last record of each, at once and whenever one grows. Returns where it breaks, or where the
-    /// organism ends. Tries again for some time where the organism has no place for a follower.
+    /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
+    /// journal, with the partition and the position of the last journal record. Returns when
+    /// `on_recorded` breaks or the organism ends. Repeats the request for a limited time while the
+    /// organism accepts no further follower.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -299,7 +306,8 @@ impl ServiceClient {
             let mut unavailable = None;
             let mut failed = None;
             let on_response = |response| match response {
-                // It was on its way when the client left, or after the reason of the end.
+                // The client has left or the request has failed, and this response was still on its
+                // way.
                 _ if has_left || failed.is_some() => {}
                 ServiceResponse::Recorded { partition, position } => {
                     has_left = on_recorded(partition, position).is_break();
@@ -329,7 +337,8 @@ impl ServiceClient {
         }
     }
 
-    /// The one response to a request, and whether an earlier one may have been lost.
+    /// Returns the only response to a request, and whether a response to an earlier attempt may
+    /// have been lost.
     async fn response(
         &self,
         partition: u32,
@@ -339,7 +348,8 @@ impl ServiceClient {
         responses.pop().map(|response| (response, is_unsure)).ok_or(Error::Lost)
     }
 
-    /// Every response to a request, up to the last one, and whether earlier ones may have been lost.
+    /// Returns all responses to a request, and whether responses to an earlier attempt may have
+    /// been lost.
     async fn responses(
         &self,
         partition: u32,
@@ -364,8 +374,7 @@ impl ServiceClient {
         }
     }
 
-    /// Sends a request once, over the present transport. Interrupted responses end without an
-    /// error.
+    /// Sends a request once. Returns no error if the connection breaks before the last response.
     pub async fn attempt(
         &self,
         partition: u32,
@@ -413,8 +422,8 @@ impl ServiceClient {
     }
 }
 
-/// Connects to the pumps of the partitions. Pumps are addressed by the organism's name: first checks
-/// that its journal is the one on the server.
+/// Connects to the pumps of the partitions over NATS. NATS subjects contain only the name of the
+/// organism, so this function first checks that the server has the expected journal.
 async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
@@ -428,8 +437,8 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Returns the reason if no NATS server accepted the connection: nothing was sent, and a retry may
-/// succeed.
+/// Returns the reason if no NATS server accepted the connection. No request was sent then, and a
+/// retry may succeed. Returns every other error as an error.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Away { detail }) => Ok(detail),
@@ -439,15 +448,16 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
 }
 
 impl SubmitRequest {
-    /// The partition of the thread. The first partition refuses a text that is not a thread id.
+    /// Partition of the request's thread. A thread id that is not valid leads to the first
+    /// partition, whose pump refuses it.
     pub fn partition(&self, partitions: u32) -> u32 {
         let named = self.thread.as_ref().or(self.suggested.as_ref());
         let thread = named.and_then(|id| ThreadId::parse(id).ok());
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns a thread and a key, so that every attempt reaches the same partition and counts
-    /// once. One key of one client always leads to one thread.
+    /// Assigns a thread and a client key, so that every attempt reaches the same partition and all
+    /// attempts together count once. The same key of a client always gives the same thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             let digest = match &self.key {
@@ -463,10 +473,10 @@ impl SubmitRequest {
     }
 }
 
-/// Prefix of keys that clients generate.
+/// Prefix of client keys that this client generates.
 const OWN_KEY: &str = "door-";
 
-/// Whether the journal in `data` has this thread.
+/// Whether the journal in `data` contains the thread.
 fn has_thread(data: &Path, thread: &ThreadId) -> bool {
     let known = JournalReader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
     known.unwrap_or_default()
@@ -476,7 +486,7 @@ fn unexpected(response: &ServiceResponse) -> Error {
     Error::failed(format_args!("it sent a response to another request: {response:?}"))
 }
 
-/// The responses to a submission that are still missing.
+/// The responses to a submission that have not arrived yet.
 enum ExpectedReplies {
     Receipt { wait: bool },
     Results(usize),
@@ -501,7 +511,7 @@ impl ExpectedReplies {
     }
 }
 
-/// Deadline for repeating a request while a partition has no pump.
+/// Limits how long a request is repeated while its partition has no pump.
 struct RetryDeadline {
     partition: u32,
     is_allowed: bool,
@@ -511,8 +521,8 @@ struct RetryDeadline {
 }
 
 impl RetryDeadline {
-    /// Waits until the request may be repeated. Responses that were interrupted without a reason
-    /// came from a process that ended.
+    /// Waits until the request may be repeated. `unavailable` is `None` if the responses broke off
+    /// without a reason, because the responding process ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

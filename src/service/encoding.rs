@@ -1,17 +1,17 @@
-//! Encoding of requests and responses: a line of JSON after the version of the protocol, such as
-//! `organism/2 {"do":"status"}`. The control socket and pumps on NATS use the same lines.
+//! The encoding of requests and responses: the version of the protocol and JSON on one line, such
+//! as `organism/2 {"do":"status"}`. The control socket and the pumps on NATS use the same encoding.
 //!
-//! A line without a version is of version 1. Both ends refuse every other version: the protocol is
-//! internal, and both ends should be the same program.
+//! A line without a version has version 1. Both ends refuse every version but their own, because
+//! they should be the same program.
 
 use serde::{Deserialize, Serialize};
 
 use super::ServiceResponse;
 
-/// Version of requests and responses. Rises with every change that another version could misread.
+/// Version of the service protocol. Every change that another version could misread raises it.
 pub const VERSION: u32 = 2;
 
-/// The version of lines that do not name one.
+/// Version of a line that names no version.
 const UNNAMED_VERSION: u32 = 1;
 
 const MARK: &str = "organism/";
@@ -24,7 +24,7 @@ pub enum DecodeError {
     Malformed(#[from] serde_json::Error),
 }
 
-/// Encodes a request or a response, without a line end.
+/// Encodes a request or a response, without the line feed.
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = format!("{MARK}{VERSION} ").into_bytes();
     serde_json::to_writer(&mut line, message)?;
@@ -32,7 +32,7 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     Ok(line)
 }
 
-/// Decodes a request or a response of this version.
+/// Decodes a request or a response. Fails if its version is not [`VERSION`].
 pub fn decode<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, DecodeError> {
     let (theirs, json) = split(line);
     if theirs != VERSION && !crate::mutant::mutant("take-any-service-version") {
@@ -42,7 +42,7 @@ pub fn decode<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, DecodeError> 
     Ok(serde_json::from_slice(json)?)
 }
 
-/// Decodes a request, or returns the line that refuses it.
+/// Decodes a request. On failure, returns the encoded response that refuses the request.
 pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u8>> {
     decode(line).map_err(|error| match error {
         DecodeError::OtherVersion { theirs } => refuse_version(theirs),
@@ -53,7 +53,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// The line that answers a request of another version, in a form that its sender can read.
+/// Encodes the response that refuses a request of another version, in a form that the sender can
+/// read.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \
@@ -62,13 +63,13 @@ pub fn refuse_version(theirs: u32) -> Vec<u8> {
     );
     let response = ServiceResponse::Failed(text);
 
-    // Senders of version 1 read JSON alone. Later ones read the version and nothing else.
+    // A sender of version 1 reads plain JSON. Later versions read the version and refuse.
     let encoded =
         if theirs == UNNAMED_VERSION { serde_json::to_vec(&response) } else { encode(&response) };
     encoded.expect("plain data is JSON")
 }
 
-/// The version of a line, and its JSON.
+/// Splits a line into its version and its JSON.
 fn split(line: &[u8]) -> (u32, &[u8]) {
     let unnamed = (UNNAMED_VERSION, line);
     let Some(rest) = line.strip_prefix(MARK.as_bytes()) else { return unnamed };

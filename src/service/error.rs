@@ -23,22 +23,22 @@ pub enum Error {
          start: send again with the same --key, or read the thread"
     )]
     Lost,
-    /// No pump of the partition took the request. Nothing was done.
+    /// No pump of the partition accepted the request, so nothing was done.
     #[error(
         "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
     )]
     NoPump { partition: u32, detail: String },
-    /// Nothing was sent.
+    /// The socket belongs to a process that does not hold the journal. No request was sent.
     #[error(
         "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
          sent. End process {server} unless you know it, remove the socket, and restart the organism",
         path.display()
     )]
     ForeignSocket { path: PathBuf, server: u32, holder: String },
-    /// Nothing was done.
+    /// The organism belongs to another project, so nothing was done.
     #[error(transparent)]
     OtherProject(#[from] OtherProject),
-    /// Nothing was done.
+    /// The organism runs with another config than the command, so nothing was done.
     #[error(
         "the config has changed since the organism started: it runs with {running}, and the config \
          is {} now; nothing was sent. A change takes effect at a restart: stop the organism and \
@@ -46,7 +46,7 @@ pub enum Error {
         ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
     )]
     ConfigChanged { running: Digest, ours: Option<Digest> },
-    /// Nothing was done: the two ends are different programs.
+    /// The organism and the command are programs of different versions, so nothing was done.
     #[error(
         "the running organism speaks version {theirs} of the service protocol, and this command \
          version {ours}; nothing was done. Use the program that the organism runs with, or restart \
@@ -85,7 +85,7 @@ fn advice(owner: &Path) -> String {
         .to_owned()
 }
 
-/// Whether the config of a project exists, as far as this process can see.
+/// Whether the config file of a project exists. True if this process cannot find out.
 pub fn is_config_present(project: &Path) -> bool {
     project.try_exists().unwrap_or(true)
 }

@@ -1,5 +1,6 @@
-//! The project and the config that a command names with each request over the control socket. The
-//! organism refuses commands of another project, and new work under another config than its own.
+//! The handshake: the project and the config that a command names with each request over the
+//! control socket. The organism refuses every request of another project. From a command with
+//! another config, it refuses new work.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +11,13 @@ use crate::config::{Config, ProjectFolders};
 use crate::ids::Digest;
 use crate::mutant::mutant;
 
-/// The sender of a request.
+/// The project and the config of the program that sends a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshake {
-    /// Path of its project; `None` for an unknown project.
+    /// Path of the sender's project; `None` if the project is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// Digest of its config; `None` if the config does not load or is not needed.
+    /// Digest of the sender's config; `None` if the config does not load or the request needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Digest>,
 }
@@ -27,31 +28,31 @@ impl Handshake {
         Self { config: digest, ..Self::of_project(&config.directories()) }
     }
 
-    /// The handshake of a command that needs no config.
+    /// Creates the handshake of a command that needs no config.
     pub fn of_project(directories: &ProjectFolders) -> Self {
         Self::of_path(&directories.project.path)
     }
 
-    /// The handshake of a command that knows only the path of its project.
+    /// Creates the handshake of a command that knows only the path of its project.
     pub fn of_path(project: &Path) -> Self {
         Self { project: Some(project.to_string_lossy().into_owned()), config: None }
     }
 }
 
-/// One line of the control socket.
+/// A request on the control socket, with its handshake.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SocketRequest {
     #[serde(flatten)]
     pub request: ServiceRequest,
     #[serde(flatten)]
     pub handshake: Handshake,
-    /// The client may send another request over this connection: the last response is followed by
-    /// [`ServiceResponse::End`], and the connection stays open.
+    /// Whether the client may send another request over the same connection. If so, a
+    /// [`ServiceResponse::End`] follows the last response, and the connection stays open.
     #[serde(rename = "keep", default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
 }
 
-/// The organism behind a socket.
+/// The project and the config of the organism behind a control socket.
 #[derive(Debug, Clone)]
 pub struct OrganismIdentity {
     project: PathBuf,
@@ -63,8 +64,8 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// Returns the response that refuses a request, if it must be refused before it reaches the
-    /// pump.
+    /// Checks the handshake of a request before the pump gets the request. Returns the response
+    /// that refuses the request, or `None`.
     pub fn judge(
         &self,
         request: &ServiceRequest,
@@ -88,7 +89,7 @@ impl OrganismIdentity {
     }
 }
 
-/// The error for a response of [`OrganismIdentity::judge`].
+/// Returns the error for a response of [`OrganismIdentity::judge`].
 pub(super) fn refusal(
     response: &ServiceResponse,
     data: &Path,

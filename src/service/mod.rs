@@ -1,8 +1,8 @@
-//! The one interface to a running organism: requests, responses, their encoding, the client that
-//! sends them, its transports, and the service that carries them out on a pump. Every entry point is a
-//! caller of it: commands, other pumps over NATS, embedding programs.
+//! The one interface to a running organism: requests, responses, their encoding, the client, its
+//! transports, and the service that carries out requests on a pump. Every entry point is a caller
+//! of this interface: commands, other pumps over NATS, and programs that embed the organism.
 //!
-//! Must not know terminals or browsers; starts no pump and listens on no socket.
+//! Must not know terminals or browsers. Starts no pump and listens on no socket.
 
 pub mod announcement;
 pub mod chunks;

@@ -1,9 +1,11 @@
-//! Requests to the pump of a partition over NATS: at `organism.<name>.pump.<partition>`, in the lines
-//! of the control socket, as [`chunks`](super::chunks).
+//! The transport over NATS, to the pump of a partition. Requests go to the subject
+//! `organism.<name>.pump.<partition>`. Requests and responses have the encoding of the control
+//! socket and travel as [`chunks`](super::chunks).
 //!
-//! Responses go to the client's own inbox. The pump sends a heartbeat every second, so that a pump
-//! that died is noticed. Core NATS only: a client repeats a request that was lost, and a submission
-//! carries a key for that.
+//! The client receives responses on its own inbox. While a pump serves a request it sends a
+//! heartbeat every second, so that the client notices a pump that died. The transport uses core
+//! NATS only: a client repeats a lost request, and the client key of a submission makes the
+//! repetition safe.
 
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
@@ -14,7 +16,7 @@ use super::{Error, ServiceRequest, ServiceResponse, encoding};
 use crate::limits;
 use crate::nats::{self, Client, StatusCode, Subscriber};
 
-/// A connection to the servers over which the pumps of one organism are reached.
+/// A NATS connection to the pumps of one organism.
 #[derive(Clone)]
 pub struct NatsTransport {
     client: Client,
@@ -31,20 +33,20 @@ impl NatsTransport {
         &self.client
     }
 
-    /// The subject of a partition, or of another address of this organism's pumps.
+    /// Returns the NATS subject of a partition, or of another address of this organism's pumps.
     pub fn subject(&self, address: impl std::fmt::Display) -> String {
         format!("organism.{}.pump.{address}", self.organism)
     }
 
-    /// Sends a request and passes on each response. The last one is
-    /// [`ServiceResponse::Unavailable`] if no pump responds, or if one stops responding.
+    /// Sends a request and passes on each response. If no pump responds, or if a pump stops
+    /// responding, the last response is [`ServiceResponse::Unavailable`].
     pub async fn send(
         &self,
         partition: u32,
         request: &ServiceRequest,
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        // The receiver is gone if the client has left.
+        // The send fails only if the client has left, which needs no handling.
         let respond = async |response| responses.send(response).await.ok();
         let unavailable =
             |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
@@ -87,7 +89,8 @@ impl NatsTransport {
         }
     }
 
-    /// Publishes a request and returns its replies; `None` if the connection is closed.
+    /// Publishes a request and returns the subscription to its replies; `None` if the connection is
+    /// closed.
     async fn publish(
         &self,
         partition: u32,

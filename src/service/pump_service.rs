@@ -1,4 +1,4 @@
-//! The service of one pump: takes a request and sends every response to it.
+//! The service of one pump: carries out a request and sends every response.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,13 +33,13 @@ impl From<PumpStopped> for Error {
 }
 
 impl PumpService {
-    /// The pump behind `pump`, whose journal is in `data`.
+    /// Creates the service of `pump`, whose journal is in `data`.
     pub fn new(pump: Handle, data: PathBuf) -> Self {
         let waiters = CallWaiters::new(pump.clone());
         Self { pump, data, waiters }
     }
 
-    /// Carries out a request, even if its client leaves.
+    /// Carries out a request. Continues even if the client leaves.
     pub async fn respond(
         &self,
         request: ServiceRequest,
@@ -81,7 +81,7 @@ impl PumpService {
             ServiceRequest::FollowJournals => {
                 return follow(0, self.pump.recorded(), responses).await;
             }
-            // The control socket answers this request itself.
+            // The control socket responds to this request itself.
             ServiceRequest::Status => return Ok(()),
         };
 
@@ -130,7 +130,7 @@ impl PumpService {
                     biased;
                     completed = completions.next() => break completed.transpose()?,
                     wait = watch.next() => send(SubmitUpdate::Waits(wait)).await,
-                    // The client left; its results are recorded.
+                    // The client has left. The pump records the results all the same.
                     () = responses.closed() => return Ok(()),
                 };
             };
@@ -144,8 +144,9 @@ impl PumpService {
         }
     }
 
-    /// Sends the results of earlier calls: of an open call when it completes, of a finished call
-    /// from the journal, which is read once.
+    /// Sends the results of calls that were accepted earlier. The result of an open call is sent
+    /// when the call completes. The results of finished calls come from the journal, which is read
+    /// once.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -172,10 +173,10 @@ impl PumpService {
         Ok(())
     }
 
-    /// Records a refusal that was decided at the entry point.
+    /// Records a refusal that an entry point decided.
     pub async fn record_refusal(&self, sender: &ListenerName, refusal: &Refusal) {
         tracing::warn!(%sender, "refused at an entry point: {refusal}");
-        // A pump that stopped records nothing; the log has it.
+        // A pump that has stopped records nothing, but the log contains the refusal.
         self.pump.record_refusal(sender, refusal.clone()).await.ok();
     }
 
@@ -189,8 +190,8 @@ impl PumpService {
     }
 }
 
-/// Sends the last readable position at once and whenever it grows, until the client leaves.
-/// Returns [`Error::Stopped`] if the pump has ended.
+/// Sends the position of the last readable journal record, at once and after every growth, until
+/// the client leaves. Returns [`Error::Stopped`] when the pump ends.
 pub async fn follow(
     partition: u32,
     mut recorded: watch::Receiver<Position>,
@@ -198,7 +199,7 @@ pub async fn follow(
 ) -> Result<(), Error> {
     while recorded.has_changed().is_ok() {
         let position = *recorded.borrow_and_update();
-        // The receiver is gone if the client has left.
+        // The send fails only if the client has left, which ends the loop.
         responses.send(ServiceResponse::Recorded { partition, position }).await.ok();
 
         tokio::select! {
@@ -220,12 +221,12 @@ pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
 }
 
-/// Id of the journal in `data`.
+/// Returns the id of the journal in `data`.
 pub fn journal_in(data: &Path) -> Result<Uuid, Error> {
     Ok(JournalReader::open(data)?.about()?.journal)
 }
 
-/// The recorded result of a call, if it has one.
+/// Returns the recorded result of a call; `None` if the journal contains none.
 async fn recorded(
     data: &Path,
     thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! Requests to a running organism, from commands, other pumps and embedding programs.
+//! Requests to a running organism, from commands, other pumps and programs that embed the organism.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,30 +9,31 @@ use crate::pump::driver::{Handle, PumpStopped};
 use crate::thread::{Decision, DecisionOrigin};
 use crate::trace::TraceParent;
 
-/// One request to a running organism.
+/// A request to a running organism.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do")]
 pub enum ServiceRequest {
     #[serde(rename = "send")]
     Submit(SubmitRequest),
-    /// Cancels everything open in a thread and beneath it.
+    /// Cancels every open call in a thread and in the threads beneath it.
     #[serde(rename = "cancel")]
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Not trusted: the recorded name comes from a signature.
+        /// Name that the sender claims. The pump does not trust it: the recorded name comes from
+        /// the signature.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The operator and the note. The control socket sets the user that the operating system
-        /// reports.
+        /// The operator and the operator's note. The control socket adds the user that the
+        /// operating system reports.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
     #[serde(rename = "decide")]
     Decide(DecisionRequest),
-    /// Requests the results of earlier calls.
+    /// Requests the results of calls that were accepted earlier.
     #[serde(rename = "results")]
     AwaitResults {
         #[serde(rename = "thread")]
@@ -40,7 +41,7 @@ pub enum ServiceRequest {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// Requests the thread of the held call that this message opened.
+    /// Requests the thread of the held call that `message` opened.
     #[serde(rename = "where")]
     HeldThread {
         #[serde(rename = "message")]
@@ -48,23 +49,23 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests every held call of a partition.
+    /// Requests all held calls of a partition.
     #[serde(rename = "held")]
     HeldCalls {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests the id of a partition's journal, because decisions are signed for one journal.
+    /// Requests the id of a partition's journal. An operator signs a decision for one journal.
     #[serde(rename = "journal")]
     JournalId {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests the last positions of the journals on this host, at once and whenever one grows.
-    /// Never ends by itself.
+    /// Requests the positions of the last records of the journals on this host, now and after every
+    /// growth. The responses continue until the client leaves.
     #[serde(rename = "follow")]
     FollowJournals,
-    /// Requests the running config.
+    /// Requests the digest of the running config.
     #[serde(rename = "status")]
     Status,
 }
@@ -74,24 +75,24 @@ pub enum ServiceRequest {
 pub struct SubmitRequest {
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Continues this thread.
+    /// Id of the thread that the payload continues.
     #[serde(rename = "thread", default)]
     pub thread: Option<String>,
-    /// Opens a new thread with this id.
+    /// Id that the client suggests for a new thread.
     #[serde(rename = "suggested", default)]
     pub suggested: Option<String>,
     #[serde(rename = "key", default)]
     pub key: Option<String>,
-    /// The payload as received, byte for byte, so that the gate reports any defect.
+    /// The payload byte for byte as received, so that the gate can report every defect.
     #[serde(rename = "payload", with = "in_base64")]
     pub payload: Vec<u8>,
-    /// Whether to wait for the results as well.
+    /// Whether the client waits for the results as well.
     #[serde(rename = "wait")]
     pub wait: bool,
-    /// Trace that the submission belongs to.
+    /// The trace to which the submission belongs.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
-    /// Proves the identity of a client without another proof.
+    /// The secret that proves the identity of the client, if nothing else does.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -101,21 +102,22 @@ pub struct SubmitRequest {
 pub struct DecisionRequest {
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Partition of its thread, if there are several.
+    /// Partition of the call's thread; `None` if the organism has one partition.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Not trusted: the recorded name comes from a signature.
+    /// Name that the sender claims. The pump does not trust it: the recorded name comes from the
+    /// signature.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// The operator and the reason. The control socket sets the user that the operating system
+    /// The operator and the reason. The control socket adds the user that the operating system
     /// reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
 
-/// An answer of a human listener as received, byte for byte.
+/// An answer of a human listener, byte for byte as received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmittedAnswer {
     #[serde(rename = "listener")]
@@ -125,7 +127,7 @@ pub struct SubmittedAnswer {
 }
 
 impl DecisionRequest {
-    /// Hands the decision to a pump. Returns the refusal, if it was refused.
+    /// Submits the decision to a pump. Returns the refusal if the pump refuses the decision.
     pub async fn submit(self, pump: &Handle) -> Result<Option<Refusal>, PumpStopped> {
         let gated = |answer: SubmittedAnswer| pump.gated(answer.listener, &answer.payload);
         let decision = self.what.map_answer(gated);
@@ -135,7 +137,7 @@ impl DecisionRequest {
     }
 }
 
-/// A client's secret. Its `Debug` form hides it.
+/// The secret of a client. Its `Debug` form does not show it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BearerSecret(String);
@@ -156,7 +158,7 @@ impl std::fmt::Debug for BearerSecret {
     }
 }
 
-/// Serializes binary bytes as base64.
+/// Serializes bytes as base64.
 mod in_base64 {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,5 @@
-//! Responses to a [`ServiceRequest`](super::ServiceRequest): one or several for each request.
+//! Responses to a [`ServiceRequest`](super::ServiceRequest). A request gets one or several
+//! responses.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -14,22 +15,22 @@ use crate::thread::Closing;
 pub enum ServiceResponse {
     #[serde(rename = "sent")]
     SubmitUpdate(SubmitUpdate),
-    /// The cancellation is on record.
+    /// The pump has recorded the cancellation.
     #[serde(rename = "taken")]
     Cancelled,
-    /// The ruling on a decision: its refusal, or none.
+    /// The ruling on a decision; `None` if the pump accepted the decision.
     #[serde(rename = "ruled")]
     Ruled(Option<Box<Refusal>>),
     #[serde(rename = "where")]
     HeldThread(Option<ThreadId>),
     #[serde(rename = "heldcall")]
     HeldCall(Box<HeldCall>),
-    /// Every held call was sent.
+    /// All held calls have been sent.
     #[serde(rename = "heldend")]
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// The journal of a partition on this host is readable up to this position.
+    /// The journal of a partition on this host can be read up to this position.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -39,18 +40,19 @@ pub enum ServiceResponse {
     },
     #[serde(rename = "unknown")]
     UnknownThread,
-    /// The pump of the partition is unavailable and responses are missing; retry.
+    /// The pump of the partition is unavailable, and responses are missing. The client should
+    /// retry.
     #[serde(rename = "gone")]
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
     Failed(String),
-    /// Every response was sent, and the connection takes another request.
+    /// All responses have been sent, and the connection accepts another request.
     #[serde(rename = "end")]
     End,
-    /// Nothing was done: this organism belongs to another project.
+    /// Nothing was done, because the organism belongs to another project.
     #[serde(rename = "otherproject")]
     OtherProject(String),
-    /// Nothing was done: the organism runs with another config than the command's.
+    /// Nothing was done, because the organism runs with another config than the command.
     #[serde(rename = "configchanged")]
     ConfigChanged {
         #[serde(rename = "running")]
@@ -63,15 +65,15 @@ pub enum ServiceResponse {
     },
 }
 
-/// Why a partition does not respond.
+/// Why the pump of a partition does not respond.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionUnavailable {
     #[serde(rename = "detail")]
     pub detail: String,
-    /// Whether a pump existed until now, so that the next one is expected soon.
+    /// Whether the partition had a pump until now, so that another pump is expected soon.
     #[serde(rename = "soon")]
     pub soon: bool,
-    /// Whether the request may have been carried out.
+    /// Whether the pump may have carried out the request.
     #[serde(rename = "unsure")]
     pub unsure: bool,
 }
@@ -86,7 +88,7 @@ impl ServiceResponse {
     }
 }
 
-/// Progress of a submission: first its receipt, then a result for every call.
+/// Progress of a submission: first the receipt, then a result for every call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "sent")]
 pub enum SubmitUpdate {
@@ -96,10 +98,10 @@ pub enum SubmitUpdate {
         thread: ThreadId,
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
-        /// Whether its key was used before; this is the recorded answer.
+        /// Whether the client key was used before, so that this is the recorded answer.
         #[serde(rename = "again")]
         again: bool,
-        /// Whether one of its calls waits for an approval.
+        /// Whether one of the accepted calls waits for an approval.
         #[serde(rename = "held", default, skip_serializing_if = "std::ops::Not::not")]
         held: bool,
     },
@@ -110,10 +112,10 @@ pub enum SubmitUpdate {
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
-    /// Something in its tree waits while the client waits for the results.
+    /// Something in the submission's thread tree waits, while the client waits for the results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
-    /// The client may not write to this thread; the payload states so.
+    /// The client may not write to this thread. The payload states the reason.
     #[serde(rename = "nothread")]
     NoThread {
         #[serde(rename = "payload")]
@@ -131,8 +133,8 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether it is the failure of a call. A leg of a `first` group without payloads, because
-    /// another leg replied, is no failure.
+    /// Whether the update reports the failure of a call. A leg of a `first` group that has no
+    /// payloads because another leg replied has not failed.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Result { how, replies, .. } => *how != Closing::Completed && !replies.is_empty(),

@@ -1,4 +1,5 @@
-//! An operator's signing key, in a file that a passphrase encrypts (PKCS #8, as OpenSSL reads it).
+//! The key with which an operator signs decisions. It stands in a file that a passphrase encrypts
+//! (PKCS #8, which OpenSSL reads).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -23,7 +24,7 @@ use crate::thread::{
 };
 use crate::xml::scan::scan_within;
 
-/// Why there is no signing key.
+/// Why an operator's signing key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{} cannot be read: {source}", path.display())]
@@ -42,7 +43,7 @@ pub enum Error {
     NotEncrypted { detail: String },
 }
 
-/// Signs decisions. Its `Debug` form hides the key.
+/// Signs decisions with an operator's key. Its `Debug` form does not show the key.
 pub struct OperatorSigner(SigningKey);
 
 impl std::fmt::Debug for OperatorSigner {
@@ -52,7 +53,7 @@ impl std::fmt::Debug for OperatorSigner {
 }
 
 impl OperatorSigner {
-    /// Creates a key and writes it, encrypted, to a file that only its owner can read.
+    /// Generates a key and writes it, encrypted, to a new file that only the file's owner can read.
     pub fn create(path: &Path, passphrase: &str) -> Result<Self, Error> {
         let key = SigningKey::generate(&mut OsRng);
         let plain = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
@@ -75,7 +76,8 @@ impl OperatorSigner {
         }
     }
 
-    /// Loads the key in `path`. Calls `passphrase` only after the file is known to be a key.
+    /// Loads the key in `path`. Calls `passphrase` only after checking that the file contains a
+    /// key.
     pub fn load<E: From<Error>>(
         path: &Path,
         passphrase: impl FnOnce() -> Result<Zeroizing<String>, E>,
@@ -95,8 +97,9 @@ impl OperatorSigner {
         OperatorPublicKey::of(&self.0)
     }
 
-    /// Signs a request with the present time: a decision about a call of `thread`, or its
-    /// cancellation. Shortens an answer to the payload that it contains, because that is recorded.
+    /// Signs a request with the present time. The request is a decision about a call of `thread`,
+    /// or the cancellation of `thread`. An answer is first shortened to its payload, because only
+    /// the payload is recorded.
     pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -104,7 +107,7 @@ impl OperatorSigner {
         self.sign_at(ask, journal, thread, (Time::now(), nonce));
     }
 
-    /// As [`OperatorSigner::sign`], with a given time and nonce.
+    /// Signs a request like [`OperatorSigner::sign`], with the given time and nonce.
     pub fn sign_at(
         &self,
         ask: &mut ServiceRequest,
@@ -123,7 +126,7 @@ impl OperatorSigner {
     }
 }
 
-/// Reads a file that only its owner may read.
+/// Reads a file if only its owner may read it. Otherwise returns an error.
 pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     const OTHERS_READ: u32 = 0o044;
     let failed = |source| Error::Unreadable { path: path.to_owned(), source };
@@ -135,7 +138,8 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Returns the signature of a request if it is valid for exactly this request, with any key.
+/// Returns the signature of a request if the signature is valid for exactly this request. Accepts
+/// every operator's key.
 pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, cancelled) = match ask {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
@@ -149,8 +153,8 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     (fits && holds).then_some(signature)
 }
 
-/// Passes the signed statement of a request to `then`; `None` if it is not a decision, or cannot be
-/// signed.
+/// Calls `then` with the statement that a signature of the request covers. Returns `None` if the
+/// request is neither a decision nor a cancellation, or if no statement can express its decision.
 fn with_statement<T>(
     ask: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
@@ -171,13 +175,13 @@ fn with_statement<T>(
     }
 }
 
-/// The recorded form of an answer, after it has passed the gate.
+/// The form in which the journal records an answer that has passed the gate.
 fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
     let verdict = Verdict::Passed(Digest::of(&answer.payload));
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
-/// Shortens texts to their recorded length, and an answer to its payload.
+/// Shortens every text to the length that the journal records, and an answer to its payload.
 fn shorten(ask: &mut ServiceRequest) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
     match ask {
@@ -202,7 +206,8 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     }
 }
 
-/// Shortens to the root element only where the gate would: a refused payload stays whole.
+/// Shortens an answer to its root element if the gate would accept it. A payload that the gate
+/// refuses stays whole.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

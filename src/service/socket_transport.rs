@@ -1,5 +1,5 @@
-//! Requests to the organism that runs on the journal in a directory of this host, over its control
-//! socket: a line for the request and a line for each response ([`encoding`](super::encoding)). A
+//! The transport over the control socket of an organism on this host. The client sends one line for
+//! each request, the organism one line for each response ([`encoding`](super::encoding)). A
 //! connection carries one request after another.
 
 use std::fs::File;
@@ -21,13 +21,13 @@ use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Path of the socket of the journal in `data`.
+/// Path of the control socket of the journal in `data`.
 pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A short name for a socket path: operating systems limit the length of socket names, but not of
-/// directories. The directory stays open as long as the name is used.
+/// A short name for the path of a socket. Operating systems limit the length of socket names, but
+/// not the length of directory paths. The directory must stay open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -46,7 +46,7 @@ impl ShortSocketPath {
     }
 }
 
-/// Binds a socket, however long the path of its directory is.
+/// Binds a socket. The path may be longer than the limit of the operating system.
 pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(&ShortSocketPath::of(path)?.name)
 }
@@ -56,7 +56,7 @@ pub struct SocketTransport {
     data: PathBuf,
     path: PathBuf,
     handshake: Handshake,
-    /// Connections without a request, for the next ones. Clones share them.
+    /// Open connections that carry no request at present. Clones of the transport share them.
     idle: Arc<Mutex<Vec<IdleConnection>>>,
 }
 
@@ -66,9 +66,9 @@ struct IdleConnection {
 }
 
 impl IdleConnection {
-    /// Whether the organism still reads requests, as far as is known here.
+    /// Whether the organism still reads requests from this connection, as far as the client knows.
     fn is_open(&self) -> bool {
-        // The organism closes a connection that carries no request in time.
+        // The organism closes a connection that carries no request for too long.
         let is_fresh = self.since.elapsed() < limits::IDLE_CONNECTION;
         let read = self.stream.get_ref().try_read(&mut [0]);
         is_fresh && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
@@ -76,29 +76,28 @@ impl IdleConnection {
 }
 
 impl SocketTransport {
-    /// Creates a transport to the organism that runs on the journal in `data` when a request is
-    /// sent.
+    /// Creates a transport to the organism on the journal in `data`. The transport connects when it
+    /// sends the first request.
     pub fn new(data: &Path, handshake: Handshake) -> Self {
         let (data, path) = (data.to_owned(), socket_path(data));
         Self { data, path, handshake, idle: Arc::default() }
     }
 
-    /// Connects to the organism that runs on the journal in `data`, if there is one. Returns
-    /// [`Error::ForeignSocket`] if the process that serves the socket is not the one that holds the
-    /// journal.
+    /// Connects to the organism that runs on the journal in `data`; `None` if no organism does.
+    /// Returns [`Error::ForeignSocket`] if the process behind the socket does not hold the journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let transport = Self::new(data, handshake);
         Ok(transport.locate().await?.then_some(transport))
     }
 
-    /// The same connections, for requests with another handshake.
+    /// Replaces the handshake and keeps the open connections.
     #[must_use]
     pub fn with_handshake(self, handshake: Handshake) -> Self {
         Self { handshake, ..self }
     }
 
-    /// Whether an organism takes requests now: one takes them over this transport's connection, or
-    /// over a new one. As [`SocketTransport::find`].
+    /// Whether an organism accepts requests now. Checks an open connection, or makes a new one.
+    /// Fails like [`SocketTransport::find`].
     pub async fn locate(&self) -> Result<bool, Error> {
         let found = match self.take_idle() {
             Some(connection) => Some(connection),
@@ -140,7 +139,8 @@ impl SocketTransport {
         }
     }
 
-    /// Sends a request and passes on each response; [`Error::Lost`] if the connection breaks.
+    /// Sends a request and passes on each response. Returns [`Error::Lost`] if the connection
+    /// breaks.
     pub async fn send(
         &self,
         request: &ServiceRequest,
@@ -165,7 +165,7 @@ impl SocketTransport {
                 self.put_idle(connection);
                 return Ok(());
             }
-            // The client may have left.
+            // The send fails only if the client has left, which needs no handling.
             responses.send(response).await.ok();
         }
     }
@@ -179,8 +179,8 @@ impl SocketTransport {
 
         let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
         loop {
-            // Ordering rule: read before connecting, because the announcement ends when the socket
-            // exists.
+            // Ordering rule: the announcement is read before connecting, because it ends when the
+            // socket exists.
             let is_announced = announcement::is_announced(&self.data);
             if let Some(stream) = self.connect().await? {
                 return Ok(BufReader::new(stream));
@@ -192,7 +192,7 @@ impl SocketTransport {
         }
     }
 
-    /// `None` if no holder of the journal responds.
+    /// Connects to the socket; `None` if no process that holds the journal responds.
     async fn connect(&self) -> Result<Option<UnixStream>, Error> {
         let mut tries = limits::SOCKET_TRIES;
         loop {
@@ -204,17 +204,18 @@ impl SocketTransport {
 
             let (server, holder) = match (server_of(&stream), lock_holder(&self.data)) {
                 _ if mutant("trust-the-socket") => return Ok(Some(stream)),
-                // The organism behind the socket is ending, or no organism created it.
+                // No process holds the journal: the organism behind the socket is ending, or
+                // another program created the socket.
                 (_, LockHolder::Nobody) => return Ok(None),
                 (Some(server), LockHolder::Process(holder)) if holder == server => {
                     return Ok(Some(stream));
                 }
-                // Probably in another container: there is nothing to compare.
+                // The server probably runs in another container, where its process id is unknown.
                 (None, _) => return Ok(Some(stream)),
                 (Some(server), LockHolder::Process(pid)) => (server, format!("process {pid}")),
                 (Some(server), LockHolder::Hidden) => (server, "another process".to_owned()),
             };
-            // A pump may have taken over from the one that answered.
+            // A pump that takes over the journal at this moment causes the mismatch, too.
             tries -= 1;
             if tries == 0 {
                 return Err(Error::ForeignSocket { path: self.path.clone(), server, holder });
@@ -224,7 +225,7 @@ impl SocketTransport {
     }
 }
 
-/// The process behind a socket, if the system reports it.
+/// Id of the process behind a socket, if the operating system reports it.
 fn server_of(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)

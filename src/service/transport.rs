@@ -1,21 +1,21 @@
-//! The transports between a client and the pump that carries out its requests.
+//! The transports of requests: each leads from a client to the pump that carries out its requests.
 
 use tokio::sync::mpsc;
 
 use super::{Error, NatsTransport, PumpService, ServiceRequest, ServiceResponse, SocketTransport};
 
 pub enum ServiceTransport {
-    /// A pump of this process.
+    /// To a pump in this process.
     InProcess(PumpService),
-    /// The control socket of an organism on this host.
+    /// To an organism on this host, over its control socket.
     Socket(SocketTransport),
-    /// The pump of a partition on any host.
+    /// To the pump of a partition on any host, over NATS.
     Nats(NatsTransport),
 }
 
 impl ServiceTransport {
-    /// Sends a request and passes on each response up to the last one; [`Error::Lost`] if the
-    /// responses break off.
+    /// Sends a request and passes on each response up to the last one. Returns [`Error::Lost`] if
+    /// the responses break off.
     pub async fn send(
         &self,
         partition: u32,

@@ -1,4 +1,5 @@
-//! Notices for a waiting client about its tree: holds at once, and model calls once they take long.
+//! Notices for a client that waits for its thread tree. The client gets a notice about a held call
+//! at once, and about a model call when it takes long.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::limits;
 use crate::pump::driver::{Notice, NoticeReason};
 use crate::thread::Hold;
 
-/// Something that a tree waits for.
+/// The reason why a thread tree makes no progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
@@ -26,22 +27,22 @@ pub struct TreeWait {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", rename_all = "lowercase")]
 pub enum WaitKind {
-    /// An operator's approval of this message.
+    /// An operator must approve this message.
     Approval { message: MessageId },
-    /// A person's answer to this message.
+    /// A person must answer this message.
     Answer { message: MessageId },
-    /// A model that has not begun to respond for this many seconds.
+    /// A model has not begun to respond for this many seconds.
     Model { route: String, seconds: u64 },
-    /// A response that has streamed for this many seconds.
+    /// A model has been sending its response for this many seconds.
     Stream { route: String, seconds: u64 },
-    /// A pause that the provider requested.
+    /// A provider has requested a pause until this time.
     Pause { route: String, until: Time },
 }
 
-/// The model calls of one tree, and the notices that were sent about them.
+/// The running model calls of one thread tree, and the notices that were already sent about them.
 pub struct TreeWatch {
     notices: mpsc::Receiver<Notice>,
-    /// Calls that the receipt shows.
+    /// Calls that the receipt already shows as held.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
 }
@@ -51,7 +52,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Delay after which the state is reported, if it lasts.
+    /// Time in the present state after which the next notice is due.
     due: Duration,
 }
 
@@ -61,12 +62,12 @@ impl TreeWatch {
         (sender, Self { notices, known: Vec::new(), models: HashMap::new() })
     }
 
-    /// Marks calls whose hold the receipt already shows.
+    /// Marks calls as known to the client, because the receipt shows them as held.
     pub fn knows(&mut self, calls: &[CallId]) {
         self.known.extend_from_slice(calls);
     }
 
-    /// Returns the next notice; never ends by itself. Cancel-safe.
+    /// Returns the next notice. Waits for ever if there is none. Cancel-safe.
     pub async fn next(&mut self) -> TreeWait {
         loop {
             if let Some(due) = self.due() {
@@ -80,7 +81,7 @@ impl TreeWatch {
                             return wait;
                         }
                     }
-                    // The pump has ended; clients that wait for a result learn that elsewhere.
+                    // The pump has ended. The client learns that from another response.
                     None => std::future::pending::<()>().await,
                 },
                 () = tick => {}
@@ -116,8 +117,8 @@ impl TreeWatch {
         }
     }
 
-    /// Returns a state that has lasted long enough to be reported; later reports of it come at
-    /// growing intervals.
+    /// Returns a notice about a model call that has been in its present state for long enough. The
+    /// next notice about the same state is due after four times that time.
     fn due(&mut self) -> Option<TreeWait> {
         let one = self.models.values_mut().find(|one| one.since.elapsed() >= one.due)?;
         one.due *= 4;

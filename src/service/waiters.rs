@@ -1,4 +1,4 @@
-//! Clients that wait for the completion of a call that was accepted earlier, such as those that
+//! Clients that wait for the completion of a call that was accepted earlier, such as clients that
 //! repeat a key.
 
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use futures_util::future::{BoxFuture, Shared};
 use crate::ids::{CallId, ThreadId};
 use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 
-/// One query of the pump, which all waiters of a call share.
+/// One query to the pump, which all waiters of a call share.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The waiters of one pump, by call. However many clients wait for a call, the pump has one waiter
-/// for it, and none once all clients have left.
+/// The waiters of one pump, by call. The pump itself has at most one waiter for each call, no
+/// matter how many clients wait, and none once all clients have left.
 ///
-/// A concurrent table: each client registers and leaves on a task of its own.
+/// The table is concurrent, because each client registers and leaves in a task of its own.
 #[derive(Clone)]
 pub struct CallWaiters {
     pump: Handle,
@@ -33,8 +33,8 @@ impl CallWaiters {
         Self { pump, calls: Arc::default() }
     }
 
-    /// Waits for the completion of a call in `thread`. `None` if it had completed before: its
-    /// result, if any, is recorded.
+    /// Waits for the completion of a call in `thread`. Returns `None` if the call had completed
+    /// before; the journal contains its result, if any.
     pub async fn completion(
         &self,
         thread: &ThreadId,
@@ -54,8 +54,8 @@ impl CallWaiters {
             async move { pump.completion(thread, call).await }.boxed().shared()
         };
 
-        // Lock: the shard stays locked to the end of this block, so that a client that leaves
-        // meanwhile cannot remove the query that this one joins.
+        // Lock: the shard of the table stays locked to the end of this block. Otherwise, a client
+        // that leaves meanwhile could remove the query that this client joins.
         let mut awaited = self
             .calls
             .entry(call)
@@ -65,7 +65,7 @@ impl CallWaiters {
         (awaited.completion.clone(), RegisteredWaiter { table: self, call })
     }
 
-    /// Number of awaited calls.
+    /// Number of calls for which clients wait.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
@@ -75,7 +75,8 @@ impl CallWaiters {
     }
 }
 
-/// Registration of a client in the table, until it has its answer or leaves.
+/// The entry of one client in the table. It is removed when the client gets the completion or
+/// leaves.
 struct RegisteredWaiter<'t> {
     table: &'t CallWaiters,
     call: CallId,

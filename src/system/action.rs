@@ -1,10 +1,10 @@
-//! The payload `operator-action`: an operator's action on a thread, or on the organism itself.
+//! The payload `operator-action`: an action of an operator on a thread, or on the organism.
 
 use super::core_payloads::StartTagText;
 use crate::envelope::Payload;
 use crate::ids::{ListenerName, ThreadId};
 
-/// An operator's action, as `operator-action` reports it.
+/// An action of an operator, as the payload `operator-action` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionReport {
     pub action: &'static str,
@@ -12,11 +12,11 @@ pub struct ActionReport {
     pub uid: Option<u32>,
     pub login: Option<String>,
     pub host: Option<String>,
-    /// The affected thread; `None` for the organism itself.
+    /// The affected thread; `None` if the action concerns the whole organism.
     pub thread: Option<ThreadId>,
-    /// For a thread, written even when it is empty.
+    /// The operator's reason. For a thread, the payload contains even an empty reason.
     pub reason: Option<String>,
-    /// Names and values.
+    /// Further details as pairs of name and value.
     pub details: Vec<(String, String)>,
 }
 

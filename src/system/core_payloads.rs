@@ -31,7 +31,7 @@ impl ThreadStatus {
         }
     }
 
-    /// Reads what `as_str` writes.
+    /// Parses the text of `ThreadStatus::as_str`.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Completed, Self::Failed, Self::Cancelled]
             .into_iter()
@@ -39,7 +39,7 @@ impl ThreadStatus {
     }
 }
 
-/// A system payload.
+/// A payload that only the core writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     ThreadSpawned {
@@ -84,20 +84,21 @@ pub enum Answer {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The listener whose fault it is, if several were addressed at once.
+        /// The listener that caused the error, if the payload had several receivers.
         from: Option<ListenerName>,
-        /// Whether no further message of the caller can succeed, even if the code allows a retry.
+        /// Whether every further message of the caller will fail, even if the error code allows a
+        /// retry.
         is_lasting: bool,
     },
     Ack {
-        /// The listener that answered nothing, if several were addressed at once.
+        /// The listener that answered nothing, if the payload had several receivers.
         from: Option<ListenerName>,
     },
     BudgetWarning {
         budget: String,
-        /// The agent whose budget it is; `None` for the whole tree's.
+        /// The agent whose budget is meant; `None` for the budget of the whole tree.
         of: Option<ListenerName>,
-        /// In the unit of its budget; money in currency units.
+        /// Amount in the unit of the budget; money in currency units.
         used: String,
         limit: String,
     },
@@ -119,7 +120,7 @@ pub enum Answer {
         detail: String,
     },
     OperatorAction(ActionReport),
-    /// A call is held until an operator has approved exactly these bytes.
+    /// A call is held until an operator has approved exactly the bytes of its payload.
     ApprovalRequested {
         message: MessageId,
         listener: ListenerName,
@@ -129,17 +130,17 @@ pub enum Answer {
     },
     ApprovalGranted(DecisionPayload),
     ApprovalRefused(DecisionPayload),
-    /// Complete, as written by the agent's host.
+    /// A complete `model-turn` payload, as the agent's host wrote it.
     ModelTurn(String),
 }
 
-/// The decision about a held call, and its author.
+/// The decision about a held call, and the person who decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionPayload {
     pub message: MessageId,
     pub digest: Digest,
     pub by: ListenerName,
-    /// Empty without a reason.
+    /// The person's reason; empty if none was given.
     pub reason: String,
 }
 
@@ -149,8 +150,8 @@ impl Answer {
         Self::Error { code, about, message, from, is_lasting: false }
     }
 
-    /// The answer to the sender of a refused payload: a `huh` for a defect of form, a
-    /// `system-error` for the state of the world.
+    /// The answer to the sender of a refused payload. A defect of form gets a `huh`; a refusal that
+    /// the state of the world caused gets a `system-error`.
     pub fn to(refusal: &Refusal) -> Self {
         let code = match refusal.rule {
             Rule::Busy => ErrorCode::Busy,
@@ -195,8 +196,8 @@ impl Answer {
         super::name(self.word())
     }
 
-    /// Writes the payload. It has a prefix if it contains other payloads, because a default
-    /// namespace would change the meaning of their unqualified children.
+    /// Writes the payload as XML. A payload that contains other payloads has a prefix, because a
+    /// default namespace would change the meaning of their unqualified children.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 
@@ -296,12 +297,12 @@ pub(super) struct StartTagText {
 }
 
 impl StartTagText {
-    /// A tag that binds the core's namespace.
+    /// Starts a tag that binds the namespace of the core.
     pub fn new(word: &'static str) -> Self {
         Self { word, out: format!("<{word} xmlns=\"{NAMESPACE}\"") }
     }
 
-    /// A tag inside an element that has bound the namespace.
+    /// Starts a tag inside an element that has already bound the namespace of the core.
     pub fn child(word: &'static str) -> Self {
         Self { word, out: format!("<{word}") }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The `code` of a `system-error`. Each has a page under `docs/errors/`.
+/// The `code` of a `system-error`. Each code has a page under `docs/errors/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorCode {
     #[serde(rename = "timeout")]
@@ -78,7 +78,7 @@ impl ErrorCode {
         }
     }
 
-    /// Whether sending the same thing again may succeed.
+    /// Whether the sender may succeed if it sends the same payload again.
     pub const fn retry_allowed(self) -> bool {
         matches!(
             self,

@@ -1,9 +1,9 @@
-//! Examples of the core's words: prompts show them, and refusals offer them.
+//! Examples of core payloads, for prompts and refusals.
 
 use super::NAMESPACE;
 
-/// Core payloads that a listener may write: the purpose of each, and a valid example. `{own}`
-/// stands for a payload that the listener may address.
+/// Core payloads that a listener may write: name, purpose and a valid example. In an example,
+/// `{own}` stands for a payload that the listener may address.
 pub const EXAMPLES: [(&str, &str, &str); 10] = [
     (
         "spawn-thread",
@@ -55,8 +55,9 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// An example of the core payload `local` in its namespace; `inner` makes the payload inside it.
-/// `None` for a payload that only the core writes, or without anything to put inside.
+/// Returns an example of the core payload `local` with its namespace. `inner` creates the payload
+/// inside the example. Returns `None` if only the core writes `local`, or if the example needs an
+/// inner payload and `inner` returns none.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = match template.contains(OWN) {

@@ -4,22 +4,22 @@ use super::core_payloads::StartTagText;
 use crate::envelope::{Payload, Refusal};
 use crate::xml::findings::Finding;
 
-/// Feedback about a payload that was not understood: the defects, their locations, and the
-/// expectation.
+/// Feedback about a payload that was not understood: the defects, their locations, and the expected
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Huh {
     pub code: String,
     pub reasons: Vec<Finding>,
     pub expected: Option<String>,
-    /// The attempt as written, shortened. Left out for names that may not be revealed.
+    /// The refused text, shortened. Left out if the payload name must not be revealed.
     pub attempt: Option<String>,
 }
 
-/// Characters of a refused payload that are echoed to its sender.
+/// Maximum characters of a refused payload that the feedback repeats.
 const ATTEMPT_CHARS: usize = 400;
 
 impl Huh {
-    /// Feedback for one refused payload.
+    /// Feedback about one refused payload.
     pub fn of(refusal: &Refusal) -> Self {
         let place = refusal.place.clone().unwrap_or_default();
         let attempt = refusal.head.chars().take(ATTEMPT_CHARS).collect::<String>();
@@ -31,7 +31,7 @@ impl Huh {
         }
     }
 
-    /// Feedback for findings that belong to no payload; `None` without findings.
+    /// Feedback about findings that belong to no payload; `None` if there are no findings.
     pub fn about(findings: &[Finding]) -> Option<Self> {
         let code = findings.first()?.code.clone();
         Some(Self { code, reasons: findings.to_vec(), expected: None, attempt: None })

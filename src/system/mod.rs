@@ -1,6 +1,7 @@
-//! Core payloads: primitives that agents send, and payloads that only the core writes.
+//! Core payloads: primitives, which agents send, and payloads that only the core writes.
 //!
-//! Every core payload is in `schemas/core.xsd`; a test keeps this module and that file consistent.
+//! `schemas/core.xsd` defines every core payload. A test keeps this module and the schema
+//! consistent.
 
 mod action;
 mod core_payloads;
@@ -18,13 +19,13 @@ pub use primitive::{Primitive, WaitFor, When};
 
 use crate::ids::PayloadName;
 
-/// The namespace of every core word.
+/// XML namespace of every core payload.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/core/v1";
 
-/// The schema of every core word.
+/// XML schema of every core payload.
 pub const SCHEMA: &str = include_str!("../../schemas/core.xsd");
 
-/// Names of notes: recorded, not delivered, reserved for every agent.
+/// Names of notes, which every agent may write. A note is recorded and not delivered.
 pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 
 pub fn name(local: &str) -> PayloadName {

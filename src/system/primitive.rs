@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 
-/// What ends a wait.
+/// The condition that ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WaitFor {
     #[serde(rename = "all")]
@@ -15,7 +15,7 @@ pub enum WaitFor {
     Any,
 }
 
-/// Time at which a timer fires.
+/// The time at which a timer fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     After(Duration),
@@ -25,10 +25,10 @@ pub enum When {
 /// A primitive, read from a payload that passed its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Primitive {
-    /// The initial payload, if any, is the element's only grandchild.
+    /// Opens a child thread. The initial payload, if any, is the element's only grandchild.
     SpawnThread {
         suggested_sub_id: Option<String>,
-        /// The thread is cancelled when the call that spawns it closes.
+        /// Whether the child thread is cancelled when the spawning call closes.
         is_bound: bool,
     },
     SendToThread {

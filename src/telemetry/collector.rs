@@ -1,4 +1,4 @@
-//! One export request to the collector, and its result.
+//! Sends one export request to the collector and reads the result.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::config::TelemetryConfig;
 use crate::limits;
 use crate::model::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
 
-/// Collector that spans are sent to.
+/// The collector to which spans are sent.
 #[derive(Debug)]
 pub(super) struct SpanCollector {
     client: HttpClient,
@@ -19,13 +19,13 @@ pub(super) struct SpanCollector {
 /// Result of an export request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportVerdict {
-    /// The collector accepted the spans, except for `rejected` of them.
+    /// The collector accepted all spans but `rejected` of them.
     Taken { rejected: u64, why: String },
-    /// The collector refused the request for now; a retry may succeed.
+    /// The collector refused the request temporarily, so a retry may succeed.
     Later { why: String, after: Option<Duration> },
-    /// The request is too large for the collector.
+    /// The collector refused the request because of its size.
     TooLarge,
-    /// The collector refuses the request permanently.
+    /// The collector refused the request, and a retry cannot succeed.
     Never { why: String },
 }
 
@@ -85,8 +85,8 @@ async fn judged(mut answer: HttpResponse) -> ExportVerdict {
     }
 }
 
-/// Reads as much of the response's body as possible. Only a partial success needs it; otherwise the
-/// status alone decides.
+/// Reads as much of the response's body as possible. A failure is ignored: only a partial success
+/// needs the body, otherwise the status decides.
 async fn body(answer: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = answer.chunk().await {
@@ -115,7 +115,7 @@ struct SuccessCounts {
     error_message: String,
 }
 
-/// A JSON number, or a number in a string.
+/// A number in JSON, or a string that contains a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum JsonCount {

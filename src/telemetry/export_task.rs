@@ -1,4 +1,5 @@
-//! The task that sends spans from the queue to the collector: in batches, with bounded retries.
+//! The task that sends spans from the queue to the collector, in batches and with a bounded number
+//! of retries.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,14 +18,15 @@ pub(super) struct ExportTask {
     resource: OtlpResource,
     queue: SpanReceiver,
     counts: Arc<SpanCounts>,
-    /// Spans that were taken from the queue and not yet exported, oldest first.
+    /// Spans that were taken from the queue and not exported yet, oldest first.
     batch: Vec<Span>,
-    /// Maximum spans of one request. Reduced after the collector found a request too large.
+    /// Maximum number of spans in a request. Reduced when the collector refuses a request because
+    /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether an outage of the collector was logged whose end was not.
+    /// Whether an outage of the collector was logged, and its end was not.
     warned: bool,
-    /// Whether a rejection of spans was logged.
+    /// Whether a rejection of spans by the collector was logged before.
     is_rejection_logged: bool,
 }
 
@@ -48,8 +50,8 @@ impl ExportTask {
         }
     }
 
-    /// Exports spans until the pump stops, and then the remaining ones for at most
-    /// [`limits::SPANS_FAREWELL`].
+    /// Exports spans until `stop`. Then exports the remaining spans, for at most
+    /// [`limits::SPANS_FLUSH_TIMEOUT`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let export = self.export(stop.clone());
         let is_exported = {
@@ -72,8 +74,8 @@ impl ExportTask {
         }
     }
 
-    /// Exports the batch. A stop ends a wait between requests but never a request, because the
-    /// collector may have stored its spans already and would get them twice.
+    /// Exports the current batch. A stop may interrupt a wait between requests, but never a
+    /// request: the collector may have stored the spans already, and would get them twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {
@@ -105,7 +107,8 @@ impl ExportTask {
         }
     }
 
-    /// Waits for a span, and a short time for further ones. Returns false if no more will come.
+    /// Waits for a span, and then a short time for more spans. Returns false if no spans will come
+    /// any more.
     async fn gather(&mut self) -> bool {
         let room = |batch: &Vec<Span>, at_once: usize| at_once.saturating_sub(batch.len());
         if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {
@@ -124,8 +127,8 @@ impl ExportTask {
         true
     }
 
-    /// Sends one request with the oldest spans of the batch. Returns the delay before a retry if
-    /// the collector did not accept them.
+    /// Sends a request with the oldest spans of the batch. If the collector did not accept the
+    /// spans, returns the delay before a retry.
     async fn send(&mut self) -> Option<Duration> {
         let sent = self.batch.len().min(self.at_once);
         let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());
@@ -153,7 +156,7 @@ impl ExportTask {
         None
     }
 
-    /// Removes the oldest `sent` spans from the batch.
+    /// Removes the `sent` oldest spans from the batch.
     fn done(&mut self, sent: usize) {
         self.batch.drain(..sent.min(self.batch.len()));
         self.backoff = limits::COLLECTOR_BACKOFF_FIRST;
@@ -193,7 +196,7 @@ impl ExportTask {
     }
 }
 
-/// Completes when the pump stops, or when its side of the channel is gone.
+/// Returns when a stop was requested, or when the sender of the channel is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     stop.wait_for(|stop| *stop).await.ok();
 }

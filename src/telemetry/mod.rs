@@ -1,7 +1,8 @@
 //! Exports spans to a collector, as OTLP over HTTP.
 //!
-//! Must not know the meaning of spans. No other module waits for this one: a slow or missing
-//! collector costs only the spans that do not fit into the queue, and these are counted.
+//! This module must not know the meaning of spans. No other module waits for this one. If the
+//! collector is slow or unreachable, only spans that do not fit into the queue are lost, and these
+//! are counted.
 
 mod collector;
 mod export_task;
@@ -18,7 +19,7 @@ use crate::trace::SpanTracer;
 use collector::SpanCollector;
 use export_task::ExportTask;
 
-/// Exports the spans of its tracer until it is stopped.
+/// Exports the spans that its tracer receives, until the exporter is stopped.
 #[derive(Debug)]
 pub struct SpanExporter {
     tracer: SpanTracer,
@@ -27,8 +28,8 @@ pub struct SpanExporter {
 }
 
 impl SpanExporter {
-    /// Starts the exporter. `organism` is the organism's name, exported beside the service's.
-    /// Connects at the first span.
+    /// Starts the exporter. `organism` is the name of the organism, which is exported beside the
+    /// service's name. The exporter connects to the collector at the first span.
     pub fn start(telemetry: &TelemetryConfig, organism: &str) -> Self {
         let (tracer, spans) = SpanTracer::new(telemetry.sample);
         let (stop, stopped) = watch::channel(false);
@@ -39,14 +40,15 @@ impl SpanExporter {
         Self { tracer, stop, sending: tokio::spawn(sending.run(stopped)) }
     }
 
-    /// The tracer that receives spans.
+    /// The tracer whose spans are exported.
     pub fn tracer(&self) -> &SpanTracer {
         &self.tracer
     }
 
-    /// Stops the exporter, after at most [`limits::SPANS_FAREWELL`] for the spans in the queue.
+    /// Stops the exporter. Spans in the queue are still exported, for at most
+    /// [`limits::SPANS_FLUSH_TIMEOUT`].
     pub async fn stop(self) {
-        // It is there until it was told so.
+        // The send fails only if the task has already ended.
         self.stop.send(true).ok();
         let patience = limits::SPANS_FAREWELL + limits::SPANS_WAIT;
         // It keeps its own time; this is for a machine that stands still.

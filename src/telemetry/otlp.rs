@@ -1,4 +1,5 @@
-//! OTLP's JSON encoding: ids as hexadecimal digits, 64-bit numbers as strings, enums as numbers.
+//! OTLP's JSON encoding. Ids are hexadecimal digits, 64-bit numbers are strings, and enums are
+//! numbers.
 
 use std::borrow::Cow;
 
@@ -9,10 +10,10 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::trace::{AttributeValue, Span, SpanKind};
 
-/// Version of the semantic conventions that the attribute names follow.
+/// Version of the semantic conventions that attribute names follow.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
-/// The OTLP resource that the spans belong to.
+/// The OTLP resource to which all spans belong.
 #[derive(Debug)]
 pub(super) struct OtlpResource(Json);
 
@@ -50,7 +51,7 @@ struct OtlpSpan<'s> {
     span_id: String,
     #[serde(rename = "parentSpanId", skip_serializing_if = "Option::is_none")]
     parent_span_id: Option<String>,
-    /// W3C trace flags: the trace is sampled.
+    /// W3C trace flags, which state that the trace is sampled.
     #[serde(rename = "flags")]
     flags: u8,
     #[serde(rename = "name")]
@@ -83,7 +84,7 @@ impl<'s> OtlpSpan<'s> {
             name: &span.name,
             kind: kind(span.kind),
             start_time_unix_nano: nanoseconds(span.began),
-            // A clock that was put back meanwhile must not make it end before it began.
+            // If the clock was set back meanwhile, the span must not end before its start.
             end_time_unix_nano: nanoseconds(span.ended.max(span.began)),
             attributes,
             status: error.map(|_| json!({ "code": 2 })),

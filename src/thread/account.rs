@@ -1,4 +1,4 @@
-//! Accounting of model calls: reservations in a tree's budgets, and actual use.
+//! Accounting of model calls: reservations in the budgets of a thread tree, and actual use.
 
 use super::Fact;
 use super::reservations::ModelReservation;
@@ -7,7 +7,7 @@ use crate::envelope::Spending;
 use crate::ids::{CallId, ListenerName};
 
 impl Tree {
-    /// Applies reservations and the use of model calls.
+    /// Applies the facts about reservations and about the use of model calls.
     pub(super) fn account(&mut self, fact: &Fact) {
         match fact {
             Fact::Reserved { call, attempt, agent, spending, request, route } => {

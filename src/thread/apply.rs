@@ -1,4 +1,4 @@
-//! The fold: how each fact changes the state. State changes in no other way.
+//! The fold of facts: how each fact changes the state. Nothing else changes the state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 use crate::system::WaitFor;
 
 impl State {
-    /// Applies `fact`, recorded in `tree` at `time`.
+    /// Applies a fact that was recorded in `tree` at `time`.
     pub fn apply(&mut self, tree: &ThreadId, time: Time, fact: &Fact) {
         self.apply_to_all(time, fact);
         if let Fact::HandedOver { call, attempt } = fact {
@@ -63,7 +63,7 @@ impl State {
             Fact::TimerEnded { timer, .. } => home.end_timer(*timer),
             Fact::Window { agent, thread, kept, .. } => {
                 if let Some(thread) = home.threads.get_mut(thread) {
-                    // The turn that cleared its context is shown beside the kept part.
+                    // The turn that cleared its context is shown in addition to the kept items.
                     *thread.shown.of(agent) = kept.saturating_add(1);
                 }
             }
@@ -104,13 +104,13 @@ impl State {
         }
     }
 
-    /// Applies facts that concern every tree.
+    /// Applies a fact that concerns all thread trees.
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
             Fact::Booted { journal, epoch, config, core_version, .. } => {
                 (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
                 self.core_version = *core_version;
-                // Without a pump no answer could arrive.
+                // While no pump ran, no answer could arrive.
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
             Fact::StoodStill { stood_micros, stepped_micros } => {
@@ -119,7 +119,8 @@ impl State {
                 self.pass_over(stood, stepped);
             }
             Fact::Signed { nonce, time: signed, .. } => {
-                // Expired signatures are refused by their time, so their nonces can go.
+                // The pump refuses an expired signature because of its time, so the nonces of
+                // expired signatures are dropped.
                 self.nonces.retain(|_, signed| signed.plus(limits::SIGNATURE_VALIDITY) >= time);
                 self.nonces.insert(*nonce, *signed);
             }
@@ -129,16 +130,17 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Notes that the tree's latest record is at `position`.
+    /// Sets the position of the latest record of `tree`, all of whose facts are applied.
     pub fn reached(&mut self, tree: &ThreadId, position: Position) {
         if let Some(tree) = self.trees.get_mut(tree) {
             tree.head = position;
         }
     }
 
-    /// Excludes lost time. `stood` is time in which no pump ran or the pump could not continue; it
-    /// counts for no attempt's timeout, but for timers and wall time. `stepped` is how far the
-    /// clock was set forward; it counts only for timers that wait for a time of the clock.
+    /// Moves deadlines by time that must not count. `stood` is time in which the pump did not run
+    /// or could not continue; it counts for no time-out of an attempt, but for timers and wall
+    /// time. `stepped` is the time by which the clock was set forward; it counts only for timers
+    /// that wait for a time of the clock.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -148,7 +150,8 @@ impl State {
         }
     }
 
-    /// The call may be in any tree: a listener that finished one call is given another.
+    /// Records the hand-over of an attempt. Its call may be in any thread tree, because a listener
+    /// that has finished a call gets the next one from any tree.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
@@ -180,7 +183,7 @@ impl Tree {
         }
     }
 
-    /// Takes the hand-over back, because the listener did not get it.
+    /// Takes back the hand-over of a call that no listener took.
     fn not_taken(&mut self, call: CallId) {
         let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
         if let Some(call) = call {
@@ -272,7 +275,8 @@ impl Tree {
         self.calls.insert(id, call);
     }
 
-    /// Accepts a message that opens no call. It waits in its receiver's call if that is still open.
+    /// Accepts a message that opens no call. The message waits in its receiver's call if that call
+    /// is open.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
@@ -374,7 +378,8 @@ impl Tree {
         }
     }
 
-    /// Frees the room for calls of a tree at rest, because most trees are at rest.
+    /// Releases the memory for calls when the last open call has ended, because most trees have
+    /// none.
     fn rest(&mut self) {
         if self.calls.is_empty() && self.in_flight.is_empty() {
             self.calls.shrink_to_fit();
@@ -382,8 +387,8 @@ impl Tree {
         }
     }
 
-    /// Records a failed attempt. If the failure does not state what the attempt used, its
-    /// reservation stays until it is charged.
+    /// Records a failed attempt. A failure that does not state what the attempt used leaves the
+    /// attempt's reservation in place until the reservation is charged.
     fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &Failure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
@@ -433,7 +438,7 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Puts an answer at its place among the answers to the last outcome.
+    /// Inserts an answer at its place among the answers to the last outcome.
     fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {

@@ -1,15 +1,17 @@
-//! A person's decision about a held call, from the command that takes it to the record.
+//! A person's decision about a held call: its form in a request, in an event of the pump, and in
+//! the journal record.
 
 use serde::{Deserialize, Serialize};
 
 use super::Verdict;
 use crate::ids::ListenerName;
 
-/// A decision about a held call. `A` is the form of an answer: bytes in a request, a payload after
-/// the gate in an event, a verdict in a record.
+/// A decision about a held call. `A` is the form of an answer: bytes in a request, a payload in an
+/// event after the gate, a verdict in a journal record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision<A> {
-    /// `hash` is the digest of the payload that the operator looked at, or its first digits.
+    /// Approves the payload that an operator has read. `hash` is the digest of that payload, or the
+    /// first digits of the digest.
     #[serde(rename = "approve")]
     Approve {
         #[serde(rename = "hash")]
@@ -20,12 +22,13 @@ pub enum Decision<A> {
         #[serde(rename = "reason")]
         reason: String,
     },
-    /// An answer in the name of a human listener.
+    /// Answers the question in the name of a human listener.
     #[serde(rename = "answer")]
     Answer(A),
 }
 
-/// An answer as recorded: the payload itself is among the messages or refusals.
+/// The recorded form of an answer. The answer's payload stands among the record's messages or
+/// refusals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAnswer {
     #[serde(rename = "listener")]
@@ -35,7 +38,7 @@ pub struct RecordedAnswer {
 }
 
 impl<A> Decision<A> {
-    /// The same decision with a borrowed answer.
+    /// Borrows the answer of the decision.
     pub fn as_ref(&self) -> Decision<&A> {
         match self {
             Self::Approve { hash } => Decision::Approve { hash: hash.clone() },
@@ -44,7 +47,7 @@ impl<A> Decision<A> {
         }
     }
 
-    /// The same decision with another form of its answer.
+    /// Converts the answer to another form and keeps the rest of the decision.
     pub fn map_answer<B>(self, form: impl FnOnce(A) -> B) -> Decision<B> {
         match self {
             Self::Approve { hash } => Decision::Approve { hash },
@@ -53,7 +56,7 @@ impl<A> Decision<A> {
         }
     }
 
-    /// The verb of the command that takes this decision.
+    /// The verb of the command that submits such a decision.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Approve { .. } => "approve",

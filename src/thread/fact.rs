@@ -1,4 +1,4 @@
-//! The facts that a step may record: a closed list. Each states one thing that holds from then on.
+//! The facts that a journal record may contain: a closed list. Each fact holds from its record on.
 
 use std::sync::Arc;
 
@@ -16,13 +16,15 @@ use crate::trace::TraceParent;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by")]
 pub enum Opener {
-    /// A client outside: the result is recorded, the client reads the record.
+    /// A client outside the organism. The result is recorded, and the client reads the journal
+    /// record.
     #[serde(rename = "client")]
     Client {
         #[serde(rename = "name")]
         name: ListenerName,
     },
-    /// A call of a listener. It is in another thread after a spawn or a send.
+    /// A call of a listener. The call is in another thread if it used `spawn-thread` or
+    /// `send-to-thread`.
     #[serde(rename = "call")]
     Call {
         #[serde(rename = "name")]
@@ -47,10 +49,10 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// The first leg's call, if several peers got the same payload.
+    /// Id of the group's first call and the gathering rule, if several peers got the same payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
-    /// Whether its result becomes the opener's own result.
+    /// Whether the call's result becomes the result of the opener's own call.
     #[serde(rename = "forward", default, skip_serializing_if = "std::ops::Not::not")]
     pub forward: bool,
 }
@@ -76,13 +78,13 @@ pub enum TimerEnd {
     Cancelled,
 }
 
-/// The decision that a held call waits for.
+/// The kind of decision for which a held call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hold {
-    /// An operator must approve its payload.
+    /// An operator must approve the payload of the call.
     #[serde(rename = "approval")]
     Approval,
-    /// It is a question, which a person must answer.
+    /// The call is a question that a person must answer.
     #[serde(rename = "answer")]
     Answer,
 }
@@ -92,7 +94,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// One thing that holds from this record on.
+/// A fact of a journal record. It holds from that record on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
     /// A pump started on this journal.
@@ -104,11 +106,12 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the step that decides from here on; 0 in journals from before versions.
+        /// Version of the core that decides from this record on; 0 in journals from before core
+        /// versions.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
-        /// Digests of all blobs that the organism runs on from here: config, prompts, schemas.
-        /// Empty in journals from before boots listed them.
+        /// Digests of all blobs that the organism uses from this record on: config, prompts,
+        /// schemas. Empty in journals from before boot records listed blobs.
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
@@ -122,14 +125,14 @@ pub enum Fact {
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
     },
-    /// A message exists. `opening` is set for a message that opens a call.
+    /// A message was accepted. `opening` is present if the message opens a call.
     #[serde(rename = "accepted")]
     Accepted {
         #[serde(rename = "message")]
         message: Arc<Message>,
         #[serde(rename = "opening", default, skip_serializing_if = "Option::is_none")]
         opening: Option<Opening>,
-        /// The client's key for this submission.
+        /// The client key of the submission.
         #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
@@ -152,7 +155,7 @@ pub enum Fact {
         #[serde(rename = "refusal")]
         refusal: Refusal,
     },
-    /// The outcome of an attempt is recorded, so that the messages of its delivery are handled.
+    /// The outcome of an attempt is recorded. The messages of the attempt's delivery are handled.
     #[serde(rename = "heard")]
     Heard {
         #[serde(rename = "call")]
@@ -169,8 +172,8 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: Failure,
     },
-    /// An attempt at a call is with its listener from here on, until its end is recorded. The call
-    /// may be in another tree than the record.
+    /// An attempt was handed over to its listener, which has it until its end is recorded. The call
+    /// may belong to another thread tree than the record.
     #[serde(rename = "handed-over")]
     HandedOver {
         #[serde(rename = "call")]
@@ -178,7 +181,7 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No listener took this attempt: the hand-over is taken back, and the attempt does not count.
+    /// No listener took the delivery of this attempt. The attempt does not count.
     #[serde(rename = "not-taken")]
     NotTaken {
         #[serde(rename = "call")]
@@ -200,7 +203,7 @@ pub enum Fact {
         #[serde(rename = "until")]
         until: WaitFor,
     },
-    /// A wait ended through something else than it waited for.
+    /// A wait ended before the condition of the wait was met.
     #[serde(rename = "wait-ended")]
     WaitEnded {
         #[serde(rename = "call")]
@@ -216,7 +219,7 @@ pub enum Fact {
         fires_at: Time,
         #[serde(rename = "label")]
         label: Option<String>,
-        /// Whether it fires at a time of the clock instead of after a duration.
+        /// Whether the timer fires at a time of the clock instead of after a duration.
         #[serde(rename = "at", default, skip_serializing_if = "std::ops::Not::not")]
         at: bool,
     },
@@ -227,7 +230,7 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// An agent's window on a thread now starts this many items before this `seq`.
+    /// The window of an agent on a thread changed: it starts this many items before this `seq`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -239,8 +242,9 @@ pub enum Fact {
         #[serde(rename = "kept")]
         kept: u32,
     },
-    /// A request of a model call leaves once this is durable. It states what the request may use,
-    /// together with all earlier requests of the attempt; the actual use replaces it.
+    /// A model call reserved tokens and money. The pump sends the request after this fact is
+    /// durable. The reservation covers this request and all earlier requests of the attempt, and
+    /// the actual use replaces it.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -251,13 +255,13 @@ pub enum Fact {
         agent: ListenerName,
         #[serde(rename = "spending")]
         spending: Spending,
-        /// Number of the request in its attempt.
+        /// Number of the request within its attempt.
         #[serde(rename = "request")]
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
     },
-    /// The result of a reserved model call is lost. Its whole reservation is charged.
+    /// The result of a reserved model call is lost. The whole reservation is charged.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "call")]
@@ -269,12 +273,12 @@ pub enum Fact {
         #[serde(rename = "spending")]
         spending: Spending,
     },
-    /// A model call was made within a call.
+    /// An agent made a model call while it handled a call.
     #[serde(rename = "used")]
     Used {
         #[serde(rename = "call")]
         call: CallId,
-        /// The agent that made it; `None` in journals from before agents had budgets.
+        /// The agent that made the model call; `None` in journals from before agents had budgets.
         #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
         agent: Option<ListenerName>,
         #[serde(rename = "tokens_in")]
@@ -283,11 +287,11 @@ pub enum Fact {
         tokens_out: u64,
         #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
-        /// Attempt of a turn that ended because its call was closed.
+        /// Attempt of a model turn that ended because its call was closed.
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
-    /// A call is held for a person, and none of its time runs.
+    /// A call is held until a person decides. The time of the call stands still.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -302,24 +306,24 @@ pub enum Fact {
     Released {
         #[serde(rename = "call")]
         call: CallId,
-        /// Whether it was released without a decision, because the config had changed.
+        /// Whether the call was released without a decision, because the config had changed.
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
-    /// A client's next request: the counts and the wall time of its tree restart.
+    /// A client sent its next request, so the counts and the wall time of the thread tree restart.
     #[serde(rename = "renewed")]
     Renewed {
         #[serde(rename = "by")]
         by: ListenerName,
     },
-    /// From here on the tree's work belongs to this trace.
+    /// The work of the thread tree belongs to this trace from this record on.
     #[serde(rename = "traced")]
     Traced {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time that counts for no timeout: the pump was stopped, so that no answer could arrive, or
-    /// the system clock was set forward.
+    /// Time passed that counts for no time-out. Either the pump was stopped, so that no answer
+    /// could arrive, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]
@@ -327,18 +331,19 @@ pub enum Fact {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// An operator's signature on this record's decision was verified and is now used.
+    /// An operator's signature on the decision of this record was verified. It cannot be used
+    /// again.
     #[serde(rename = "signed")]
     Signed {
         #[serde(rename = "operator")]
         operator: ListenerName,
         #[serde(rename = "nonce")]
         nonce: Uuid,
-        /// When it was signed.
+        /// Time at which the operator signed.
         #[serde(rename = "time")]
         time: Time,
     },
-    /// A budget of the tree passed its warning threshold.
+    /// The use of a budget of the thread tree passed the threshold of its warning.
     #[serde(rename = "warned")]
     Warned {
         #[serde(rename = "budget")]

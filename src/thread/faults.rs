@@ -1,5 +1,5 @@
-//! Faults of `first` groups whose opener is a client or waits in another thread: kept while another leg
-//! may still reply, and given to the opener when every leg has failed.
+//! Faults of `first` groups whose opener is a client or waits in another thread. A fault is kept
+//! while another leg may still reply. The opener receives all faults when every leg has failed.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::envelope::{Kind, Message};
 use crate::ids::CallId;
 
 impl Call {
-    /// The `first` group that keeps the faults of this leg. Where the opener waits in the thread
-    /// of the leg, its call holds them.
+    /// The `first` group that keeps the fault of this leg. `None` if the opener waits in the same
+    /// thread as the leg, because the opener's call then holds the fault.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -25,12 +25,13 @@ impl Call {
 }
 
 impl Tree {
-    /// Open legs of this group, in no order.
+    /// The open legs of a group, in no particular order.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.calls.values().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client is still owed the result of this call: it is open, or its fault is kept.
+    /// Whether a client still waits for the result of this call, because the call is open or its
+    /// fault is kept.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();
@@ -39,7 +40,7 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps the fault of a leg, until the opener gets it.
+    /// Keeps the fault of a leg until the opener receives it.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == Kind::System) else {
             return;
@@ -59,7 +60,7 @@ impl Tree {
         }
     }
 
-    /// A group without an open leg is over, and so is what it kept.
+    /// Records the end of a leg. When no leg of the group is open, drops the group's kept faults.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

@@ -1,7 +1,7 @@
 //! Threads as plain state: calls, waits, timers, budgets, and the facts that change them.
 //!
-//! State changes by [`Fact`]s alone, so what is rebuilt from the journal is what was live.
-//! Must not know I/O, clocks or channels.
+//! Only a [`Fact`] changes the state. So the state that is rebuilt from the journal equals the live
+//! state. Must not know I/O, clocks or channels.
 
 mod account;
 mod apply;

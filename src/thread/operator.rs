@@ -1,4 +1,4 @@
-//! Actions of operators on the organism itself, as they stand in the record.
+//! Actions of operators on the organism itself, in the form of the journal record.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -8,16 +8,16 @@ use crate::ids::{Digest, ListenerName, Position};
 use crate::limits;
 use crate::system::ActionReport;
 
-/// Kinds of operator actions: a closed list.
+/// The kinds of operator actions: a closed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperatorVerb {
-    /// The organism's directories or its stream were accepted as this project's.
+    /// Accepts directories, or a stream, of another project as this project's own.
     #[serde(rename = "adopt")]
     Adopt,
-    /// A damage that starts had refused was accepted: a loss, or another key.
+    /// Accepts damage that a start refuses: a loss of records, or another key.
     #[serde(rename = "repair")]
     Repair,
-    /// The key of another host was trusted.
+    /// Trusts the key of another host.
     #[serde(rename = "trust-key")]
     TrustKey,
 }
@@ -32,12 +32,12 @@ impl OperatorVerb {
     }
 }
 
-/// The person who acted, as far as the operating system proves it.
+/// The person who acted, as far as the operating system proves the identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorIdentity {
     #[serde(rename = "uid", default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Login name of `uid`.
+    /// Login name of the user `uid`.
     #[serde(rename = "login", default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
     /// Name of the host on which the command ran.
@@ -45,21 +45,21 @@ pub struct OperatorIdentity {
     pub host: Option<String>,
 }
 
-/// Author of a decision about a tree, and the reason.
+/// Author of a decision about a thread tree, and the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionOrigin {
     #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
-    /// Text of the operator, for the record alone; empty without any.
+    /// Note of the operator, which only the journal record shows; empty if none was given.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Required where the config names operators.
+    /// Signature of the operator; required if the config names operators.
     #[serde(rename = "signature", default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Box<DecisionSignature>>,
 }
 
 impl DecisionOrigin {
-    /// Cuts the note to its limit.
+    /// Cuts the note to its maximum length.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         cut(&mut self.note, limits::REASON_CHARS_MAX);
@@ -82,7 +82,7 @@ impl ActionDetail {
     }
 }
 
-/// An action of an operator on the organism itself. It belongs to no tree.
+/// An action of an operator on the organism itself. It belongs to no thread tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorAction {
     #[serde(rename = "verb")]
@@ -91,35 +91,38 @@ pub struct OperatorAction {
     pub by: ListenerName,
     #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
-    /// Text of the operator; empty without any.
+    /// Note of the operator; empty if none was given.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     #[serde(rename = "details", default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<ActionDetail>,
 }
 
-/// A loss that an operator accepted, with the evidence outside the journal that showed it.
+/// A loss of records that an operator accepted, with the evidence outside the journal that showed
+/// the loss.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AcceptedLoss {
-    /// The last record that was kept.
+    /// Position of the last record that is left.
     pub kept: Position,
-    /// The last record that was known outside the journal.
+    /// Position of the last record that was known outside the journal.
     pub acknowledged: Position,
-    /// The mark of the last acknowledged record, where the journal does not hold that record.
+    /// Position and hash of the last acknowledged record, if the journal no longer holds that
+    /// record.
     pub mark: Option<(Position, Digest)>,
-    /// Position and Merkle root of the last checkpoint outside, where it is over lost records.
+    /// Position and Merkle root of the last checkpoint outside the journal, if it covers lost
+    /// records.
     pub checkpoint: Option<(Position, Digest)>,
-    /// The journal that lay in the directory before, where that one is lost as a whole.
+    /// Id of the earlier journal in the directory, if that journal is lost as a whole.
     pub journal: Option<Uuid>,
 }
 
 impl AcceptedLoss {
-    /// Whether the record that stood at `position` of this journal was accepted as lost.
+    /// Whether the record at `position` of this journal was accepted as lost.
     pub fn covers(&self, position: Position) -> bool {
         self.journal.is_none() && self.kept < position && position <= self.acknowledged
     }
 
-    /// As details of an action.
+    /// The loss in the form of details of an operator action.
     pub fn details(&self) -> Vec<ActionDetail> {
         let mut details = vec![ActionDetail::new("kept-up-to", self.kept)];
         if self.acknowledged > self.kept {
@@ -139,7 +142,7 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// The accepted loss, or `None` for other actions.
+    /// The loss that this action accepts; `None` if it accepts none.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
             return None;
@@ -167,7 +170,7 @@ impl OperatorAction {
         })
     }
 
-    /// Records whose blanked payloads it accepts.
+    /// Positions of the records whose blanked payloads this action accepts.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");
         let is_repair = self.verb == OperatorVerb::Repair;
@@ -177,10 +180,10 @@ impl OperatorAction {
             .map(Position)
     }
 
-    /// Detail of a trusted key: the public key of another host, in hexadecimal.
+    /// Name of the detail with a trusted key: the public key of another host, in hexadecimal.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
-    /// The public key of another host that it trusts, in hexadecimal.
+    /// The public key of another host that this action trusts, in hexadecimal.
     pub fn trusted_key(&self) -> Option<&str> {
         if self.verb != OperatorVerb::TrustKey {
             return None;
@@ -189,7 +192,7 @@ impl OperatorAction {
         detail.map(|detail| detail.value.as_str())
     }
 
-    /// The payload that the record shows of it.
+    /// The payload with which the journal record shows this action.
     pub fn report(&self) -> ActionReport {
         let details = self.details.iter();
         let details = details.map(|detail| (detail.name.clone(), detail.value.clone()));
@@ -205,7 +208,7 @@ impl OperatorAction {
         }
     }
 
-    /// Cuts every text to its limit.
+    /// Cuts every text to its maximum length.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         cut(&mut self.note, limits::REASON_CHARS_MAX);

@@ -1,4 +1,4 @@
-//! A record: the journal's unit, written by one step.
+//! The journal record: what one step writes.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The gate passed it: the message with this digest has its bytes.
+    /// The gate passed the payload. The message with this digest contains its bytes.
     #[serde(rename = "passed")]
     Passed(Digest),
-    /// The gate or the pump refused it: the refusal with this digest stands among the facts.
+    /// The gate or the pump refused the payload. The refusal with this digest is one of the facts.
     #[serde(rename = "refused")]
     Refused(Digest),
 }
 
-/// The input of a step, complete enough to replay it in a new pump.
+/// The input of a step. It is complete, so that another pump can replay the step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     #[serde(rename = "boot")]
@@ -56,11 +56,13 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// When its host read it, if its deadline has passed since.
+        /// Time at which the host read the outcome, if the deadline of the attempt has passed
+        /// since.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
-    /// An answer that named another attempt than the one that its instance was given.
+    /// A process answered with another attempt number than the attempt that its instance was
+    /// handling.
     #[serde(rename = "stray")]
     Stray {
         #[serde(rename = "listener")]
@@ -81,7 +83,7 @@ pub enum Input {
         #[serde(rename = "failure")]
         failure: Failure,
     },
-    /// A request of a model call is about to leave. The fact states what it may use.
+    /// A model call is about to send a request. The fact of the same record states the reservation.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -94,7 +96,7 @@ pub enum Input {
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
-    /// A reservation of an earlier run has no result, because its pump died.
+    /// A reservation of an earlier pump has no result, because that pump died.
     #[serde(rename = "unsettled")]
     Unsettled {
         #[serde(rename = "call")]
@@ -109,7 +111,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// An earlier pump handed this attempt over and recorded no end of it.
+    /// An earlier pump handed this attempt over and recorded no end of the attempt.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "listener")]
@@ -131,13 +133,13 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// An absent listener is given one of its calls, to check whether it is back.
+    /// An absent listener gets one of its calls, as a check whether the listener is back.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
         listener: ListenerName,
     },
-    /// A call has waited for an absent listener as long as it may.
+    /// A call has waited for an absent listener for the longest permitted time.
     #[serde(rename = "untaken")]
     Untaken {
         #[serde(rename = "call")]
@@ -156,7 +158,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The config no longer has the listener of this call.
+    /// The config no longer contains the listener of this call.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
@@ -168,7 +170,7 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// A person's decision about a held call.
+    /// A person decided about a held call.
     #[serde(rename = "decided")]
     Decided {
         #[serde(rename = "message")]
@@ -177,7 +179,8 @@ pub enum Input {
         by: ListenerName,
         #[serde(rename = "decision")]
         decision: Decision<RecordedAnswer>,
-        /// `None` in records from before decisions named their author.
+        /// Author and reason of the decision; `None` in records from before decisions named their
+        /// author.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -206,7 +209,7 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The pump did not run for a while, or the system's clock was set forward.
+    /// The pump did not run for some time, or the system clock was set forward.
     #[serde(rename = "standstill")]
     Standstill {
         #[serde(rename = "stood_micros")]
@@ -214,8 +217,8 @@ pub enum Input {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// Number of `busy` refusals to one client in an interval that ends here. They have no records
-    /// of their own.
+    /// Number of `busy` refusals to one client in an interval that ends with this record. These
+    /// refusals have no records of their own.
     #[serde(rename = "busy")]
     Busy {
         #[serde(rename = "client")]
@@ -230,28 +233,28 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// An operator's action on the organism itself.
+    /// An operator acted on the organism itself.
     #[serde(rename = "operator")]
     Operator(OperatorAction),
 }
 
 impl Input {
-    /// Whether this is a decision of an operator.
+    /// Whether an operator decided this input.
     pub fn is_decision(&self) -> bool {
         matches!(self, Self::Decided { .. } | Self::Cancel { .. } | Self::Operator(_))
     }
 }
 
-/// One atomic step. The hash chain covers its [`super::text`]; payload bytes are stored beside the
-/// text and are covered by their digests.
+/// The record of one step, which the journal writes atomically. The hash chain covers the text of
+/// the record ([`super::text`]). Payload bytes stand beside the text, which contains their digests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     #[serde(rename = "position")]
     pub position: Position,
-    /// The tree it belongs to: a root thread's id.
+    /// The thread tree of the record: the id of its root thread.
     #[serde(rename = "tree")]
     pub tree: ThreadId,
-    /// The tree's previous record, and its hash; position 0 and zeros for the first.
+    /// Position of the tree's previous record; 0 for the first record of the tree.
     #[serde(rename = "previous")]
     pub previous: Position,
     #[serde(rename = "previous_hash")]
@@ -260,12 +263,13 @@ pub struct Record {
     pub time: Time,
     #[serde(rename = "input")]
     pub input: Input,
+    /// Hash of the tree's previous record; zeros for the first record of the tree.
     #[serde(rename = "facts")]
     pub facts: Vec<Fact>,
 }
 
 impl Record {
-    /// Every payload of this record, in order.
+    /// All payloads of this record, in order.
     pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
         self.facts.iter().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&message.payload),
@@ -273,7 +277,7 @@ impl Record {
         })
     }
 
-    /// The same payloads, mutable, for readers that add the bytes to a record.
+    /// All payloads of this record, mutable, so that a reader can add their bytes.
     pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
         self.facts.iter_mut().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&mut Arc::make_mut(message).payload),

@@ -1,30 +1,31 @@
-//! Renewal: the counts of a tree restart with a client's next request. Tokens and money of model
-//! calls are also counted over the tree's whole life.
+//! Renewal: the counts of a thread tree restart with the client's next request. Tokens and money of
+//! model calls are also counted over the whole life of the tree.
 
 use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First version of the step that records each renewal. Before it, only wall time restarted, with
-/// every request to a tree at rest.
+/// First core version that records each renewal. Before this version, only the wall time restarted,
+/// at every request to a tree without open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
-/// Budgets that are counted for each request. After a renewal the tree may be warned of each again.
+/// Budgets that are counted for each request. After a renewal, the tree may get a warning about
+/// each of these budgets again.
 const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_MONEY];
 
 pub const REQUEST_TOKENS: &str = "request-tokens";
 pub const REQUEST_MONEY: &str = "request-money";
 
-/// Usage of a tree at the last restart of its counts.
+/// Usage of a thread tree at the last restart of its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Renewal {
     usage: Usage,
-    /// Number of threads beneath the root.
+    /// Number of threads beneath the root thread.
     threads: usize,
 }
 
 impl Tree {
-    /// Usage since the last restart of the counts.
+    /// Usage of the tree since the last restart of its counts.
     pub fn request_usage(&self) -> Usage {
         let (all, before) = (self.usage, self.renewed().usage);
         Usage {
@@ -35,7 +36,7 @@ impl Tree {
         }
     }
 
-    /// Number of threads since the last restart of the counts, including the root.
+    /// Number of threads opened since the last restart of the counts, plus one for the root thread.
     pub fn request_threads(&self) -> usize {
         self.threads.len().saturating_sub(self.renewed().threads)
     }
@@ -56,7 +57,7 @@ impl Tree {
 }
 
 impl Thread {
-    /// Number of children opened since the last restart of the counts.
+    /// Number of child threads opened since the last restart of the tree's counts.
     pub fn request_children(&self) -> usize {
         self.children.len().saturating_sub(self.earlier_children)
     }

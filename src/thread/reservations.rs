@@ -1,5 +1,6 @@
-//! Reservations of the model calls under way in a tree, and their sums: a request is judged by the
-//! sums, however many model calls run beside it.
+//! Reservations of the running model calls of a thread tree, and their sums. A model request is
+//! checked against the sums, so the check takes the same time for any number of running model
+//! calls.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +8,21 @@ use super::state::{ByListener, Tree};
 use crate::envelope::{Money, Spending};
 use crate::ids::{Attempt, CallId, ListenerName};
 
-/// The reservation of a model call, until its actual cost is known.
+/// The reservation of a running model call, whose actual cost is not yet known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReservation {
     pub call: CallId,
     pub attempt: Attempt,
     pub agent: ListenerName,
     pub spending: Spending,
-    /// Number of its latest request in the attempt.
+    /// Number of the model call's latest request within its attempt.
     pub request: u32,
 }
 
 /// TreeReservations of a tree, one for each attempt.
 ///
-/// **Invariant:** `total` and `by_agent` are the sums of `attempts`.
+/// **Invariant:** `total` and `by_agent` are the sums of `attempts`, and `by_thread` those of the attempts
+/// in each thread and beneath it, with their number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeReservations {
     attempts: BTreeMap<(CallId, Attempt), ModelReservation>,
@@ -28,8 +30,8 @@ pub struct TreeReservations {
     by_agent: ByListener<ReservedSum>,
 }
 
-/// A sum of reservations. It is wider than they are, so that it never saturates and what was added
-/// can be subtracted again.
+/// A sum of reservations. Its integers are wider than those of a reservation, so the sum never
+/// saturates and every added amount can be subtracted again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ReservedSum {
     tokens: u128,
@@ -68,7 +70,7 @@ impl TreeReservations {
         Some(removed)
     }
 
-    /// The sums of all attempts but one: of the tree, and of `agent`.
+    /// The sums over all attempts except `own`: for the whole tree, and for `agent`.
     fn sums_beside(&self, own: (CallId, Attempt), agent: &ListenerName) -> (Spending, Spending) {
         let mut of_all = self.total;
         let mut of_agent = self.by_agent.get(agent).copied().unwrap_or_default();
@@ -97,17 +99,17 @@ impl TreeReservations {
 }
 
 impl Tree {
-    /// Reservation of an attempt, if its model call is under way.
+    /// Returns the reservation of an attempt if its model call is running.
     pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&ModelReservation> {
         self.reserved.as_ref()?.attempts.get(&(call, attempt))
     }
 
-    /// All reservations, in order of calls and attempts.
+    /// All reservations of the tree, ordered by call and attempt.
     pub fn reservations(&self) -> impl Iterator<Item = &ModelReservation> {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
-    /// Sums of the reservations of all other attempts in the tree: of every agent, and of `agent`.
+    /// Sums of the reservations of all other attempts in the tree: for all agents, and for `agent`.
     pub fn reserved_beside(
         &self,
         call: CallId,
@@ -133,7 +135,7 @@ impl Tree {
         attempt: Attempt,
     ) -> Option<ModelReservation> {
         let released = self.reserved.as_mut()?.remove(call, attempt);
-        // Most trees are at rest, and keep no room for reservations.
+        // Most trees have no running model call, so an empty table is dropped.
         self.reserved.take_if(|reserved| reserved.attempts.is_empty());
         released
     }

@@ -1,4 +1,4 @@
-//! The result of a call, from the record that closed it.
+//! The result of a call, from the journal record that closed the call.
 
 use crate::contract::Gather;
 use crate::envelope::{Kind, Message};
@@ -7,11 +7,11 @@ use crate::mutant::mutant;
 
 use super::{Closing, Fact, Record};
 
-/// How a call of a client ended, with the messages that its client gets, from the records of its tree.
-/// None while the client is owed them.
+/// How a call of a client ended, with the messages that the client gets, from the records of the
+/// thread tree. `None` while the result is not complete.
 ///
-/// The legs of a `first` group complete together: where one of them replied, the others give no
-/// messages, and where none did, each gives its fault once all have failed.
+/// The legs of a `first` group complete together. If one leg replied, the others have no messages.
+/// If no leg replied, each leg has its fault once all legs have failed.
 pub fn client_result<'r>(
     records: impl Iterator<Item = &'r Record> + Clone,
     call: CallId,
@@ -52,8 +52,8 @@ fn has_reply(messages: &[&Message]) -> bool {
 }
 
 impl Record {
-    /// How a call ended, with the messages of its result, if this record closed it. Notes, and
-    /// messages that its callee got earlier, are not part of the result.
+    /// How a call ended, with the messages of its result, if this record closed the call. Notes,
+    /// and messages that the callee received during the call, are not part of the result.
     pub fn result_of(&self, call: CallId) -> Option<(Closing, Vec<&Message>)> {
         let how = self.facts.iter().find_map(|fact| match fact {
             Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),

@@ -1,14 +1,14 @@
-//! Counts the rounds of a call in a row that brought nothing but failures.
+//! Counts the consecutive rounds of a call in which every result was a failure.
 //!
-//! A round is everything that a listener is given at once after an outcome. Results are those of
-//! calls, threads and timers; the core's confirmation of a primitive is not a result.
+//! A round is everything that a listener receives together after an outcome. The results of calls,
+//! threads and timers are results; the core's confirmation of a primitive is not.
 
 use super::{Call, PendingMessage};
 use crate::envelope::Kind;
 
 impl Call {
-    /// Number of rounds in a row in which every result was a failure, including results that wait
-    /// to be delivered. A round without results changes nothing.
+    /// Number of consecutive rounds in which every result was a failure, including the results that
+    /// wait for their delivery. A round without results changes nothing.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {
@@ -23,7 +23,7 @@ impl Call {
 }
 
 impl PendingMessage {
-    /// Whether the message reports only a failure; `None` if it is not a result.
+    /// Whether the message reports a failure; `None` if the message is not a result.
     fn has_failed(&self) -> Option<bool> {
         let message = &self.message;
         if message.kind == Kind::Reply {

@@ -1,6 +1,6 @@
-//! Operators' signatures on their decisions: Ed25519 over everything that a decision changes.
+//! Signatures of operators on their decisions: Ed25519 over everything that a decision changes.
 //!
-//! Pure: the signer supplies time and nonce, and the verifier supplies the rest.
+//! Pure: the signer passes in time and nonce, and the verifier passes in every other value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::{Decision, Input, RecordedAnswer, Verdict};
 use crate::clock::Time;
 use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
 
-/// First line of the bytes that are signed.
+/// First line of the signed bytes.
 const SCHEME: &str = "organism decision 1\n";
 
-/// Prefix of a public key as text.
+/// Prefix of a public key's text form.
 const ALGORITHM: &str = "ed25519:";
 
 /// The public key of an operator.
@@ -30,7 +30,8 @@ impl OperatorPublicKey {
         Self(key.verifying_key().to_bytes())
     }
 
-    /// Parses `ed25519:` with 43 characters of base64url; `None` if it is not a usable key.
+    /// Parses `ed25519:` and 43 characters of base64url. Returns `None` if the text is not a valid
+    /// key.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(ALGORITHM)?).ok()?;
         let key = VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()?;
@@ -77,7 +78,7 @@ impl OperatorKeys {
         Self(keys.into_iter().collect())
     }
 
-    /// Whether no operators are configured, so that decisions need no signature.
+    /// Whether the config names no operators. Decisions need no signature then.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -90,17 +91,17 @@ impl OperatorKeys {
         self.0.iter().find(|(_, known)| known == key).map(|(name, _)| name)
     }
 
-    /// The names for messages: `ana, ben`.
+    /// The names of all operators for error messages, such as `ana, ben`.
     pub fn names(&self) -> String {
         self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Signed content of a decision, besides thread, journal, time and nonce.
+/// The signed content of a decision, without thread, journal, time and nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
-    /// The request of the held call; `None` for a cancellation.
+    /// The message that opened the held call; `None` for a cancellation.
     pub call: Option<MessageId>,
     /// Digest of the approved payload, or of the answer.
     pub digest: Option<Digest>,
@@ -109,7 +110,8 @@ pub struct DecisionStatement<'a> {
 }
 
 impl<'a> DecisionStatement<'a> {
-    /// Returns `None` if an approval does not name the whole digest.
+    /// Creates the statement of a decision. Returns `None` if an approval does not contain the
+    /// whole digest of the payload.
     pub fn decided(
         message: MessageId,
         decision: &'a Decision<RecordedAnswer>,
@@ -139,12 +141,12 @@ pub struct DecisionSignature {
     pub key: OperatorPublicKey,
     #[serde(rename = "journal")]
     pub journal: Uuid,
-    /// The thread of the call, or the thread that is cancelled.
+    /// The thread of the held call, or the thread that is cancelled.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "time")]
     pub time: Time,
-    /// Makes each signature unique, so that it is used once.
+    /// Random value that makes each signature unique, so that a signature can be used once only.
     #[serde(rename = "nonce")]
     pub nonce: Uuid,
     #[serde(rename = "signature", with = "in_base64")]
@@ -152,7 +154,7 @@ pub struct DecisionSignature {
 }
 
 impl DecisionSignature {
-    /// Signs a decision about `thread` in the journal of this id.
+    /// Signs a decision about `thread` in the journal `journal`.
     pub fn new(
         key: &SigningKey,
         (journal, thread): (Uuid, ThreadId),
@@ -165,13 +167,14 @@ impl DecisionSignature {
         signed
     }
 
-    /// Whether the key signed exactly this statement.
+    /// Whether the key has signed exactly this statement.
     pub fn holds(&self, statement: &DecisionStatement<'_>) -> bool {
         let signature = Signature::from_bytes(&self.signature);
         self.key.verifies(&self.message(statement), &signature)
     }
 
-    /// Whether the signature is valid for the recorded decision beside it.
+    /// Whether the signature is valid for the decision of a journal record, with this input and
+    /// note.
     pub fn holds_for(&self, input: &Input, note: &str) -> bool {
         let statement = match input {
             Input::Decided { message, decision, .. } => {
@@ -186,7 +189,7 @@ impl DecisionSignature {
         statement.is_some_and(|statement| self.holds(&statement))
     }
 
-    /// The bytes that are signed.
+    /// The bytes that the signature covers.
     fn message(&self, statement: &DecisionStatement<'_>) -> Vec<u8> {
         #[derive(Serialize)]
         struct SignedFields<'a> {
@@ -247,8 +250,8 @@ mod tests {
         ThreadId::parse("sess-fixture1").unwrap()
     }
 
-    /// Operators keep signed decisions, and other programs make them, so the signed bytes never
-    /// change.
+    /// The signed bytes must never change: operators keep signed decisions, and other programs
+    /// create them.
     #[test]
     fn the_signed_bytes_are_these() {
         let statement = DecisionStatement {

@@ -1,4 +1,4 @@
-//! The current state: trees of threads, open calls, timers and usage.
+//! The current state: thread trees, open calls, timers and usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, Thr
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
-/// A map with a hasher for short keys, because ids are looked up several times for every fact.
-/// Seeded in each process, so that an attacker cannot choose ids that collide.
+/// A hash map with a fast hasher for short keys, because every fact looks up several ids. The
+/// hasher is seeded in each process, so that an attacker cannot choose ids that collide.
 pub type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Everything that outlives a restart. Only [`super::Fact`]s change it.
+/// All state that outlives a restart. Only [`super::Fact`]s change it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub journal: Uuid,
     pub epoch: u32,
-    /// Version of the step that decides since the last boot.
+    /// Version of the core that decides since the last boot.
     pub core_version: u32,
     pub config: Digest,
     pub trees: Map<ThreadId, Tree>,
-    /// The tree of each open call.
+    /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// The submission that each client key was used for.
+    /// The submission with which each client key was used.
     pub keys: Map<(ListenerName, String), KeyUse>,
     /// Nonces of signatures that are still valid, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
-    /// Accepted messages without a disposition, over all trees.
+    /// Number of accepted messages without a disposition in all thread trees.
     pub in_flight: usize,
-    /// Time of the latest record. Times of records never decrease.
+    /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
 }
 
@@ -58,35 +58,36 @@ impl State {
     }
 }
 
-/// A root thread with everything beneath it: the unit of budgets, hash chains and partitions.
+/// A root thread with all threads beneath it. Budgets, hash chains and partitions belong to trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// Boxed: most trees have one thread, and a node of the map has room for eleven.
+    /// All threads of the tree. Each is boxed, because most trees have one thread and a map node
+    /// has room for eleven.
     pub threads: BTreeMap<ThreadId, Box<Thread>>,
-    /// Open calls only.
+    /// The open calls of the tree.
     pub calls: Map<CallId, Call>,
-    /// Messages without a disposition, with the call that they wait in, if any.
+    /// Messages without a disposition, each with the open call that it belongs to, if any.
     pub in_flight: Map<MessageId, Option<CallId>>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
-    /// Counts at their last restart. Boxed: most trees have one request.
+    /// Counts at their last restart. Boxed, because most trees have one request only.
     pub renewal: Option<Box<Renewal>>,
-    /// Use of the tree's budget by each agent's model calls.
+    /// Tokens and money that the model calls of each agent have used in this tree.
     pub by_agent: ByListener<Spending>,
-    /// Reservations of model calls in progress. Boxed: most trees have none.
+    /// Reservations of running model calls. Boxed, because most trees have none.
     pub reserved: Option<Box<TreeReservations>>,
     pub warned: BTreeSet<String>,
-    /// Faults that their openers have not been given yet, in order.
+    /// Faults of `first` groups that the openers have not received yet, in order.
     pub kept_faults: Vec<KeptFault>,
-    /// Time at which its wall time last started.
+    /// Time at which the wall time of the tree last started.
     pub started: Time,
-    /// Number of calls that wait for a person.
+    /// Number of calls in the tree that wait for a person.
     pub held: u64,
     /// Time since when there are any.
     pub held_since: Time,
     /// Position of its latest record.
     pub head: Position,
-    /// Boxed: most trees have none.
+    /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
     pub trace: Option<Box<TraceParent>>,
 }
 
@@ -101,16 +102,16 @@ impl Tree {
 /// A fault of a leg of a `first` group: kept from the opener while another leg may still reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFault {
-    /// Id of the group: its first leg.
+    /// Id of the group, which is the id of its first leg.
     pub group: CallId,
     pub leg: CallId,
     /// How the leg ended; `None` until its call is closed.
     pub how: Option<Closing>,
-    /// One fault, unless the leg passed on the faults of a group of its own.
+    /// The faults of the leg. There is one, unless the leg passed on the faults of its own group.
     pub faults: Vec<Arc<Message>>,
 }
 
-/// Use of a tree's budgets.
+/// The part of its budgets that a thread tree has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     #[serde(rename = "messages")]
@@ -124,13 +125,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Use by model calls.
+    /// Tokens and money that model calls have used.
     pub const fn spending(&self) -> Spending {
         Spending { tokens: self.tokens, money: self.money }
     }
 }
 
-/// The submission that a client key was used for.
+/// The submission with which a client key was used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyUse {
     pub calls: Vec<CallId>,
@@ -140,20 +141,21 @@ pub struct KeyUse {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// The listener or client that opened it.
+    /// The listener or client that opened the thread.
     pub by: ListenerName,
-    /// The last assigned `seq`.
+    /// The last assigned `seq` of the thread.
     pub seq: u64,
-    /// Labels of all children, present and past.
+    /// Labels of all children, including closed ones.
     pub children: BTreeSet<String>,
-    /// Number of children when the tree's counts last restarted.
+    /// Number of children at the last restart of the tree's counts.
     pub earlier_children: usize,
     pub open_calls: usize,
-    /// How the latest closed call from outside this thread ended.
+    /// How the latest closed call that came from outside this thread ended.
     pub result: Option<Closing>,
-    /// Number of items that each agent would be shown: its own turns and messages delivered to it.
+    /// Number of items that the prompt of each agent would show: its own turns, and messages
+    /// delivered to it.
     pub shown: ByListener<u32>,
-    /// The call whose close ends it.
+    /// The call whose close cancels the thread.
     pub bound: Option<CallId>,
 }
 
@@ -173,7 +175,7 @@ impl Thread {
     }
 }
 
-/// A value for each of a few listeners.
+/// A map from listeners to values, for few listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ByListener<T>(Vec<(ListenerName, T)>);
 
@@ -182,7 +184,7 @@ impl<T: Default> ByListener<T> {
         self.0.iter().find(|(name, _)| name == listener).map(|(_, own)| own)
     }
 
-    /// The value of `listener`; inserts the default if there is none.
+    /// Returns the value of `listener`. Inserts the default value if there is none.
     pub(super) fn of(&mut self, listener: &ListenerName) -> &mut T {
         let at = self.0.iter().position(|(name, _)| name == listener).unwrap_or_else(|| {
             self.0.reserve_exact(1);
@@ -200,11 +202,11 @@ pub struct Timer {
     pub call: CallId,
     pub fires_at: Time,
     pub label: Option<String>,
-    /// Whether it fires at a time of the clock instead of after a duration.
+    /// Whether the timer fires at a time of the clock instead of after a duration.
     pub at: bool,
 }
 
-/// A request without a result yet.
+/// An open call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub id: CallId,
@@ -215,52 +217,52 @@ pub struct Call {
     pub heard: Vec<Arc<Message>>,
     /// Messages that are yet to be delivered, in the order of delivery.
     pub pending: Vec<PendingMessage>,
-    /// Actions of the last outcome without an answer.
+    /// Actions of the last outcome whose answer is missing.
     pub awaiting: Vec<AwaitedAction>,
     /// Slot for the next answer to the last outcome.
     pub next_slot: u32,
-    /// Open calls that it opened in other threads.
+    /// Open calls that this call has opened in other threads.
     pub away: BTreeSet<CallId>,
-    /// Whether it has opened threads that are bound to it.
+    /// Whether threads are bound to this call.
     pub has_bound: bool,
     pub waiting: Option<WaitFor>,
-    /// Number of its running timers.
+    /// Number of running timers of the call.
     pub timers: usize,
-    /// Number of recorded outcomes.
+    /// Number of recorded outcomes of the call.
     pub turns: u32,
-    /// Attempts that failed since the last outcome.
+    /// Number of failed attempts since the last outcome.
     pub failures: u32,
-    /// Rounds in a row, up to the last outcome, in which every result was a failure.
+    /// Number of consecutive rounds, up to the last outcome, in which every result was a failure.
     pub failed_rounds: u32,
-    /// The attempt that its listener has, even if the pump that handed it over has ended.
+    /// The attempt that the listener has. It stays set when the pump that handed it over has ended.
     pub handed_over: Option<Attempt>,
-    /// Requests of model calls since the last outcome, by route.
+    /// Number of model requests since the last outcome, by route.
     pub requests: Vec<(String, u32)>,
     /// Time of the first hand-over since the last attempt that a listener took.
     pub offered_since: Option<Time>,
     pub held: Option<Held>,
-    /// Whether an operator has approved it. It then needs no other approval.
+    /// Whether an operator has approved the call. An approved call needs no further approval.
     pub approved: bool,
 }
 
-/// The hold of a call: its reason, and until when.
+/// The hold of a call: the kind of decision, and when the hold ends without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub hold: Hold,
     pub until: Option<Time>,
 }
 
-/// A message that waits to be delivered in a call.
+/// A message of a call that waits for its delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingMessage {
     pub slot: ReplyOrder,
-    /// Whether it is the result of a call in the same thread.
+    /// Whether the message is the result of a call in the same thread.
     pub answers_call: bool,
     pub message: Arc<Message>,
 }
 
-/// Order of an answer among the answers to one outcome: by action, then by leg. Unrequested
-/// messages come last.
+/// Order of an answer among the answers to one outcome: by action, then by leg. Messages that no
+/// action requested come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplyOrder {
     pub action: u32,
@@ -275,16 +277,16 @@ impl ReplyOrder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwaitedAction {
     pub slot: u32,
-    /// Id of the group: its first leg.
+    /// Id of the group, which is the id of its first leg.
     pub group: CallId,
     pub gather: Gather,
-    /// Open legs with their order.
+    /// Open legs of the action, each with its number.
     pub open: Vec<(CallId, u32)>,
     pub legs: u32,
 }
 
 impl Call {
-    /// Whether every answer to the last outcome has arrived, so that the listener can be woken.
+    /// Whether all answers to the last outcome have arrived, so that the listener can be woken.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
@@ -297,19 +299,19 @@ impl Call {
         }
     }
 
-    /// Whether threads or timers of this call have not ended yet.
+    /// Whether the call has open calls in other threads, or running timers.
     pub fn has_open(&self) -> bool {
         !self.away.is_empty() || self.timers > 0
     }
 
-    /// Whether a thread of this call ended or a timer fired without a delivery of that.
+    /// Whether a result from another thread, or a fired timer, waits for its delivery in this call.
     pub fn has_news(&self) -> bool {
         let news =
             |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
         self.pending.iter().any(|p| p.message.kind == Kind::System && news(p))
     }
 
-    /// The request that opened it.
+    /// The message that opened the call.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.heard.first().or_else(|| self.pending.first().map(|p| &p.message))
     }

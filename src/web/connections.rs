@@ -1,5 +1,5 @@
-//! Bounds the number of connections and the time that one may be idle. An idle client costs the
-//! organism nothing but its place here.
+//! Bounds the number of connections, and the time for which a connection may be idle. An idle
+//! client occupies only one of these connections.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 
 use crate::limits;
 
-/// Serves until the future is dropped, which also closes its connections.
+/// Serves connections until the future is dropped, which also closes the connections.
 pub(super) async fn serve(listener: TcpListener, router: Router) {
     let places = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        // Never closed, so there will be a place.
+        // The semaphore is never closed, so a permit becomes free eventually.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {

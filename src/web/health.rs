@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! The pages `/healthz`, `/readyz` and `/metrics`.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -28,8 +28,8 @@ struct HealthReason {
     partition: Option<u32>,
 }
 
-/// `/healthz`: whether the process is alive. A process that waits for a full disk is alive, because
-/// a restart would not help.
+/// `/healthz`: whether the process is alive. A process that waits because the disk is full is
+/// alive, since a restart would not help.
 pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     let ended = health.get().is_some_and(|watcher| watcher.has_ended());
     let why = || "the pump has ended; the log says why".to_owned();
@@ -37,7 +37,7 @@ pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     respond(dead.into_iter().collect())
 }
 
-/// `/readyz`: whether the organism accepts payloads and processes them.
+/// `/readyz`: whether the organism accepts and processes payloads.
 pub(super) async fn ready(State(health): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     respond(match health.get() {

@@ -1,8 +1,8 @@
-//! HTTP on this machine only: health, readiness and metrics.
+//! HTTP for this machine only: health, readiness and metrics.
 //!
-//! Must not know how they are computed: it asks [`crate::organism`]. There is no authentication, so
-//! nothing here changes anything or shows threads and payloads, and only loopback clients get
-//! responses, not web pages in a browser (see `only_here`).
+//! This module must not know how these are computed, and asks [`crate::organism`]. There is no
+//! authentication. Therefore nothing here changes anything or shows threads and payloads. Only
+//! loopback clients get responses, and web pages in a browser get none (see `only_here`).
 
 mod connections;
 mod health;
@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::journal;
 use crate::organism::{Error, HealthMonitor};
 
-/// Source of health data; empty until the organism has started.
+/// Source of health reports. Empty until the organism has started.
 type HealthSource = Arc<OnceLock<HealthMonitor>>;
 
 /// An HTTP server that runs until it is dropped.
@@ -34,14 +34,15 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Opens the configured address; `None` if the config has none. The server responds at once and
-    /// is not ready until [`WebServer::asks`].
+    /// Opens the configured address. Returns `None` if the config has none. The server responds
+    /// immediately, and reports that it is not ready until [`WebServer::asks`] is called.
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(address) = config.http else { return Ok(None) };
         match Self::listen(address).await {
             Ok(server) => Ok(Some(server)),
             Err(source) => {
-                // Whoever has the journal very likely has the port, too.
+                // If another process holds the journal, it very likely holds the port, too, and its
+                // error is clearer.
                 journal::sqlite::is_free(&config.data)?;
                 let context = format!("listening on {address}, as [http] says");
                 Err(Error::Io { context, source })
@@ -62,9 +63,9 @@ impl WebServer {
         self.address
     }
 
-    /// Sets the organism whose health is served.
+    /// Sets the health monitor whose reports are served.
     pub fn asks(&self, watcher: HealthMonitor) {
-        // The first one is the one that runs.
+        // Only the first monitor counts: it belongs to the organism that runs.
         self.health.set(watcher).ok();
     }
 }
@@ -85,8 +86,8 @@ fn router(health: HealthSource) -> Router {
         .with_state(health)
 }
 
-/// Refuses requests for other hosts. A web page can make its own host name resolve to this machine
-/// (DNS rebinding), but the browser still sends that name in the `Host` header.
+/// Refuses requests whose `Host` header names another host. A web page can make its own host name
+/// resolve to this machine (DNS rebinding), but the browser then sends that name in the header.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(is_here) {

@@ -1,25 +1,26 @@
-//! An element as a value: read from a text, extracted from a model's text, or built.
+//! An XML element as a value: parsed from XML, extracted from a model's text, or built.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::shape::QName;
 
-/// One element with its attributes and content, in the order of the text. Namespace
-/// declarations are no attributes: names carry their namespace.
+/// One element with its attributes and content, in the order of the text. Namespace declarations
+/// are not among the attributes, because each name contains its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
     pub content: Vec<Node>,
-    /// Replaces `content` where the inside was kept exactly as it was written.
+    /// The content as XML text, if it was kept exactly as written. `content` is then ignored.
     pub verbatim: Option<Box<Verbatim>>,
-    /// Origin in the source text; empty for an element that was not read from a document.
+    /// Position in the source text. Empty if the element was not parsed from a document.
     pub origin: ElementOrigin,
 }
 
-/// Namespaces by prefix; the empty prefix is the default namespace. A list, because most scopes
-/// hold two or three bindings and every element that declares one gets a scope of its own.
+/// Namespaces by prefix; the empty prefix stands for the default namespace. A list is enough,
+/// because most scopes have two or three bindings. Every element that declares a namespace has its
+/// own scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NamespaceScope(Arc<Vec<(Arc<str>, Arc<str>)>>);
 
@@ -28,7 +29,7 @@ impl NamespaceScope {
         self.0.iter().find(|(bound, _)| **bound == *prefix).map(|(_, namespace)| namespace)
     }
 
-    /// Binds a prefix in this scope only, not in the scopes that it was cloned from.
+    /// Binds a prefix in this scope. A scope from which this one was cloned does not change.
     pub(super) fn bind(&mut self, prefix: &str, namespace: Arc<str>) {
         let bindings = Arc::make_mut(&mut self.0);
         match bindings.iter_mut().find(|(bound, _)| **bound == *prefix) {
@@ -37,7 +38,7 @@ impl NamespaceScope {
         }
     }
 
-    /// Number of prefixes that are bound.
+    /// Number of bound prefixes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -48,28 +49,29 @@ impl NamespaceScope {
 pub struct ElementOrigin {
     /// Byte range of the start tag.
     pub tag: Range<usize>,
-    /// Byte offset of the end of the whole element.
+    /// Byte offset of the end of the element.
     pub end: usize,
     /// Namespace bindings inside the element.
     pub(super) scope: Option<NamespaceScope>,
 }
 
-/// A part of an element's content.
+/// A part of the content of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// Decoded characters, not trimmed.
+    /// Text with its references decoded and its white space kept.
     Text(String),
     Element(Element),
 }
 
-/// The inside of an element as XML text, with the namespace bindings it was written under.
+/// The content of an element as XML text, with the namespace bindings that the text depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verbatim {
-    /// Well-formed XML.
+    /// The content as well-formed XML text.
     pub xml: String,
-    /// The element's name as written, if its prefix is among the bindings.
+    /// The element's own name as written, if its prefix is one of the bindings.
     pub written: Option<String>,
-    /// Pairs of prefix and namespace, each prefix once; the empty prefix is the default namespace.
+    /// Pairs of prefix and namespace. Each prefix occurs once; the empty prefix stands for the
+    /// default namespace.
     pub bindings: Vec<(String, String)>,
 }
 
@@ -85,7 +87,7 @@ impl Element {
         }
     }
 
-    /// Creates an element without a namespace.
+    /// Creates an element whose name has no namespace.
     pub fn local(local: &str) -> Self {
         Self::new(QName::new(None, local))
     }
@@ -96,21 +98,22 @@ impl Element {
         self
     }
 
-    /// Makes `text` the whole content.
+    /// Replaces the whole content by `text`.
     #[must_use]
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.content = vec![Node::Text(text.into())];
         self
     }
 
-    /// Appends a child.
+    /// Appends a child element.
     #[must_use]
     pub fn with_child(mut self, child: Self) -> Self {
         self.content.push(Node::Element(child));
         self
     }
 
-    /// Makes `xml`, which must be well-formed and bind its own prefixes, the whole content.
+    /// Replaces the whole content by `xml`, which must be well-formed and must bind its own
+    /// prefixes.
     #[must_use]
     pub fn with_verbatim(mut self, xml: impl Into<String>) -> Self {
         self.verbatim = Some(Box::new(Verbatim { xml: xml.into(), ..Verbatim::default() }));
@@ -121,7 +124,7 @@ impl Element {
         &self.name.local
     }
 
-    /// The value of the attribute with this name and no namespace.
+    /// Returns the value of the attribute with this local name and without a namespace.
     pub fn attribute(&self, local: &str) -> Option<&str> {
         let named =
             |(name, _): &&(QName, String)| name.namespace.is_none() && &*name.local == local;
@@ -135,12 +138,12 @@ impl Element {
         })
     }
 
-    /// The first child with this local name.
+    /// Returns the first child element with this local name.
     pub fn child(&self, local: &str) -> Option<&Self> {
         self.children().find(|child| child.local_name() == local)
     }
 
-    /// Returns all text, including that of nested elements.
+    /// Returns all text inside the element, including the text of nested elements.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.collect_text(&mut out);
@@ -156,7 +159,7 @@ impl Element {
         }
     }
 
-    /// Returns the text directly inside, without that of nested elements.
+    /// Returns the text directly inside the element, without the text of nested elements.
     pub fn own_text(&self) -> String {
         let texts = self.content.iter().filter_map(|node| match node {
             Node::Text(text) => Some(text.as_str()),
@@ -165,7 +168,7 @@ impl Element {
         texts.collect()
     }
 
-    /// The canonical XML text; see [`super::write::payload`].
+    /// Returns the canonical XML text of the element; see [`super::write::payload`].
     pub fn to_xml(&self) -> String {
         super::write::payload(self)
     }

@@ -1,5 +1,4 @@
-//! Escaping and its reverse, for element content and for attribute values. XML text is escaped and
-//! unescaped here and nowhere else.
+//! Escaping and unescaping of element content and attribute values. No other module escapes XML.
 
 use std::borrow::Cow;
 
@@ -8,8 +7,8 @@ pub const fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-/// Escapes text for element content. A carriage return becomes a reference, because parsers would
-/// drop it; a character that XML does not allow becomes U+FFFD.
+/// Escapes text for element content. A carriage return becomes a reference, because a parser would
+/// drop it. A character that XML does not allow becomes U+FFFD.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
     escape(text, |c| match c {
         '&' => Some("&amp;"),
@@ -20,9 +19,9 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Escapes text for an attribute value in double quotes. White space other than the space becomes a
-/// reference, because parsers would turn it into spaces; a character that XML does not allow
-/// becomes U+FFFD.
+/// Escapes text for an attribute value in double quotes. Tabs and line ends become references,
+/// because a parser would turn them into spaces. A character that XML does not allow becomes
+/// U+FFFD.
 pub fn escape_attribute(text: &str) -> Cow<'_, str> {
     escape(text, |c| match c {
         '&' => Some("&amp;"),
@@ -43,7 +42,8 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     };
 
     let mut out = String::new();
-    // The part of `text` that is not yet in `out`, and the offset in it where the search continues.
+    // `rest` is the part of `text` that is not yet in `out`; the search continues at offset `from`
+    // in it.
     let (mut rest, mut from) = (text, 0);
 
     while let Some(at) = next_special(rest, from) {
@@ -70,7 +70,7 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     Cow::Owned(out)
 }
 
-/// Finds the first byte, from `from` on, of a character that may need a replacement.
+/// Finds the first byte, from offset `from` on, of a character that may need a replacement.
 fn next_special(text: &str, from: usize) -> Option<usize> {
     // U+FFFE and U+FFFF begin with 0xEF; XML does not allow them either.
     let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
@@ -78,8 +78,8 @@ fn next_special(text: &str, from: usize) -> Option<usize> {
     Some(from + found)
 }
 
-/// Parses the reference at the start of `text`: its character, and its length in bytes. XML without
-/// a DTD has five named references, and characters by number.
+/// Parses the reference at the beginning of `text`. Returns its character, and its length in bytes.
+/// XML without a DTD has five named references, and references by number.
 pub fn reference(text: &str) -> Option<(char, usize)> {
     let known = match text.as_bytes() {
         [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),
@@ -110,13 +110,13 @@ fn numbered_character(number: &str) -> Option<char> {
     char::from_u32(code).filter(|c| is_xml_char(*c))
 }
 
-/// Decodes element content. `None` if an `&` begins no reference.
+/// Decodes element content. Returns `None` if an `&` begins no reference.
 pub fn unescape_text(raw: &str) -> Option<Cow<'_, str>> {
     unescape(raw, false)
 }
 
-/// Decodes an attribute value: resolves references, and turns other white space into spaces. `None`
-/// if an `&` begins no reference.
+/// Decodes an attribute value: resolves references, and turns tabs and line ends into spaces.
+/// Returns `None` if an `&` begins no reference.
 pub fn unescape_attribute(raw: &str) -> Option<Cow<'_, str>> {
     unescape(raw, true)
 }
@@ -134,7 +134,7 @@ fn unescape(raw: &str, blanks: bool) -> Option<Cow<'_, str>> {
     while let Some(first) = rest.chars().next() {
         let (c, length) = match first {
             '&' => reference(rest)?,
-            // A line end of two characters counts as one.
+            // A line end of two characters becomes one space.
             '\r' if blanks && rest.starts_with("\r\n") => (' ', 2),
             '\t' | '\n' | '\r' if blanks => (' ', 1),
             c => (c, c.len_utf8()),

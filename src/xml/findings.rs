@@ -1,11 +1,11 @@
-//! Findings: what is wrong in a text, and where.
+//! Findings: defects of a text, with their locations.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A place in a text. Lines and columns count from 1, columns in characters; the offset is in
-/// bytes from 0.
+/// A location in a text. Line and column count from 1, the column in characters. The byte offset
+/// counts from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TextLocation {
     #[serde(rename = "line")]
@@ -14,13 +14,13 @@ pub struct TextLocation {
     pub column: u32,
     #[serde(rename = "offset")]
     pub offset: usize,
-    /// Steps from the root, such as `/search/query[2]`, if known.
+    /// Path of elements from the root, such as `/search/query[2]`, if known.
     #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
 impl TextLocation {
-    /// Line and column of byte `offset` in `text`.
+    /// Line and column of the byte at `offset` in `text`.
     pub fn at(text: &[u8], offset: usize) -> Self {
         let offset = offset.min(text.len());
         let before = text.get(..offset).unwrap_or_default();
@@ -43,15 +43,15 @@ impl fmt::Display for TextLocation {
     }
 }
 
-/// Something wrong in a text. A finding is data and never an `Err`, because one text may have many.
+/// A defect of a text. Findings are data and never an `Err`, because one text may have many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// One of a closed list of codes, each with a page under `docs/errors/`.
+    /// Code from a closed list. Each code has a page under `docs/errors/`.
     #[serde(rename = "code")]
     pub code: String,
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// What was found and what was expected: lower case, no full stop.
+    /// The defect and the expectation, in lower case and without a full stop.
     #[serde(rename = "message")]
     pub message: String,
 }

@@ -1,8 +1,8 @@
-//! Makes invisible characters visible: characters that a screen would act on, reorder or not show
-//! are written as their code points.
+//! Makes invisible characters visible: writes the code point of each character that a screen would
+//! act on, reorder or not show.
 //!
-//! The result is unambiguous: where the text already contains something like an escape, its
-//! backslashes are doubled.
+//! The result is unambiguous. If the text already contains something like an escape, the
+//! backslashes of that text are doubled.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 pub fn is_hidden(c: char) -> bool {
     match c {
         ' ' | '\n' | '\t' => false,
-        // Invisible letters, selectors and marks of direction.
+        // Invisible letters, variation selectors and direction marks.
         '\u{ad}'
         | '\u{34f}'
         | '\u{61c}'
@@ -38,10 +38,10 @@ pub fn hidden(text: &str) -> usize {
     text.chars().filter(|c| is_hidden(*c)).count()
 }
 
-/// Returns `text` with hidden characters as `\u{…}`. Line breaks stay.
+/// Returns `text` with each hidden character as `\u{…}`. Line breaks stay.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // Number of backslashes just written: an escape after them would be ambiguous.
+    // Number of backslashes just written. An escape after them would be ambiguous.
     let mut backslashes = 0;
     let mut rest = text.chars().peekable();
 
@@ -62,8 +62,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Escapes hidden characters in a line of JSON with JSON's own escapes, so that parsers read the
-/// same value.
+/// Escapes the hidden characters in a line of JSON with JSON's own escapes, so that a JSON parser
+/// reads the same value.
 pub fn visible_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,6 +1,6 @@
-//! XML as text: scanning, reading, extraction from model text, writing, and findings.
+//! XML as text: scanning, parsing, extraction from model text, writing, and findings.
 //!
-//! Knows nothing of envelopes or schemas, and nothing here is async.
+//! Must not know envelopes or schemas. Contains no async code.
 
 pub mod element;
 pub mod escape;

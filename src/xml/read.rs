@@ -1,7 +1,8 @@
-//! The one reader of XML: a text becomes an [`Element`].
+//! The only parser that turns XML text into an [`Element`].
 //!
-//! The input was checked before: payloads by the gate, schemas by libxml2. The reader still returns
-//! no element for text that is not namespace-well-formed, or that exceeds its limits.
+//! The gate has checked each payload and libxml2 each schema before this parser reads it. Still,
+//! the parser returns no element for a text that is not namespace-well-formed or that exceeds a
+//! limit.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -16,19 +17,19 @@ use super::write::XML_NAMESPACE;
 use crate::limits;
 
 impl Element {
-    /// Reads the element at the start of `text`, after comments and a declaration. Text after the
-    /// element is ignored. Line ends stay as written.
+    /// Parses the element at the beginning of `text`, after comments and an XML declaration.
+    /// Ignores everything after the element. Keeps line ends as written.
     pub fn read(text: &str) -> Option<Self> {
         TreeReader::new(text).tree()
     }
 
-    /// As [`Element::read`], and records the origin of each element and normalises each line end to
-    /// `\n`, as XML 1.0 requires.
+    /// Parses like [`Element::read`]. Also records the position of each element, and turns each
+    /// line end into `\n`, as XML 1.0 requires.
     pub fn read_document(text: &str) -> Option<Self> {
         TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }
 
-    /// Reads only the first start tag of `text`, after comments and a declaration.
+    /// Parses only the first start tag of `text`, after comments and an XML declaration.
     /// [`ElementOrigin::end`] is then the end of that tag.
     pub fn head(text: &str) -> Option<Self> {
         let mut reader = TreeReader { is_document: true, ..TreeReader::new(text) };
@@ -45,20 +46,21 @@ impl Element {
         }
     }
 
-    /// Resolves `prefix:local` in a value inside this element; `None` for an unbound prefix.
+    /// Resolves `prefix:local` in a value inside this element. Returns `None` if the prefix is not
+    /// bound.
     pub fn resolve(&self, written: &str) -> Option<QName> {
         resolve(self.origin.scope.as_ref()?, written.trim(), true)
     }
 }
 
-/// The bindings that every document starts with.
+/// The namespace bindings of every document before its root element.
 static OUTERMOST: LazyLock<NamespaceScope> = LazyLock::new(|| {
     let mut scope = NamespaceScope::default();
     scope.bind("xml", XML_NAMESPACE.into());
     scope
 });
 
-/// An open element, with the bindings inside it.
+/// An element whose end tag has not been read, with the namespace bindings inside it.
 struct OpenElement {
     element: Element,
     scope: NamespaceScope,
@@ -157,7 +159,7 @@ impl<'a> TreeReader<'a> {
         Some(OpenElement { element, scope })
     }
 
-    /// Adds a finished element to its parent, or returns it if it is the root.
+    /// Adds a finished element to its parent. Returns the element if it is the root.
     fn close(&mut self, OpenElement { mut element, .. }: OpenElement) -> Option<Element> {
         if self.is_document {
             element.origin.end = self.position();
@@ -176,8 +178,8 @@ impl<'a> TreeReader<'a> {
     }
 }
 
-/// Resolves `prefix:local`; `None` for an unbound prefix. The default namespace applies to elements
-/// only.
+/// Resolves `prefix:local`; `None` if the prefix is not bound. The default namespace applies to the
+/// names of elements only.
 fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QName> {
     let (namespace, local) = match written.split_once(':') {
         Some(("", _)) => return None,

@@ -1,10 +1,10 @@
-//! Shapes of payloads: the part of a schema that extraction from model text needs.
+//! Shapes of payloads: the part of a schema that the extraction from model text needs.
 
 use std::sync::Arc;
 
 use crate::ids::PayloadName;
 
-/// Name of an element or attribute. Without a namespace it is an unqualified name.
+/// Name of an element or attribute. A name without a namespace is unqualified.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QName {
     pub namespace: Option<Arc<str>>,
@@ -17,7 +17,7 @@ impl QName {
         Self { namespace, local: local.into() }
     }
 
-    /// The namespace, empty for an unqualified name.
+    /// Namespace of the name; empty for an unqualified name.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }
@@ -36,11 +36,11 @@ impl From<&QName> for PayloadName {
     }
 }
 
-/// Index of a [`ElementShape`] in its [`ShapeArena`].
+/// Index of an [`ElementShape`] in its [`ShapeArena`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub u32);
 
-/// The content that one element may have.
+/// The content that an element may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementShape {
     pub name: QName,
@@ -50,15 +50,15 @@ pub struct ElementShape {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShapeContent {
-    /// Text only: raw `<` and `&` in a model's text are data.
+    /// Text only. In a model's text, raw `<` and `&` inside such an element are data.
     Text,
-    /// Child elements only (possibly none), in any order; the schema checks the rest.
+    /// Child elements, possibly none, in any order. The schema checks their order later.
     Elements(Vec<ShapeId>),
-    /// Any well-formed content: wildcards and mixed content, read as strict XML.
+    /// Any well-formed content, for wildcards and mixed content. It is parsed as strict XML.
     Any,
 }
 
-/// An arena of shapes, in which recursive types are finite. The roots are the names that may be
+/// An arena of shapes. Indices make a recursive type finite. The roots are the names of possible
 /// actions.
 #[derive(Debug, Clone, Default)]
 pub struct ShapeArena {

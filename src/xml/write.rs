@@ -1,4 +1,4 @@
-//! Writing XML, so that a parser reads back exactly the value that was given.
+//! Writes XML so that a parser reads back exactly the given value.
 
 use std::fmt::Write as _;
 
@@ -6,31 +6,33 @@ use super::element::{Element, Node, Verbatim};
 use super::escape::{escape_attribute, escape_text};
 use super::shape::QName;
 
-/// The namespace that is always bound to the prefix `xml`.
+/// The namespace that XML always binds to the prefix `xml`.
 pub const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// Writes the element as canonical XML: its namespace is the default namespace, children in another
-/// namespace (or none) rebind it, and attributes in a namespace get prefixes of their own.
+/// Writes an element as canonical XML. The namespace of the element is the default namespace. A
+/// child with another namespace, or without one, changes the default namespace. An attribute with a
+/// namespace gets a prefix of its own.
 pub fn payload(element: &Element) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfPrefixes);
     writer.write_element(element, "");
     writer.out
 }
 
-/// Writes only the content, for a place where the element's namespace is the default.
+/// Writes only the content of an element, for a context in which the element's namespace is the
+/// default namespace.
 pub fn content(element: &Element) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfAttributes);
     writer.write_content(element);
     writer.out
 }
 
-/// How attribute prefixes are numbered. Payloads and prompts are compared byte for byte with
-/// recorded ones, so each form keeps its historical numbering.
+/// How the prefixes of attributes are numbered. Payloads and prompts are compared byte for byte
+/// with recorded ones, so each form keeps the numbering that it has always had.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// Count the prefixes of the element.
+    /// The number counts the prefixes of the element.
     OfPrefixes,
-    /// Count all attributes of the element, also those without a prefix.
+    /// The number counts all attributes of the element, also attributes without a prefix.
     OfAttributes,
 }
 
@@ -72,15 +74,14 @@ impl ElementWriter {
         }
     }
 
-    /// Declares `namespace` as the default unless `default` already is the same.
+    /// Declares `namespace` as the default namespace, unless `default` is the same.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));
         }
     }
 
-    /// Writes attributes without a namespace as they are, and the others under a prefix that is not
-    /// in `taken`.
+    /// Writes each attribute. An attribute with a namespace gets a prefix that is not in `taken`.
     fn write_attributes(&mut self, attributes: &[(QName, String)], taken: &[(String, String)]) {
         let mut next = 0;
         for (index, (name, value)) in attributes.iter().enumerate() {
@@ -101,7 +102,8 @@ impl ElementWriter {
         }
     }
 
-    /// Repeats the bindings that the content was written under, so that it keeps its meaning here.
+    /// Writes verbatim content and repeats the bindings that the content depends on, so that its
+    /// meaning does not change.
     fn write_verbatim(&mut self, element: &Element, inner: &Verbatim, default: &str) {
         let name = inner.written.as_deref().unwrap_or(&element.name.local);
         let _ = write!(self.out, "<{name}");

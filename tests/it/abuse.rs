@@ -1,5 +1,5 @@
-//! Abuse: listeners, agents, clients and texts that do their worst. Whatever they do, what was
-//! accepted is accounted for, and whoever has nothing to do with it goes on.
+//! Abuse: malicious listeners, agents, clients and texts. Every accepted message is accounted for,
+//! and uninvolved clients are served.
 //!
 //! `ORGANISM_TORTURE=1` makes the bombs and storms larger.
 

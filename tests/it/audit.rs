@@ -1,4 +1,4 @@
-//! What an auditor asks of a record, and how the answers look.
+//! Queries of an auditor, and the form of the answers.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
-//! What a campaign went through, in one line: printed, and with `ORGANISM_CAMPAIGNS=FILE` added
-//! to that file, also by one that fails.
+//! A line for each campaign. The line is printed and, with `ORGANISM_CAMPAIGNS=FILE`, appended to
+//! that file, also if the campaign fails.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

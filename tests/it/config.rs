@@ -1,7 +1,8 @@
-//! Configs: wrong ones and what is said about each, good ones and what becomes of them.
+//! Configs: wrong ones with their problems, and good ones with their values.
 //!
-//! Each `tests/data/config/*.toml` ends with what is expected of it: one line `#! code
-//! line:column help` a problem (with the file's name where it is another), in order and complete; `#env NAME=value` sets a variable.
+//! Each `tests/data/config/*.toml` ends with its expectation: one line `#! code line:column help`
+//! for each problem (with the file's name if it is another file), in order and complete. `#env
+//! NAME=value` sets a variable.
 
 mod command;
 mod good;

@@ -1,7 +1,8 @@
-//! What the whole product does when the process, the power, the disk or the directory fails it:
-//! afterwards the clients' ledger, the record and the listeners' effects have to agree.
+//! Failures of the process, the power, the disk or the directory under the whole product.
+//! Afterwards the clients' ledger, the record and the listeners' effects must agree.
 //!
-//! What a machine does not permit (tracing, mounting) is left out, and said on standard error.
+//! A test that the machine does not permit (tracing, mounting) is skipped, with a line on standard
+//! error.
 
 mod disk;
 mod holders;

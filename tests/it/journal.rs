@@ -1,4 +1,4 @@
-//! What every journal promises, and what an embedded one promises beyond that.
+//! Properties of every journal, and further properties of an embedded journal.
 
 pub mod attacks;
 mod copies;

@@ -53,7 +53,7 @@ pub struct Settings {
 pub struct Server {
     home: TempDir,
     settings: Settings,
-    /// What its settings include says where it listens.
+    /// Whether a config file sets the server's address.
     is_written: bool,
     /// 0 until it has chosen one; the same one ever after.
     port: AtomicU16,
@@ -69,7 +69,7 @@ impl Server {
         Self::begin(settings, false)
     }
 
-    /// As somebody else's config has it, all of it.
+    /// Starts a server with a complete config file.
     pub fn written(config: &Path) -> Self {
         let more = format!("include \"{}\"\n", included(config));
         Self::begin(Settings { jetstream: None, more: more.leak() }, true)
@@ -235,7 +235,7 @@ pub fn shared() -> &'static Server {
     SHARED.get_or_init(Server::start)
 }
 
-/// Somebody with every right, who asks JetStream in its own words.
+/// A connection with all permissions that sends raw JetStream requests.
 pub struct Admin(BlockingClient);
 
 impl Admin {
@@ -243,7 +243,7 @@ impl Admin {
         Self(BlockingClient::open(servers, "test").unwrap())
     }
 
-    /// As [`Admin::must`], where nobody may answer or it may not work now.
+    /// Sends a request like [`Admin::must`], but returns `None` without a valid response.
     fn try_ask(&self, what: &str, body: &Value) -> Option<Value> {
         let question = NatsRequest {
             subject: format!("$JS.API.{what}"),
@@ -292,14 +292,14 @@ impl Admin {
     }
 }
 
-/// What `verify` answers of a sound journal here: a projection by itself proves nothing.
+/// Exit code of `verify` for a sound journal. A projection alone proves nothing.
 pub fn proof_code() -> i32 {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() { 5 } else { 0 }
 }
 
-/// What puts the journals of all organisms in `directory` on JetStream, as variables of the
-/// environment, where `ORGANISM_TEST_NATS` says so: it names a server, or is `own` for one that
-/// is started. Whatever an organism promises, it promises there too.
+/// Variables of the environment that put the journals of all organisms in `directory` on JetStream,
+/// if `ORGANISM_TEST_NATS` is set. Its value is the address of a server, or `own` to start one. The
+/// tests then check the same properties on JetStream.
 pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
     let Ok(wanted) = std::env::var("ORGANISM_TEST_NATS") else { return Vec::new() };
     let address = if wanted == "own" { shared().address() } else { wanted };

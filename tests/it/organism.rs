@@ -160,7 +160,7 @@ pub struct House {
     settled: bool,
 }
 
-/// What a command said.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -251,7 +251,7 @@ impl House {
         self.path("copies")
     }
 
-    /// What its commands say of themselves over the control socket.
+    /// The handshake that commands of this house send over the control socket.
     pub fn handshake(&self) -> Handshake {
         let checked = self.organism(&["check", "--json"]).out;
         let checked: Json = serde_json::from_str(&checked).unwrap();

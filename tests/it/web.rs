@@ -1,4 +1,4 @@
-//! What an organism tells over HTTP: real servers, real requests on loopback.
+//! The HTTP server of an organism: real servers and real requests on loopback.
 
 mod health;
 mod metrics;

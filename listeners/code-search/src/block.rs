@@ -1,27 +1,27 @@
-//! Where a definition begins and ends: by its brackets, its indentation or its headings.
+//! Finds where a definition begins and ends: by brackets, by indentation or by headings.
 
-/// How a language closes what it opens.
+/// How a language ends its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Braces(Lexis),
     Indented,
     Headings,
-    /// Braces where the definition has one, else indentation.
+    /// By braces if the definition contains one, otherwise by indentation.
     Guessed,
 }
 
-/// What tells brackets in code from brackets in strings and comments.
+/// The lexical rules that distinguish brackets in code from brackets in strings and comments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lexis {
     /// A complete line may end a statement, without `;`.
     newline_ends: bool,
-    /// What opens a comment that runs to the end of its line.
+    /// Characters that begin a comment to the end of the line.
     line_comment: &'static str,
-    /// `'` also begins a lifetime.
+    /// Whether `'` may also begin a lifetime.
     lifetimes: bool,
-    /// `'…'` is a string rather than a character.
+    /// Whether `'…'` is a string rather than a character.
     single_quoted: bool,
-    /// `` `…` `` is a string that may span lines.
+    /// Whether `` `…` `` is a string that may contain line breaks.
     backticks: bool,
 }
 
@@ -136,13 +136,13 @@ fn braces_end(lines: &[&str], start: usize, lexis: Lexis) -> usize {
     lines.len().saturating_sub(1).max(start)
 }
 
-/// A preprocessor line and its continuations.
+/// The last line of a preprocessor directive, with its continuation lines.
 fn directive_end(lines: &[&str], start: usize) -> usize {
     let continued = lines.iter().skip(start).take_while(|l| l.trim_end().ends_with('\\')).count();
     (start + continued).min(lines.len().saturating_sub(1))
 }
 
-/// Whether a statement without `;` runs on past the end of its line.
+/// Whether a statement without `;` continues after its line.
 fn goes_on(line: &str, next: Option<&str>) -> bool {
     let open_end = line.trim_end().ends_with(['=', ',', '|', '&', '(', '+', '?', ':', '>', '\\']);
     let next = next.map(str::trim_start).unwrap_or_default();
@@ -191,19 +191,19 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
     (next - blank).saturating_sub(1).max(start)
 }
 
-/// What a line may begin inside of.
+/// A construct that an earlier line began and that continues on this line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Comment,
-    /// Up to this character.
+    /// A string that ends with this character.
     Text(char),
-    /// A Rust raw string, up to `"` and this many `#`.
+    /// A Rust raw string that ends with `"` and this many `#`.
     Raw(usize),
-    /// Up to three of this character.
+    /// A string that ends with three of this character.
     Triple(char),
 }
 
-/// Reads code a line at a time.
+/// Scans code line by line.
 #[derive(Default)]
 struct Scan {
     inside: Option<Inside>,
@@ -224,7 +224,7 @@ impl Scan {
             rest = rest.get(step..).unwrap_or_default();
         }
 
-        // Only these run past the end of a line.
+        // Only these strings may continue on the next line.
         let spans = match self.inside {
             Some(Inside::Text(quote)) => quote == '`' || lexis.lifetimes && quote == '"',
             _ => true,
@@ -235,7 +235,7 @@ impl Scan {
         }
     }
 
-    /// How many bytes of `rest`, whose first character is `c`, are dealt with.
+    /// Number of bytes of `rest` that were scanned. `c` is the first character of `rest`.
     fn step_code(
         &mut self,
         rest: &str,
@@ -299,7 +299,7 @@ impl Scan {
         closes.unwrap_or(c.len_utf8())
     }
 
-    /// The same for a line of Python.
+    /// Scans a line of Python.
     fn python(&mut self, line: &str) {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
@@ -329,7 +329,7 @@ impl Scan {
     }
 }
 
-/// The length of a character such as `'{'` or `'\''`; a lone quote is a lifetime.
+/// Length of a character literal such as `'{'` or `'\''`. A single quote alone begins a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.chars().skip(1);
     match (chars.next(), chars.next()) {

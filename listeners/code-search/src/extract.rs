@@ -1,4 +1,4 @@
-//! A file, a range of its lines, the surroundings of one line, or the definition of a symbol.
+//! Extracts a file, a range of lines, the surroundings of one line, or the definition of a symbol.
 
 use crate::limits;
 use crate::payload::{Extract, ExtractResult};
@@ -7,14 +7,14 @@ use crate::text;
 use crate::tool_error::{Code, ToolError};
 use crate::tree::{self, Tree};
 
-/// What a `file_path` points at within its file.
+/// The part of a file to which a `file_path` points.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Whole,
     Symbol(String),
-    /// One line with its surroundings, from 1.
+    /// One line, from 1, with its surroundings.
     Around(usize),
-    /// Both ends included, from 1.
+    /// First and last line, from 1.
     Range(usize, usize),
 }
 
@@ -154,7 +154,7 @@ fn find(
     })
 }
 
-/// As many whole lines as fit, and how many they are. A first line too long alone is cut.
+/// As many whole lines as fit, and their number. A first line that does not fit is cut.
 fn bounded(lines: &[&str]) -> (String, usize) {
     let mut out = String::new();
     let mut taken = 0;

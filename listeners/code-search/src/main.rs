@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         .serve()
 }
 
-/// What the tool cannot do is a result like any other.
+/// Turns a result into an answer. A tool error is a payload like any other.
 fn reply<P: Payload>(result: Result<P, code_search::ToolError>) -> Result<Reply, String> {
     match result {
         Ok(payload) => Reply::of(&payload),
@@ -42,7 +42,7 @@ fn reply<P: Payload>(result: Result<P, code_search::ToolError>) -> Result<Reply,
 }
 
 fn fail(reason: &str) -> ExitCode {
-    // Where even standard error is closed, the exit code has to say it.
+    // Standard error may be closed. The exit code still shows the failure.
     let _ = writeln!(std::io::stderr(), "{reason}");
     ExitCode::from(2)
 }

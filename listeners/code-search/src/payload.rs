@@ -29,10 +29,10 @@ pub struct Query {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryResults {
-    /// Places in all, shown or not.
+    /// Number of all matches, shown or not.
     #[serde(rename = "@total")]
     pub total: usize,
-    /// Whether there are more than are shown.
+    /// Whether there are more matches than are shown.
     #[serde(rename = "@truncated")]
     pub truncated: bool,
     #[serde(rename = "pattern")]
@@ -43,15 +43,15 @@ pub struct QueryResults {
     pub matches: Vec<QueryMatch>,
 }
 
-/// A place that has the shape of the pattern.
+/// A piece of code that has the form of the pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryMatch {
     #[serde(rename = "@file")]
     pub file: String,
-    /// From 1.
+    /// First line, from 1.
     #[serde(rename = "@line")]
     pub line: usize,
-    /// Included.
+    /// Last line.
     #[serde(rename = "@end_line")]
     pub end_line: usize,
     #[serde(rename = "$text", default)]
@@ -64,17 +64,17 @@ pub struct Extract {
     pub file_path: String,
     #[serde(rename = "line", default, deserialize_with = "number")]
     pub line: Option<usize>,
-    /// Included.
+    /// Last line.
     #[serde(rename = "end_line", default, deserialize_with = "number")]
     pub end_line: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchResults {
-    /// Matching lines in all, shown or not.
+    /// Number of all matching lines, shown or not.
     #[serde(rename = "@total")]
     pub total: usize,
-    /// Whether there are more than are shown.
+    /// Whether there are more matching lines than are shown.
     #[serde(rename = "@truncated")]
     pub truncated: bool,
     #[serde(rename = "query")]
@@ -89,10 +89,10 @@ pub struct SearchResults {
 pub struct Match {
     #[serde(rename = "@file")]
     pub file: String,
-    /// From 1.
+    /// Line, from 1.
     #[serde(rename = "@line")]
     pub line: u64,
-    /// From 1, in characters.
+    /// Column in characters, from 1.
     #[serde(rename = "@column")]
     pub column: usize,
     #[serde(rename = "$text", default)]
@@ -105,7 +105,7 @@ pub struct ExtractResult {
     pub file_path: String,
     #[serde(rename = "line")]
     pub line: usize,
-    /// Included.
+    /// Last line.
     #[serde(rename = "end_line")]
     pub end_line: usize,
     #[serde(rename = "symbol", skip_serializing_if = "Option::is_none", default)]
@@ -148,7 +148,7 @@ payloads!(
     Failure = "tool-error"
 );
 
-/// The four spellings of `xs:boolean`, with white space around as the schema allows.
+/// Parses an `xs:boolean` in all four spellings. The schema permits white space around it.
 fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     let read = |text: String| match text.trim() {
@@ -160,7 +160,7 @@ fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error>
     text.map(read).transpose()
 }
 
-/// `xs:positiveInteger`, which may carry a sign and white space.
+/// Parses an `xs:positiveInteger`, which may have a sign and white space.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     text.map(|text| text.trim().parse().map_err(serde::de::Error::custom)).transpose()

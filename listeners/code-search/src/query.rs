@@ -1,6 +1,6 @@
-//! Code of a given shape, wherever its lines break: a pattern is code with holes.
+//! Finds code of a given form, whatever its line breaks. A pattern is code with placeholders.
 //!
-//! Patterns and files are compared token by token, so that white space never matters. It knows no
+//! Patterns and files are compared token by token, so white space never matters. There is no
 //! grammar: a token is a word, a number, a string or a single other character.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::tree::{self, Tree};
 pub fn query(tree: &Tree, request: &Query) -> Result<QueryResults, ToolError> {
     let pattern = Pattern::read(&request.pattern)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
-    // A path into the tests is asked for on purpose.
+    // A path into the tests includes the tests.
     let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
 
     let mut results = QueryResults {
@@ -96,9 +96,9 @@ fn shown_match(file: &Path, source: &str, found: &Range<usize>) -> QueryMatch {
 #[derive(Debug, PartialEq)]
 enum Part {
     Token(String),
-    /// `$NAME`: one token, or everything in one pair of brackets.
+    /// The placeholder `$NAME`: one token, or everything inside one pair of brackets.
     One,
-    /// `$$$`: anything, as little of it as will do, with all its brackets closed.
+    /// The placeholder `$$$`: any tokens with balanced brackets, as few as possible.
     Any,
 }
 
@@ -143,7 +143,7 @@ impl Pattern {
         Ok(Self(parts))
     }
 
-    /// Places that do not overlap, in the order of the text.
+    /// Byte ranges of the matches that do not overlap, in the order of the text.
     fn matches_in(&self, source: &str) -> Vec<Range<usize>> {
         let tokens = tokens(source);
         let texts: Vec<&str> =
@@ -194,8 +194,8 @@ fn fit(parts: &[Part], texts: &[&str], at: usize, steps: &mut usize) -> Option<u
     }
 }
 
-/// Past one token, or past the bracket that closes what it opens; `None` at the end, and at a
-/// bracket that closes what was opened before.
+/// The index after one token, or after the bracket that closes the bracket at `at`. `None` at the
+/// end of the text, and at a bracket that closes an earlier one.
 fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, token) in texts.iter().enumerate().skip(at) {
@@ -212,7 +212,7 @@ fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     None
 }
 
-/// Words, strings on one line, and single other characters.
+/// Splits text into tokens: words, strings on one line, and single other characters.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut rest = text.char_indices().peekable();
@@ -239,7 +239,7 @@ fn tokens(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Behind the quotation mark that closes a string on the same line.
+/// Offset after the quotation mark that closes a string on the same line.
 fn string_end(text: &str, from: usize) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.get(from..)?.char_indices() {

@@ -1,4 +1,4 @@
-//! Lines that match a regular expression, in the order of their places.
+//! Searches lines that match a regular expression, in the order of path and line.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub fn search(tree: &Tree, request: &Search) -> Result<SearchResults, ToolError>
     let mut notes = Vec::new();
     let matcher = matcher(&request.query, &mut notes)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
-    // A path into the tests is asked for on purpose.
+    // A path into the tests includes the tests.
     let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
 
     let mut found = Found::default();
@@ -72,12 +72,12 @@ fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolErr
     })
 }
 
-/// What a search has come upon so far.
+/// The matches that a search has found so far.
 #[derive(Default)]
 struct Found {
     matches: Vec<Match>,
     total: usize,
-    /// Files left out, by reason.
+    /// Number of files that were left out because they are tests.
     tests: usize,
     large: usize,
     unreadable: usize,
@@ -139,7 +139,7 @@ fn shown_match(file: &str, line: u64, bytes: &[u8], by: &RegexMatcher) -> Match 
     Match { file: file.to_owned(), line, column, text }
 }
 
-/// A long line is cut around its match, and each cut says how much is gone.
+/// Cuts a long line around its match. Each cut states how much was removed.
 fn cut(line: &str, start: usize) -> String {
     if line.len() <= limits::LINE_BYTES_MAX {
         return line.to_owned();

@@ -1,7 +1,8 @@
-//! Definitions by name: one expression for each way a language writes one, tried line by line.
+//! Finds definitions by name. Each way in which a language writes a definition has one regular
+//! expression, which is tried line by line.
 //!
-//! This reads shapes, not grammars: it is right for code as people write it, and it never
-//! needs a parser for each language.
+//! The expressions match the usual forms of code, not its grammar. So no parser is needed for any
+//! language.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use grep_regex::RegexMatcher;
 
 use crate::block::{self, Shape};
 
-/// The lines of a definition, from 0, both included, with the comments and attributes above.
+/// The lines of a definition with the comments and attributes above it: first and last line, from
+/// 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
     pub first: usize,
@@ -20,11 +22,11 @@ pub struct Definition {
 const RUST: &[&str] = &[
     r#"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:(?:default|const|async|unsafe|extern(?:\s+"[^"]*")?)\s+)*fn\s+(?P<name>\w+)"#,
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|type|const|static(?:\s+mut)?)\s+(?P<name>\w+)",
-    // `mod x;` only says that there is a file.
+    // `mod x;` only declares that there is a file.
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(?P<name>\w+)\s*\{",
     r"^\s*macro_rules!\s+(?P<name>\w+)",
 ];
-/// Holds definitions, and is one only where no other is found.
+/// A block that contains definitions. It counts as a definition only if no other is found.
 const RUST_IMPL: &[&str] =
     &[r"^\s*(?:unsafe\s+)?impl(?:<.*?>)?\s+(?:.*\bfor\s+)?(?:\w+::)*(?P<name>\w+)"];
 const PYTHON: &[&str] = &[
@@ -53,12 +55,12 @@ const ANY: &[&str] = &[
     r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
 ];
 
-/// Words that begin a statement, which the shape of a function would take for a definition.
+/// Words that begin a statement. Without this list, the expression for functions would match them.
 const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
 ];
-/// Words that stand before a parenthesis without naming anything.
+/// Words that stand before a parenthesis and define nothing.
 const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
 struct Language {
@@ -106,7 +108,7 @@ pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<Definition> {
     definitions(&containers, lines, language.shape, |name| name == wanted)
 }
 
-/// The names a file defines, each once, in its order.
+/// The names that a file defines, each once, in the order of the file.
 pub fn names(file: &str, lines: &[&str]) -> Vec<String> {
     let language = language(file);
     let mut seen = std::collections::HashSet::new();

@@ -1,16 +1,18 @@
-//! What files hold, made fit for XML.
+//! Prepares the text of files for XML.
 
-/// Characters XML 1.0 cannot carry become U+FFFD, so that the reader sees something was there.
+/// Replaces each character that XML 1.0 does not permit with U+FFFD, so that the reader sees that
+/// there was one.
 pub fn legible(text: &str) -> String {
     text.chars().map(|c| if is_xml(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// A carriage return could be carried, but would be read back as a line feed.
+/// Whether a character survives in XML. A carriage return does not, because a parser reads it as a
+/// line feed.
 fn is_xml(c: char) -> bool {
     matches!(c, '\t' | '\n' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-/// The longest head of `text` within `bytes` that ends between characters.
+/// The longest prefix of `text` with at most `bytes` bytes that ends between two characters.
 pub fn head(text: &str, bytes: usize) -> &str {
     (0..=bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
@@ -20,7 +22,7 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
-/// As `grep` sees it: no text holds a NUL.
+/// Whether the content is binary: it contains a NUL, as `grep` decides.
 pub fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0)
 }

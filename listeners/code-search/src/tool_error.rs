@@ -1,19 +1,19 @@
-//! Why the tool could not do what was asked: a result like any other, told in plain words.
+//! Why a request could not be carried out. A failure is a result of a call like any other.
 
 use serde::{Deserialize, Serialize};
 
-/// The closed list of `schema/code-search.xsd`.
+/// The closed list of failure codes of `schema/code-search.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Code {
     /// Absolute, climbing with `..`, or leading out of the directory through a link.
     #[serde(rename = "outside-root")]
     OutsideRoot,
-    /// No such file or directory, or one that is hidden or ignored.
+    /// The file or directory does not exist, is hidden, or is ignored.
     #[serde(rename = "not-found")]
     NotFound,
     #[serde(rename = "not-a-file")]
     NotAFile,
-    /// Binary content.
+    /// The file has binary content.
     #[serde(rename = "not-text")]
     NotText,
     #[serde(rename = "too-large")]

@@ -1,7 +1,7 @@
-//! The one directory this listener may read, and what in it is shown.
+//! The directory that this listener may read, and the files in it that are shown.
 //!
-//! **Invariant:** nothing outside the root is ever opened: a path is resolved through every
-//! link before it is read, and must still lie beneath the root.
+//! **Invariant:** nothing outside the root is ever opened. All links in a path are resolved before
+//! the file is read, and the result must still lie beneath the root.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,14 +9,14 @@ use ignore::{DirEntry, WalkBuilder};
 
 use crate::tool_error::{Code, ToolError};
 
-/// Directory names that hold tests.
+/// Names of directories that contain tests.
 const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "spec", "specs"];
 
-/// A root directory, resolved once.
+/// A root directory, whose path is resolved once.
 #[derive(Debug, Clone)]
 pub struct Tree {
     root: PathBuf,
-    /// Ignore files above the root count when the root is part of a git working tree.
+    /// Whether the root is part of a git working tree, so that ignore files above the root count.
     in_git: bool,
 }
 
@@ -34,8 +34,8 @@ impl Tree {
         &self.root
     }
 
-    /// The path beneath the root that `written` means, links resolved. Fails for what leads
-    /// out, does not exist, is hidden or is ignored.
+    /// The path beneath the root for `written`, with its links resolved. Fails if the path leads
+    /// out of the root, does not exist, is hidden or is ignored.
     pub fn resolve(&self, written: &str) -> Result<PathBuf, ToolError> {
         let mut inside = PathBuf::new();
         for component in Path::new(written).components() {
@@ -65,7 +65,7 @@ impl Tree {
         }
     }
 
-    /// The files at or beneath `within`, in the order of their paths.
+    /// The files at or beneath `within`, ordered by path.
     pub fn files(&self, within: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         let root = self.root.clone();
         self.walk(within)
@@ -78,14 +78,15 @@ impl Tree {
         self.walk(inside).any(|entry| entry.path() == wanted)
     }
 
-    /// Walks from the root, so that every ignore file on the way counts, but only towards
-    /// `within` and what lies beneath it.
+    /// Walks from the root towards `within` and everything beneath it, so that every ignore file on
+    /// the way counts.
     fn walk(&self, within: &Path) -> impl Iterator<Item = DirEntry> + use<> {
         let wanted = self.root.join(within);
         WalkBuilder::new(&self.root)
             .parents(self.in_git)
             .require_git(false)
-            // The same tree gives the same answer, whosever machine it is on.
+            // The same tree must give the same answer on every machine, so global ignore files do
+            // not count.
             .git_global(false)
             .follow_links(false)
             .sort_by_file_path(Path::cmp)
@@ -101,14 +102,14 @@ fn outside(written: &str) -> ToolError {
     ToolError::new(Code::OutsideRoot, message)
 }
 
-/// Whether a path, relative to the root, is a test by the names that languages use.
+/// Whether a path, relative to the root, is a test by the naming conventions of the languages.
 pub fn is_test(path: &Path) -> bool {
     let directories = path.parent().into_iter().flat_map(Path::components);
     let in_tests = directories.filter_map(|c| c.as_os_str().to_str()).any(is_test_directory);
     in_tests || path.file_name().and_then(|n| n.to_str()).is_some_and(is_test_file)
 }
 
-/// Whether `path` names a directory of tests, or something within one.
+/// Whether `path` is a directory of tests, or lies inside one.
 pub fn is_within_tests(path: &Path) -> bool {
     path.components().filter_map(|c| c.as_os_str().to_str()).any(is_test_directory) || is_test(path)
 }
@@ -126,7 +127,7 @@ fn is_test_file(name: &str) -> bool {
         || camel && (stem.ends_with("Test") || stem.ends_with("Tests"))
 }
 
-/// A path as it is written in answers: with `/`, whatever the platform.
+/// A path as answers show it: with `/` on every platform.
 pub fn shown(path: &Path) -> String {
     let parts: Vec<_> = path.components().map(|c| c.as_os_str().to_string_lossy()).collect();
     crate::text::legible(&parts.join("/"))

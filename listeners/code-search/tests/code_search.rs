@@ -1,5 +1,5 @@
-//! The listener over a small tree: `tests/data/tree` for what is in files, temporary
-//! directories for what must not be.
+//! Tests of the listener over a small tree: `tests/data/tree` for contents of files, and temporary
+//! directories for files that must not be committed.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 use std::fs;
@@ -56,7 +56,7 @@ fn check(file_path: &str, expected: Expect) {
     expected.assert_eq(&extract(file_path).unwrap());
 }
 
-/// Which lines of the file a symbol spans.
+/// The lines of the file that a symbol spans.
 fn span(file_path: &str) -> String {
     let text = extract(file_path).unwrap_or_else(|error| error.message);
     let notes = text.lines().filter(|line| line.starts_with("note: "));
@@ -277,9 +277,9 @@ fn a_line_is_shown_with_its_context_and_a_range_exactly() {
     assert_eq!(span("src/pool.rs:13-14"), "13-14");
     let range = extract_lines("src/pool.rs", Some(5), Some(6)).unwrap();
     assert_eq!(range, "5-6\n/// How many connections are kept.\npub const KEPT_MAX: usize = 8;\n");
-    // The elements count more than the path's own line.
+    // The elements take precedence over the line in the path.
     assert!(extract_lines("src/pool.rs:40", Some(5), Some(5)).unwrap().starts_with("5-5\n"));
-    // A range may reach past the end.
+    // A range may extend beyond the end of the file.
     assert!(extract_lines("docs/guide.md", Some(20), Some(99)).unwrap().starts_with("20-20\n"));
 }
 

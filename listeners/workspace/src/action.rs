@@ -1,8 +1,8 @@
-//! The payloads that are asked, as values. They have passed their schemas.
+//! The payloads that the workspace accepts, as values. Each payload has passed its schema.
 
 use organism::xml::element::Element;
 
-/// What one call asks for.
+/// The request of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     Set(Proposals),
@@ -11,7 +11,7 @@ pub enum Request {
     Install { proposal: String },
 }
 
-/// Changes of files, made all or none, and what is run after them.
+/// Changes of files, of which all or none are made, and commands that run after them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Proposals {
     pub summary: Option<String>,

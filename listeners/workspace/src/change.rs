@@ -1,4 +1,4 @@
-//! A file as it is and as it shall be.
+//! The change of one file.
 
 use crate::place::Place;
 use crate::root::Owner;
@@ -8,7 +8,7 @@ pub struct Change {
     pub place: Place,
     /// None where there is no file.
     pub before: Option<Vec<u8>>,
-    /// None where there shall be none.
+    /// Content after the change; `None` if there is to be no file.
     pub after: Option<Vec<u8>>,
     /// What a content that takes the place of another keeps of it.
     pub owner: Option<Owner>,
@@ -19,7 +19,7 @@ impl Change {
         self.before != self.after
     }
 
-    /// Of both contents.
+    /// Bytes of both contents together.
     pub fn bytes(&self) -> usize {
         let length = |content: &Option<Vec<u8>>| content.as_ref().map_or(0, Vec::len);
         length(&self.before) + length(&self.after)

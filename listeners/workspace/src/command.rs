@@ -1,4 +1,4 @@
-//! Runs one command at a time under a supervisor, within bounds of time and output.
+//! Runs one command at a time under a supervisor, with limits of time and output.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::limits;
 use crate::output::Output;
 use crate::supervise::SUPERVISE;
 
-/// How commands are run here.
+/// Runs commands with these settings.
 #[derive(Debug, Clone)]
 pub struct Commands {
     /// This listener's own program.
@@ -25,7 +25,7 @@ pub struct Commands {
     pub time: Duration,
 }
 
-/// Why a command is over.
+/// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Exited(i32),
@@ -59,7 +59,7 @@ impl Commands {
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PWD", path)
-            // The handle, and not a path that could lead elsewhere by now.
+            // Uses the open handle, because the path could lead elsewhere by now.
             .current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
             .process_group(0)
             .stdin(Stdio::piped())
@@ -112,7 +112,7 @@ impl Running {
         Ok(outcome)
     }
 
-    /// Ends the supervisor, which ends everything else, and takes in what has been said.
+    /// Ends the supervisor, which ends all other processes. Reads the rest of the output.
     fn stop(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + limits::STOP_GRACE;
@@ -124,16 +124,17 @@ impl Running {
         }
 
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // One that is gone already is what is wanted.
+            // The signal fails only if the group has already ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
 
         self.child.wait().map(drop)
     }
 
-    /// Reads what there is, waiting at most `patience` for something; the status once it ended.
+    /// Reads the available output. Waits at most `patience` for output. Returns the exit status
+    /// once the supervisor has ended.
     fn look(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
-        // With nothing to listen to, the end is all there is to wait for.
+        // When both outputs are closed, only the end of the process remains to be seen.
         let silent = self.stdout.is_over() && self.stderr.is_over();
         let patience = if silent { patience / 10 } else { patience };
         let mut polled: Vec<PollFd<'_>> =
@@ -172,7 +173,7 @@ impl<R: Read + AsFd> Stream<R> {
         self.from.iter().map(|from| PollFd::new(from, PollFlags::IN))
     }
 
-    /// Reads once; more is there the next time.
+    /// Reads once. The next call reads further output.
     fn read(&mut self) -> io::Result<()> {
         let Some(from) = &mut self.from else { return Ok(()) };
         let mut chunk = [0; 32 << 10];

@@ -1,25 +1,25 @@
-//! Changes as a unified diff, and how many lines they add and remove.
+//! Shows changes as a unified diff, and counts the lines that they add and remove.
 
 use similar::{ChangeTag, TextDiff};
 
 use crate::change::Change;
 use crate::limits;
 
-/// A diff that may have been cut.
+/// A unified diff, possibly cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
     pub text: String,
-    /// Of the whole diff, cut or not.
+    /// Bytes of the whole diff, before a cut.
     pub bytes: usize,
     pub files: Vec<Lines>,
 }
 
-/// What became of one file.
+/// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lines {
     pub path: String,
     pub word: &'static str,
-    /// Absent where the file is no text.
+    /// Number of added and of removed lines; `None` if the file is not text.
     pub lines: Option<(usize, usize)>,
 }
 
@@ -62,7 +62,7 @@ fn one(change: &Change, out: &mut String) -> Option<(usize, usize)> {
     let unified = diff.unified_diff().context_radius(3).header(&old_name, &new_name).to_string();
 
     match unified.is_empty() {
-        // A file without a line.
+        // An empty file has no line that a diff could show.
         true => out.push_str(&format!("--- {old_name}\n+++ {new_name}\n")),
         false => out.push_str(&unified),
     }
@@ -74,7 +74,7 @@ fn text(content: Option<&[u8]>) -> Option<&str> {
     std::str::from_utf8(content.unwrap_or_default()).ok().filter(|text| !text.contains('\0'))
 }
 
-/// The beginning, up to a whole line.
+/// Cuts the diff to its maximum length, at the end of a line.
 fn cut(text: String) -> String {
     if text.len() <= limits::DIFF_BYTES_MAX {
         return text;

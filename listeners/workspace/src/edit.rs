@@ -1,7 +1,7 @@
-//! What one proposal makes of a file's content. Bytes in, bytes out; looks at no file.
+//! Applies one proposal to the content of a file. Works on bytes only, and reads no file.
 //!
-//! Payloads write line ends as `\n`. A file that ends its lines with `\r\n` keeps doing so: it is
-//! read as if it had `\n`, and what is put into it gets what the lines around it have.
+//! Payloads write line ends as `\n`. A file whose lines end with `\r\n` keeps these line ends: it
+//! is searched as if it had `\n`, and inserted text gets the line ends of the lines around it.
 
 use memchr::memmem;
 
@@ -10,12 +10,13 @@ use crate::limits;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// Of a body, what belongs to the file: a line end directly after the opening tag does not.
+/// The part of a body that belongs to the file. A line end directly after the opening tag does not
+/// belong to it.
 pub fn body(text: &str) -> &str {
     text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text)
 }
 
-/// The whole content anew, in the manner of what was there.
+/// Replaces the whole content. The new content has the line ends and the BOM of the old content.
 pub fn replace(before: Option<&[u8]>, body: &str) -> Vec<u8> {
     let Some(before) = before else { return body.as_bytes().to_vec() };
     let mut after = Vec::with_capacity(body.len());
@@ -27,7 +28,7 @@ pub fn replace(before: Option<&[u8]>, body: &str) -> Vec<u8> {
     after
 }
 
-/// `new` in place of `old`, which must be there exactly once.
+/// Replaces `old`, which must occur exactly once, with `new`.
 pub fn replace_substring(
     path: &str,
     before: &[u8],
@@ -79,7 +80,7 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
     };
 
     let (head, tail) = (before.get(..at).unwrap_or_default(), before.get(at..).unwrap_or_default());
-    // After a last line that has no end, the new one becomes the one without.
+    // If the last line has no line end, the inserted last line has none either.
     let joins = at == last && is_open && number > 0;
     if joins {
         let open = lines.strip_suffix(end).unwrap_or(&lines).to_vec();
@@ -96,7 +97,7 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
 /// A file as if all its lines ended with `\n`.
 struct View {
     text: Vec<u8>,
-    /// Where, in the view, a `\r` was left out: before the `\n` at that offset.
+    /// Offsets in `text` of each `\n` before which a `\r` was left out.
     dropped: Vec<usize>,
 }
 
@@ -114,13 +115,14 @@ impl View {
         view
     }
 
-    /// The offset in the file; a place before a line end is before all of it.
+    /// The offset in the file of an offset in `text`. An offset before a line end leads to the
+    /// beginning of that line end.
     fn offset(&self, at: usize) -> usize {
         at + self.dropped.partition_point(|dropped| *dropped < at)
     }
 }
 
-/// Where `old` stands, overlapping or not, up to the number that is counted.
+/// Offsets at which `old` occurs, overlapping or not, up to the maximum number that is counted.
 fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(old);
     let mut found = Vec::new();

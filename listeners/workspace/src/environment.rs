@@ -1,17 +1,19 @@
-//! What a command finds in its environment: what it needs, and no secrets of whoever runs it.
+//! The environment of a command: the variables that it needs, without the secrets of the listener's
+//! user.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Taken over where they are set.
+/// Variables that a command gets from the listener's own environment, if they are set.
 const PASSED: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Nobody is there to read colours, turn pages or type a password.
+/// Variables for a program that runs without a terminal and without a person.
 const SET: [(&str, &str); 4] =
     [("TERM", "dumb"), ("NO_COLOR", "1"), ("PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
 
-/// The whole environment of a command. `passed` names further variables to take over.
+/// Returns the whole environment of a command. `passed` names further variables of the listener's
+/// own environment.
 pub fn of(
     passed: &[String],
     shell: &Path,

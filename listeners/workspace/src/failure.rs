@@ -1,20 +1,21 @@
-//! Why an action could not be done: a result like any other, told in plain words.
+//! Why an action could not be done. A failure is a result of a call like any other.
 
 use rustix::io::Errno;
 
 use crate::place::Place;
 
-/// The closed list of `FailureCode` in `schemas/actions.xsd`.
+/// The closed list `FailureCode` of `schemas/actions.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// Absolute and elsewhere, or climbing with `..`.
     OutsideWorkspace,
     BadPath,
-    /// What no agent writes: git's own directory, and this listener's temporary files.
+    /// No agent may write the file: it is in git's own directory, or a temporary file of this
+    /// listener.
     Protected,
-    /// A file that other programs run by themselves, written without a person's approval.
+    /// Other programs execute the file on their own, and no person has approved the change.
     Dangerous,
-    /// A symbolic link, anywhere in a path.
+    /// A symbolic link is part of the path.
     Link,
     NotAFile,
     NotADirectory,
@@ -25,7 +26,7 @@ pub enum Code {
     NoMatch,
     SeveralMatches,
     BadLine,
-    /// Two paths of a set that are one file.
+    /// Two paths of a set lead to the same file.
     SameFile,
     ChangedMeanwhile,
     NothingToUndo,
@@ -33,7 +34,7 @@ pub enum Code {
     UnknownLanguage,
     BadPackage,
     UnknownProposal,
-    /// A command was running when the listener died; its end is not known.
+    /// A command was running when the listener died, so its result is unknown.
     Interrupted,
     DiskFull,
     NotPermitted,
@@ -90,7 +91,7 @@ impl Failure {
         Self::system(error, &format!("cannot {doing} `{place}`"))
     }
 
-    /// What the system said about anything else.
+    /// Creates the failure for an error of the system that concerns no path.
     pub fn system(error: Errno, what: &str) -> Self {
         let code = match error {
             Errno::NOSPC | Errno::DQUOT => Code::DiskFull,
@@ -106,7 +107,7 @@ impl Failure {
         Self::new(code, format!("{what}: {}", std::io::Error::from(error)))
     }
 
-    /// The same of an error of the standard library.
+    /// Creates the failure for an error of the standard library.
     pub fn io(error: &std::io::Error, what: &str) -> Self {
         match Errno::from_io_error(error) {
             Some(errno) => Self::system(errno, what),

@@ -1,9 +1,9 @@
 //! Carries out proposed changes and commands inside one directory.
 //!
 //! [`Workspace`] takes the payloads of `schemas/actions.xsd` and `schema/workspace.xsd`, and
-//! `main.rs` puts it on the bus. `edit`, `place` and `package` are pure; `root` is the only way
-//! to the files, and `state` the only way to what is remembered. Must not know the pump or any
-//! other listener.
+//! `main.rs` serves them on the bus. `edit`, `place` and `package` are pure. Only `root` accesses
+//! the files, and only `state` accesses the state directory. Must not know the pump or any other
+//! listener.
 
 mod action;
 mod change;

@@ -4,53 +4,56 @@ use std::time::Duration;
 
 use organism::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-/// Of a file that is changed, before and after.
+/// Maximum bytes of a changed file, before and after the change.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
-/// Of one set of changes.
+/// Maximum files of one set of changes.
 pub const SET_FILES_MAX: usize = 100;
-/// Of all its files, before and after together.
+/// Maximum bytes of all files of a set, before and after together.
 pub const SET_BYTES_MAX: usize = 32 << 20;
-/// Commands and packages of one set.
+/// Maximum commands and installations of one set.
 pub const SET_COMMANDS_MAX: usize = 10;
 pub const PATH_BYTES_MAX: usize = 4096;
 pub const PATH_PARTS_MAX: usize = 64;
-/// What every file system allows for one name.
+/// Maximum bytes of a file name. Every file system permits names of this length.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Sets of changes that can still be shown and taken back; older ones are forgotten.
+/// Maximum stored sets of changes. Older sets can no longer be shown or taken back.
 pub const SETS_KEPT: usize = 100;
-/// Of all that is kept of them.
+/// Maximum bytes of all stored sets.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// Answers that are given again when a message comes again, and proposals that can be run.
+/// Maximum stored answers, and maximum stored proposals. A repeated message gets its stored answer.
 pub const ANSWERS_KEPT: usize = 10_000;
 
-/// Of one diff in an answer, cut at a line.
+/// Maximum bytes of a diff in an answer. A longer diff is cut at the end of a line.
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
-/// After this long a diff is finished less neatly.
+/// Time after which a diff is finished with a faster algorithm.
 pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
 /// Matches of an ambiguous text whose lines are told, and how many are counted.
 pub const LINES_TOLD: usize = 20;
 pub const MATCHES_COUNTED_MAX: usize = 1_000;
 
-/// Of standard output and standard error each: half from the beginning, half from the end.
+/// Maximum bytes of standard output, and of standard error, in an answer: half from the beginning,
+/// half from the end.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// A command that writes more than this to either is stopped.
+/// Maximum bytes that a command may write to standard output or to standard error before it is
+/// stopped.
 pub const OUTPUT_READ_BYTES_MAX: u64 = 64 << 20;
-/// Of one command; Linux takes twice that.
+/// Maximum bytes of one command. Linux permits twice as much.
 pub const COMMAND_BYTES_MAX: usize = 64 << 10;
 pub const COMMAND_TIME_DEFAULT: Duration = Duration::from_secs(120);
 pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How often a running command is looked after.
+/// Interval at which a running command is checked.
 pub const COMMAND_TICK: Duration = Duration::from_millis(50);
-/// How long its processes may take to be gone once they are killed.
+/// How long the processes of a command may take to end after they were killed.
 pub const STOP_GRACE: Duration = Duration::from_secs(3);
-/// Rounds in which processes are looked for that a command has left behind.
+/// Maximum rounds in which the supervisor looks for processes that a command has left behind.
 pub const SWEEPS_MAX: usize = 1_000;
 
 pub const PACKAGES_MAX: usize = 50;
 pub const PACKAGE_BYTES_MAX: usize = 200;
 
-/// Escaping makes a byte at most five; an answer must still fit a payload, with room for names.
+/// Escaping makes at most five bytes of one. An answer must still fit into a payload, with its
+/// names.
 const _: () = assert!(DIFF_BYTES_MAX * 5 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_MAX * 5 * 2 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!((SET_COMMANDS_MAX + 1) * PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);

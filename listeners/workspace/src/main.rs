@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     match opened(&arguments) {
         Ok(workspace) => serve(workspace),
         Err(reason) => {
-            // Where even standard error is closed, the exit code has to say it.
+            // Standard error may be closed. The exit code still shows the failure.
             let _ = writeln!(std::io::stderr(), "{reason}");
             ExitCode::from(2)
         }
@@ -46,7 +46,8 @@ fn serve(workspace: Workspace) -> ExitCode {
 }
 
 fn opened(arguments: &[OsString]) -> Result<Workspace, String> {
-    // Its environment may hold what commands, which run as the same user, must not read.
+    // The listener's environment may contain secrets. Commands run as the same user and must not
+    // read it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| format!("cannot close itself to other processes: {error}"))?;
     let (root, options) = parsed(arguments)?;
@@ -106,7 +107,7 @@ fn shell() -> PathBuf {
     if bash.exists() { bash.to_owned() } else { PathBuf::from("/bin/sh") }
 }
 
-/// A directory of this workspace's own among the user's states.
+/// The default state directory of a workspace, in the state directory of the user.
 fn state_of(root: &Path) -> Result<PathBuf, String> {
     let path = root
         .canonicalize()

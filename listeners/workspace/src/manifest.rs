@@ -1,4 +1,4 @@
-//! What is written down of a set of changes before the first of them is made.
+//! The manifest of a set of changes. It is stored before the first change is made.
 
 use organism::ids::Digest;
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ pub struct Manifest {
     /// From 1, rising.
     #[serde(rename = "set")]
     pub set: u64,
-    /// The message that asked for it.
+    /// Id of the message that requested the set.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "summary", default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// The set that this one takes back.
+    /// Number of the set that this set takes back.
     #[serde(rename = "undoes", default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u64>,
     #[serde(rename = "files")]
@@ -23,17 +23,17 @@ pub struct Manifest {
     /// Directories that are made for it, from the top.
     #[serde(rename = "directories")]
     pub directories: Vec<String>,
-    /// What the caller is told, as XML.
+    /// The answer to the caller, as XML.
     #[serde(rename = "answer")]
     pub answer: String,
 }
 
-/// One file. Its contents are kept beside the manifest.
+/// One file of a set. Its contents are stored beside the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     #[serde(rename = "path")]
     pub path: String,
-    /// Absent where there was no file.
+    /// Content before the change; `None` if there was no file.
     #[serde(rename = "before", default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Content>,
     /// Absent where there is none any more.

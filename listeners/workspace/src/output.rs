@@ -1,4 +1,4 @@
-//! What a command writes: its beginning and its end, and how much there was.
+//! The output of a command: its first and last bytes, and its length.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ impl Output {
         self.tail.drain(..excess);
     }
 
-    /// Bytes in all, kept or not.
+    /// Length of the whole output in bytes, kept or not.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -34,7 +34,8 @@ impl Output {
         self.total > (self.head.len() + self.tail.len()) as u64
     }
 
-    /// As text; what is not UTF-8, or was cut in the middle of a character, is U+FFFD.
+    /// The output as text. Bytes that are not UTF-8, or that a cut leaves incomplete, become
+    /// U+FFFD.
     pub fn text(&self) -> String {
         if !self.is_cut() {
             let all: Vec<u8> = self.head.iter().chain(&self.tail).copied().collect();

@@ -1,4 +1,4 @@
-//! Which command installs packages of a language. Nothing is run here.
+//! Finds the command that installs packages of a language. Runs nothing.
 
 use crate::failure::{Code, Failure};
 use crate::limits;
@@ -11,14 +11,14 @@ struct Manager {
     names: Names,
 }
 
-/// What may stand in a package's name beside letters, digits, `.`, `_` and `-`, and a version
-/// with its mark. Addresses and paths to files never fit: they would install from anywhere.
+/// The permitted form of a package name, besides letters, digits, `.`, `_`, `-` and a version.
+/// Addresses and file paths are never permitted, because they could install from anywhere.
 #[derive(Clone, Copy)]
 enum Names {
     Plain,
-    /// `@scope/name`, and nothing else with a slash.
+    /// The form `@scope/name`. Other names must not contain a slash.
     Scoped,
-    /// `vendor/name`, or a module's path.
+    /// The form `vendor/name`, or the path of a module.
     Path,
 }
 
@@ -44,14 +44,14 @@ const MANAGERS: &[Manager] = &[
     Manager { languages: &["dart"], command: &["dart", "pub", "add"], names: Names::Plain },
 ];
 
-/// Package managers take these for files beside them.
+/// Endings of names that package managers take for local files.
 const ARCHIVES: [&str; 6] = [".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"];
 
-/// What would be run for a proposal.
+/// The command that a proposal of an installation stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Install {
     pub packages: Vec<String>,
-    /// A program and its arguments; no shell reads them.
+    /// The program and its arguments. No shell parses them.
     pub command: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ fn is_name(text: &str, names: Names) -> bool {
         && parts.iter().all(|part| part.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// A command as it would be typed.
+/// The command as a person would type it.
 pub fn shown(command: &[String]) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
     let quoted = command.iter().map(|part| match part.chars().all(safe) {

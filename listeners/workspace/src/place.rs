@@ -1,5 +1,4 @@
-//! Paths as agents write them, and what of that can be a place in the workspace at all. Looks at
-//! no file.
+//! Paths as agents write them. Accepts only paths that may lie in the workspace. Reads no file.
 
 use std::fmt;
 use std::path::Path;
@@ -8,10 +7,11 @@ use crate::failure::{Code, Failure};
 use crate::limits;
 use crate::self_running;
 
-/// What the names of this listener's temporary files begin with.
+/// Prefix of the names of this listener's temporary files.
 pub const TEMPORARY: &str = ".organism-";
 
-/// A path beneath the workspace: plain names, from the top. No names at all: the workspace.
+/// A path beneath the workspace: a list of plain names from the top. An empty list is the workspace
+/// itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     names: Vec<String>,
@@ -81,7 +81,7 @@ impl Place {
         &self.names
     }
 
-    /// The last name, and the names of the directories before it.
+    /// Splits the path into the names of the directories and the last name.
     pub fn split(&self) -> (&[String], &str) {
         match self.names.split_last() {
             Some((last, before)) => (before, last),
@@ -99,14 +99,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// What of an absolute path lies beneath `root`.
+/// The part of an absolute path beneath `root`; `None` if the path leads elsewhere.
 fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     let rest = text.strip_prefix(root.to_str()?)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Git runs what it finds in its directory, with nobody's approval. Some file systems take many
-/// spellings of a name for the same.
+/// Whether no agent may write a file of this name. Git executes files in its own directory without
+/// any approval. Some file systems treat many spellings of a name as the same name.
 fn is_protected(name: &str) -> bool {
     self_running::is_git(name) || self_running::plain(name).starts_with(TEMPORARY)
 }
@@ -115,7 +115,7 @@ fn bad(message: String) -> Failure {
     Failure::new(Code::BadPath, message)
 }
 
-/// A path for a message: bounded, on one line.
+/// Shortens a path to one line for a message.
 fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 120;
     let plain = |c: char| if c.is_control() { '\u{FFFD}' } else { c };

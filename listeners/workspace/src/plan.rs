@@ -1,4 +1,5 @@
-//! From proposals to changes: what every file is and shall be. Reads, and writes nothing.
+//! Turns proposals into changes: the content of each file before and after. Reads files and writes
+//! none.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,8 @@ use crate::place::Place;
 use crate::root::Root;
 use crate::self_running;
 
-/// What the edits come to, in the order in which files are first named. Later edits of a set
-/// see what earlier ones made. The first that cannot be done fails all.
+/// The changes that `edits` make, in the order in which files are first named. A later edit sees
+/// the result of earlier edits. If one edit fails, all fail.
 ///
 /// `is_approved`: whether a person has seen each of them, so that files that other programs run by
 /// themselves may be among them.

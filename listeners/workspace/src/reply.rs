@@ -20,7 +20,7 @@ pub fn failed(failure: &Failure) -> String {
         .to_xml()
 }
 
-/// Absent `set`: nothing was changed.
+/// The answer `changes-applied`. Without `set`, nothing was changed.
 pub fn applied(
     set: Option<u64>,
     summary: Option<&str>,

@@ -1,7 +1,7 @@
-//! The one directory, and the only way to the files in it.
+//! The directory of the workspace. All access to its files goes through this module.
 //!
-//! Every path is walked from an open handle of the root, name by name, without following links;
-//! what has been opened cannot be exchanged for something else afterwards.
+//! Each path is opened name by name from an open handle of the directory, without following links.
+//! So nothing that has been opened can be exchanged afterwards.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,7 +20,7 @@ use crate::place::Place;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Not waiting for the other end, should it be a pipe after all.
+/// Flags for reading. `NONBLOCK` keeps the open from waiting if the file is a pipe after all.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -31,7 +31,8 @@ const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Of a file's mode, what is kept: the system, too, drops the rest when somebody writes to it.
+/// The bits of a file's mode that are kept. The system drops the other bits as well when a file is
+/// written.
 const MODE_KEPT: u32 = 0o1777;
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub struct Root {
     path: PathBuf,
 }
 
-/// A regular file, read.
+/// The content of a regular file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub bytes: Vec<u8>,
@@ -49,7 +50,7 @@ pub struct Found {
     pub id: (u64, u64),
 }
 
-/// What of a file is kept when its content changes.
+/// Mode and owner of a file, which stay when its content changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Owner {
     #[serde(rename = "mode")]
@@ -67,7 +68,7 @@ impl Root {
         Ok(Self { dir, path })
     }
 
-    /// Absolute and without links.
+    /// Path of the workspace: absolute and without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -136,7 +137,7 @@ impl Root {
     pub fn remove_directory(&self, place: &Place) {
         let (_, name) = place.split();
         if let Ok(Some(parent)) = self.parent(place) {
-            // One that is in use by now stays.
+            // The removal fails if the directory is in use by now, which is right.
             let _ = unlinkat(&parent, name, AtFlags::REMOVEDIR);
         }
     }
@@ -181,7 +182,7 @@ pub fn read_in(dir: &OwnedFd, name: &str, place: &Place) -> Result<Option<Found>
     Ok(Some(Found { bytes, owner, id: (stat.st_dev, stat.st_ino) }))
 }
 
-/// Writes a new file, to the disk and not only to memory.
+/// Writes a new file and syncs it to disk.
 pub fn create_in(
     dir: &OwnedFd,
     name: &str,
@@ -199,7 +200,7 @@ pub fn create_in(
     written.map_err(|e| Failure::io(&e, &format!("cannot write `{place}`")))?;
     if let Some(owner) = owner {
         let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-        // Only root may give files away; otherwise they become those of whoever writes.
+        // Only root can change the owner. For other users, the file belongs to the writing user.
         let _ = fchown(file.as_fd(), Some(uid), Some(gid));
         fchmod(file.as_fd(), Mode::from_raw_mode(owner.mode)).map_err(failed)?;
     }
@@ -207,8 +208,8 @@ pub fn create_in(
     file.sync_all().map_err(|e| Failure::io(&e, &format!("cannot write `{place}`")))
 }
 
-/// Puts `new` in the place of `old`, which is then called `new`, where the file system can do
-/// that; elsewhere `old` is gone.
+/// Exchanges the files `new` and `old`. If the file system cannot exchange files, `new` replaces
+/// `old`.
 pub fn exchange(dir: &OwnedFd, new: &str, old: &str) -> Result<(), Errno> {
     match renameat_with(dir, new, dir, old, RenameFlags::EXCHANGE) {
         Err(Errno::INVAL | Errno::NOSYS) => renameat(dir, new, dir, old),
@@ -216,7 +217,7 @@ pub fn exchange(dir: &OwnedFd, new: &str, old: &str) -> Result<(), Errno> {
     }
 }
 
-/// Renames, unless there is something of that name.
+/// Renames a file. Fails if the new name is taken.
 pub fn rename_free(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {}
@@ -230,7 +231,7 @@ pub fn rename_free(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
     }
 }
 
-/// Removes a file that may not be there.
+/// Removes a file if it exists.
 pub fn remove_in(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
     match unlinkat(dir, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),

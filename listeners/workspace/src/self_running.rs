@@ -1,8 +1,9 @@
-//! Files that other programs run by themselves, without anybody's asking: a write to one of them is
-//! a command, and is held like one. Decides by names alone.
+//! Files that other programs execute on their own. Writing such a file amounts to running a
+//! command, so the write is held for approval like a command. Only the names of files and
+//! directories decide.
 
-/// Directories whose every file is held: configuration that editors, shells, agents, CI and
-/// version control read and act on.
+/// Directories in which every file is held: configuration that editors, shells, agents, CI and
+/// version control read and execute.
 const DIRECTORIES: &[&str] = &[
     ".aider",
     ".buildkite",
@@ -43,13 +44,14 @@ const DIRECTORIES: &[&str] = &[
     ".zed",
 ];
 
-/// Files, wherever they stand.
+/// Names of files that are held in every directory.
 const FILES: &[&str] = &[
-    // Git: a submodule's address and update command; settings; the mark of a bare repository.
+    // Git: address and update command of a submodule, settings, and the file that marks a bare
+    // repository.
     ".gitmodules",
     ".gitconfig",
     "head",
-    // Shells and what they source on entry.
+    // Files that a shell executes when it starts.
     ".bash_aliases",
     ".bash_login",
     ".bash_logout",
@@ -76,7 +78,7 @@ const FILES: &[&str] = &[
     "mise.toml",
     ".rtx.toml",
     ".tool-versions",
-    // Editors and debuggers.
+    // Files that editors and debuggers execute.
     ".dir-locals.el",
     ".dir-locals-2.el",
     ".emacs",
@@ -88,7 +90,7 @@ const FILES: &[&str] = &[
     ".nvim.lua",
     ".nvimrc",
     ".vimrc",
-    // Interpreters and package managers, at each of their starts.
+    // Files that interpreters and package managers read at every start.
     ".irbrc",
     ".npmrc",
     ".pdbrc",
@@ -101,16 +103,16 @@ const FILES: &[&str] = &[
     ".yarnrc.yml",
     "sitecustomize.py",
     "usercustomize.py",
-    // Hooks by another name.
+    // Hooks of other version control tools.
     ".hgrc",
     ".overcommit.yml",
     ".pre-commit-config.yaml",
     "lefthook.yml",
     "lefthook.yaml",
-    // Other agents' tools and hooks.
+    // Tools and hooks of other agents.
     ".aider.conf.yml",
     ".mcp.json",
-    // Continuous integration, at the next push.
+    // Configurations of continuous integration, which take effect at the next push.
     ".appveyor.yml",
     ".cirrus.yml",
     ".drone.yml",
@@ -126,7 +128,7 @@ const FILES: &[&str] = &[
     "autorun.inf",
 ];
 
-/// What git runs by these names, in whichever directory `core.hooksPath` names.
+/// Names of git hooks. Git runs them in every directory that `core.hooksPath` may name.
 const GIT_HOOKS: &[&str] = &[
     "applypatch-msg",
     "commit-msg",
@@ -158,16 +160,16 @@ const GIT_HOOKS: &[&str] = &[
     "update",
 ];
 
-/// How names end that are held, with what stands before it being anything.
+/// Endings of file names that are held.
 const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
 
-/// How the names of bare repositories end.
+/// Ending of the names of bare repositories.
 const BARE_REPOSITORY: &str = ".git";
 
-/// Git's own directory, which is not written at all.
+/// Git's own directory. No agent may write it.
 const GIT: &str = ".git";
 
-/// The first name of a path by which some program runs the file by itself.
+/// Returns the first name in a path because of which a program executes the file on its own.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
@@ -179,7 +181,7 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// A directory's name counts for a file, too: some programs take either.
+/// The names of held directories are held for files as well, because some programs accept either.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)
@@ -189,7 +191,7 @@ fn is_held_file(name: &str) -> bool {
         || name.starts_with(".envrc.")
 }
 
-/// Whether some file system takes this name for git's directory.
+/// Whether a file system may treat this name as the name of git's directory.
 pub fn is_git(name: &str) -> bool {
     is_same(&plain(name), GIT)
 }
@@ -198,24 +200,25 @@ fn is_same(plain: &str, held: &str) -> bool {
     plain == held || is_short_name(plain, held)
 }
 
-/// What file systems that are lenient take a name for: without case, without the code points that
-/// some of them ignore, without a stream, without dots and spaces at its end.
+/// The name that a lenient file system stores for `name`: in lower case, without ignored code
+/// points, without a stream, and without dots and spaces at the end.
 pub fn plain(name: &str) -> String {
     let name = name.split([':', '\\']).next().unwrap_or(name);
     let kept = name.chars().filter(|c| !is_ignored(*c));
-    // The long s has no capital of its own, and no small letter but itself.
+    // The long s has no upper case of its own, and lower case leaves it unchanged.
     let folded = kept.flat_map(char::to_lowercase).map(|c| if c == 'ſ' { 's' } else { c });
     let folded: String = folded.collect();
     folded.trim_end_matches(['.', ' ']).to_owned()
 }
 
-/// Code points that HFS+ leaves out of comparisons.
+/// Code points that HFS+ ignores when it compares names.
 fn is_ignored(c: char) -> bool {
     matches!(c, '\u{200C}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{206A}'..='\u{206F}' | '\u{FEFF}')
 }
 
-/// The short form that FAT and NTFS keep beside a long name: up to six letters of it, a tilde, a
-/// number. NTFS makes others of a hash, after two letters.
+/// Whether `plain` is the short name that FAT and NTFS keep beside the long name `held`: up to six
+/// letters of the long name, a tilde and a number. NTFS also makes short names of two letters and a
+/// hash.
 fn is_short_name(plain: &str, held: &str) -> bool {
     let Some((letters, number)) = plain.split_once('~') else { return false };
     let (number, _) = number.split_once('.').unwrap_or((number, ""));

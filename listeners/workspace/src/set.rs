@@ -1,8 +1,8 @@
-//! Changes several files, all or none of them, whenever the process or the machine dies.
+//! Changes several files, all or none of them, even if the process or the machine dies.
 //!
-//! A set is written down with the contents it replaces; then every new content is written beside
-//! its file; then each takes its file's place in one step; then the set is marked as made. What
-//! was written down and never marked is taken back before anything else is done.
+//! A set is stored with the contents that it replaces. Then each new content is written beside its
+//! file. Then each new content replaces its file in one step. Then the set is marked as made. A set
+//! that was stored and never marked is taken back before anything else is done.
 
 use organism::failpoint::failpoint;
 use rustix::fs::fsync;
@@ -15,10 +15,10 @@ use crate::place::Place;
 use crate::root::{self, Found, Root};
 use crate::state::{Lock, State};
 
-/// Where a test can have the process die: passed before each step that can be seen from outside.
+/// Failpoint of tests. Passed before each step whose effect can be seen from outside.
 const STEP: &str = "workspace-step";
 
-/// The parts of a set that are not its files.
+/// Data of a set apart from its files.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     pub message: String,
@@ -81,7 +81,7 @@ impl<'a> Sets<'a> {
         Ok(None)
     }
 
-    /// A file's content before or after a set.
+    /// The content of a file before or after a set.
     pub fn kept(
         &self,
         manifest: &Manifest,
@@ -100,7 +100,8 @@ impl<'a> Sets<'a> {
         self.state.kept(Some(manifest.set), index, side).map(Some).map_err(remembering)
     }
 
-    /// Makes the changes. `answer` is given the set's number and writes what the caller is told.
+    /// Makes the changes of a set. `answer` gets the number of the set and returns the answer to
+    /// the caller.
     pub fn make(
         &self,
         changes: &[Change],
@@ -131,7 +132,7 @@ impl<'a> Sets<'a> {
         let made = begun.map_err(remembering).and_then(|()| self.carry_out(&manifest, changes));
         if let Err(failure) = made {
             failpoint(STEP);
-            // What cannot be taken back now is taken back before the next set is begun.
+            // A set that cannot be taken back now is taken back before the next set begins.
             return match self.take_back(&manifest) {
                 Ok(()) => Err(failure),
                 Err(second) => Err(Failure::new(
@@ -142,7 +143,7 @@ impl<'a> Sets<'a> {
         }
 
         self.clear(&manifest);
-        // Old sets that cannot be forgotten take up room and do no other harm.
+        // Old sets that cannot be deleted take up disk space and do no other harm.
         let _ = self.state.forget_sets();
         Ok(manifest.answer)
     }
@@ -197,7 +198,7 @@ impl<'a> Sets<'a> {
             Err(error) => return Err(Failure::of(error, "write", place)),
         }
 
-        // What was there is now under the temporary name, and cannot change unseen any more.
+        // The old content now has the temporary name, so its changes show from here on.
         let was = read(&dir, temporary, place);
         if change.before.is_some() && was.is_some() && was != change.before {
             let back = match change.after {
@@ -247,7 +248,7 @@ impl<'a> Sets<'a> {
         if now == entry.after && now != entry.before {
             match &entry.before {
                 None => root::remove_in(&dir, name).map_err(failed)?,
-                // The old file itself, which takes no room.
+                // The old file itself. Moving it back needs no disk space.
                 Some(before) if content(&temporary).as_ref() == Some(before) => {
                     rustix::fs::renameat(&dir, &temporary, &dir, name).map_err(failed)?;
                 }
@@ -281,7 +282,7 @@ impl<'a> Sets<'a> {
             self.remove_directories(&undone);
         }
 
-        // Without the mark it is only done once more.
+        // Without the mark, the next set repeats the removal, which does no harm.
         let _ = self.state.mark_clean(manifest.set);
     }
 

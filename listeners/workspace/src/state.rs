@@ -1,16 +1,16 @@
-//! What is remembered beside the workspace: sets of changes with the contents they replaced,
-//! answers by message, proposals of installations.
+//! The state directory beside the workspace: sets of changes with the replaced contents, answers by
+//! message, and proposals of installations.
 //!
 //! ```text
 //! lock              held while files are changed
-//! root              the workspace that this belongs to
-//! open/             the set that is being made; after a death, to be taken back
+//! root              the workspace that the state belongs to
+//! open/             the set that is being made; taken back after a crash
 //! sets/<n>/         sets that were made: manifest.json, <i>.before, <i>.after, clean
-//! answers/<id>      what a message was answered; <id>.<i>.begun where a command has started
-//! proposals/<name>  installations that were shown; <name>.used where they were asked for
+//! answers/<id>      the answer to a message; <id>.<i>.begun if a command has started
+//! proposals/<name>  installations that were proposed; <name>.used if they were requested
 //! ```
 //!
-//! Knows no file of the workspace.
+//! Must not know the files of the workspace.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -30,7 +30,7 @@ pub struct State {
     dir: PathBuf,
 }
 
-/// Files are changed by one process at a time.
+/// The lock under which files are changed. One process at a time holds it.
 #[derive(Debug)]
 #[must_use = "the lock is let go of when this is dropped"]
 pub struct Lock(#[expect(dead_code, reason = "an open file is what holds the lock")] File);
@@ -75,9 +75,9 @@ impl State {
         Ok(Lock(file))
     }
 
-    // Sets.
+    // Sets of changes.
 
-    /// The numbers of the sets that are kept, in order.
+    /// Numbers of the stored sets, in rising order.
     pub fn sets(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(self.dir.join("sets"))? {
@@ -127,27 +127,28 @@ impl State {
         sync(&self.dir)
     }
 
-    /// The set is made: from here on it is never taken back unasked.
+    /// Marks the set as made. After this call it is taken back only on request.
     pub fn finish(&self, number: u64) -> io::Result<()> {
         let (open, folder) = (self.open_folder(), self.folder(number));
         fs::rename(&open, &folder)?;
         let synced = sync(&self.dir.join("sets")).and_then(|()| sync(&self.dir));
         if synced.is_err() {
-            // Not surely on the disk, so not made.
+            // The rename is not known to be on disk, so the set does not count as made.
             fs::rename(&folder, &open)?;
         }
 
         synced
     }
 
-    /// Forgets the set that was being made. Its manifest goes first: without it there is none.
+    /// Deletes the set that was being made. Deletes its manifest first, because a set without a
+    /// manifest does not exist.
     pub fn abandon(&self) -> io::Result<()> {
         let folder = self.open_folder();
         absent(fs::remove_file(folder.join(MANIFEST)))?;
         absent(fs::remove_dir_all(folder))
     }
 
-    /// Whether what a set leaves lying about has been cleared away.
+    /// Whether the temporary files and directories of a set have been removed.
     pub fn is_clean(&self, number: u64) -> bool {
         self.folder(number).join("clean").exists()
     }
@@ -162,8 +163,7 @@ impl State {
         fs::read(folder.join(Manifest::kept(index, side)))
     }
 
-    /// Forgets the oldest sets, so that what is kept stays within its bounds. The last one
-    /// always stays.
+    /// Deletes the oldest sets until the state is within its limits. Keeps at least the last set.
     pub fn forget_sets(&self) -> io::Result<()> {
         let (mut count, mut bytes) = (0, 0);
         for number in self.sets()?.into_iter().rev() {
@@ -178,7 +178,7 @@ impl State {
         Ok(())
     }
 
-    // Answers.
+    // Answers to messages.
 
     fn answer_file(&self, message: &str) -> PathBuf {
         self.dir.join("answers").join(message)
@@ -202,12 +202,13 @@ impl State {
         self.begun_file(message, index).exists()
     }
 
-    /// What follows may have effects that cannot be seen from here.
+    /// Records that a command of this message is about to run, because its effects cannot be seen
+    /// later.
     pub fn begin_command(&self, message: &str, index: usize) -> io::Result<()> {
         write(&self.begun_file(message, index), b"")
     }
 
-    /// Forgets the oldest answers and proposals.
+    /// Deletes the oldest answers and proposals.
     fn forget(&self) -> io::Result<()> {
         for folder in ["answers", "proposals"] {
             let mut known = Vec::new();
@@ -223,7 +224,7 @@ impl State {
         Ok(())
     }
 
-    // Proposals.
+    // Proposals of installations.
 
     fn proposal_file(&self, name: &str) -> Option<PathBuf> {
         let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -235,7 +236,7 @@ impl State {
         write(&file, &serde_json::to_vec(command)?)
     }
 
-    /// The command of a proposal, which can be taken once.
+    /// Returns the command of a proposal. A proposal can be taken only once.
     pub fn take_proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };
         let used = file.with_extension("used");
@@ -253,7 +254,7 @@ fn manifest(folder: &Path) -> io::Result<Manifest> {
     Ok(serde_json::from_slice(&fs::read(folder.join(MANIFEST))?)?)
 }
 
-/// Writes a file whole or not at all, to the disk and not only to memory.
+/// Writes a file atomically and syncs it to disk.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
@@ -267,7 +268,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // What is left of it would only take up room.
+        // The rest of a failed write would only take up disk space.
         let _ = fs::remove_file(&temporary);
     }
 

@@ -1,5 +1,6 @@
-//! The process between the listener and a command: when the command is over, or the listener
-//! gone, it leaves nothing of it behind, not even what has left the command's process group.
+//! The supervisor: a process between the listener and a command. When the command or the listener
+//! has ended, the supervisor kills every process that the command has started, also processes that
+//! have left the process group of the command.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,14 +15,15 @@ use rustix::process::{
 
 use crate::limits;
 
-/// The first argument that makes the program a supervisor; the command follows.
+/// First argument that makes the program a supervisor. The command follows it.
 pub const SUPERVISE: &str = "--supervise";
 
-/// As shells have it.
+/// Exit code for a command that cannot be started, as in shells.
 const CANNOT_START: u8 = 127;
 
-/// Runs a program and ends as it does. Standard input is the listener's end of a pipe: nothing
-/// ever comes over it, and when it closes everything is killed.
+/// Runs a program and exits with its exit code. Standard input is one end of a pipe to the
+/// listener. Nothing is ever sent over this pipe. When the listener closes it, the supervisor kills
+/// all processes.
 pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else {
         return failed("no command to supervise");
@@ -41,8 +43,8 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
         until_over(pid);
-        // Still there as a zombie at least, so the number is nobody else's. A group that has
-        // gone by itself is what is wanted.
+        // The child has not been waited for, so its process id cannot belong to another process.
+        // The signal fails only if the group has already ended.
         let _ = kill_process_group(pid, Signal::KILL);
     }
 
@@ -54,7 +56,7 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     }
 }
 
-/// Until the command has ended or the listener is gone.
+/// Waits until the command has ended or the listener has closed the pipe.
 fn until_over(pid: Pid) {
     let Ok(over) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     let listener = std::io::stdin();
@@ -67,7 +69,8 @@ fn until_over(pid: Pid) {
     }
 }
 
-/// Kills what the command has left behind: orphans become this process's children.
+/// Kills the processes that the command has left behind. As orphans, they are children of the
+/// supervisor.
 fn sweep() {
     for _ in 0..limits::SWEEPS_MAX {
         let children = children();
@@ -75,7 +78,7 @@ fn sweep() {
             return;
         }
         for child in children {
-            // One that has just ended by itself is as good.
+            // The signal fails only if the process has already ended.
             let _ = kill_process(child, Signal::KILL);
             let _ = waitpid(Some(child), WaitOptions::empty());
         }
@@ -94,7 +97,7 @@ fn ended(status: ExitStatus) -> ExitCode {
 }
 
 fn failed(reason: &str) -> ExitCode {
-    // Where even standard error is closed, the exit code has to say it.
+    // Standard error may be closed. The exit code still shows the failure.
     let _ = writeln!(std::io::stderr(), "{reason}");
     ExitCode::from(CANNOT_START)
 }

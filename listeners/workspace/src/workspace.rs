@@ -1,4 +1,4 @@
-//! One workspace: a payload in, what it is answered out.
+//! A workspace: takes a payload and returns the answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,21 +25,21 @@ use crate::state::State;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where is remembered what was done; outside the workspace.
+    /// State directory, outside the workspace.
     pub state: PathBuf,
-    /// This listener's own program.
+    /// Path of this listener's own program.
     pub supervisor: PathBuf,
-    /// What reads commands.
+    /// Shell that runs commands.
     pub shell: PathBuf,
-    /// What one command may take.
+    /// Time limit of one command.
     pub time: Duration,
-    /// Variables that commands find in their environment beside the usual ones.
+    /// Further variables of the listener's environment that commands get.
     pub passed: Vec<String>,
-    /// Packages are installed as soon as they are proposed: for listeners whose every call is
-    /// approved by a person.
+    /// Whether packages are installed as soon as they are proposed. For listeners whose calls all
+    /// need approval.
     pub installs: bool,
-    /// Files that other programs run by themselves are written like any other: for listeners whose
-    /// every call is approved by a person.
+    /// Whether files that other programs execute on their own may be written like other files. For
+    /// listeners whose calls all need approval.
     pub approved: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Call<'a> {
     /// The message's id: what was done for it once is not done again.
     pub message: &'a str,
     pub payload: &'a str,
-    /// Whether nobody waits for the answer any more.
+    /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Takes back what a dead process left unfinished.
+    /// Opens a workspace, and takes back the set that a dead process left unfinished.
     pub fn open(root: &Path, options: Options) -> io::Result<Self> {
         let root = Root::open(root)?;
         std::fs::create_dir_all(&options.state)?;
@@ -134,7 +134,7 @@ impl Workspace {
         Ok(answer)
     }
 
-    // Files.
+    // Changes of files.
 
     fn change(&self, message: &str, set: &Proposals) -> Result<String, Failure> {
         let summary = set.summary.as_deref();

@@ -1,4 +1,4 @@
-//! The workspace as a value, and its program over a pipe.
+//! Tests of the workspace as a value, and of its program over a pipe.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 #[path = "workspace/commands.rs"]
@@ -26,7 +26,7 @@ use workspace::{Call, Options, Workspace};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-/// A workspace in `desk`, its state in `state`, and room beside them.
+/// A workspace in the directory `desk`, its state in the directory `state`, and room beside both.
 struct Room {
     directory: TempDir,
     workspace: Workspace,
@@ -47,7 +47,7 @@ impl Room {
         Self { directory, workspace, messages: Cell::new(0) }
     }
 
-    /// Where the workspace has no link on its way.
+    /// Path of the workspace, without links.
     fn work(&self) -> PathBuf {
         self.directory.path().canonicalize().unwrap().join("desk")
     }
@@ -66,7 +66,7 @@ impl Room {
         String::from_utf8(fs::read(self.path(path)).unwrap()).unwrap()
     }
 
-    /// A new message.
+    /// Sends a payload as a new message and returns the answer.
     fn ask(&self, payload: &str) -> String {
         self.messages.set(self.messages.get() + 1);
         self.deliver(&format!("message-{}", self.messages.get()), payload)
@@ -76,7 +76,7 @@ impl Room {
         self.workspace.answer(&Call { message, payload, cancelled: &|| false }).unwrap()
     }
 
-    /// Every file of the workspace with its content, in order.
+    /// All files of the workspace with their contents, in order.
     fn files(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         gather(&self.work(), "", &mut found);
@@ -112,7 +112,7 @@ fn gather(directory: &Path, prefix: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// An element of the action vocabularies; `attributes` and `content` as they stand.
+/// An element of the action vocabulary. `attributes` and `content` are inserted as they are.
 fn action(name: &str, attributes: &str, content: &str) -> String {
     format!("<{name} xmlns=\"{ACTIONS}\" {attributes}>{content}</{name}>")
 }
@@ -157,7 +157,7 @@ fn said(answer: &str, what: &str) -> String {
     }
 }
 
-/// `action-failed` by its code, anything else by its name.
+/// The code of an `action-failed`; the name of any other answer.
 fn verdict(answer: &str) -> String {
     match Element::read(answer).unwrap() {
         element if element.local_name() == "action-failed" => said(answer, "code"),

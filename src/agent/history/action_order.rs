@@ -1,5 +1,5 @@
-//! Order of a turn's actions, read from the turn's record. Prompts show results in this order,
-//! whatever the order of their arrival, and a refusal at the index of its action.
+//! The order of a turn's actions, read from the record of the turn. Prompts show results in this
+//! order, however they arrived. The refusal of an action takes the place of its result.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use crate::envelope::Kind;
 use crate::ids::{ListenerName, MessageId};
 use crate::thread::Fact;
 
-/// Indices of one turn's actions, over accepted and refused ones.
+/// Indices of the actions of one turn. Accepted and refused actions are counted together.
 #[derive(Debug, Default)]
 pub(super) struct ActionPlaces {
     accepted: HashMap<MessageId, usize>,
-    /// Index of the refused action, by the message that reports the refusal.
+    /// For each message that reports a refusal, the index of the refused action.
     refused: HashMap<MessageId, usize>,
 }
 
 impl ActionPlaces {
-    /// Reads the indices from `facts`, those of the turn's record.
+    /// Reads the indices from the facts of the turn's record.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;
@@ -38,7 +38,7 @@ impl ActionPlaces {
                 Fact::Accepted { message, .. }
                     if message.from.is_core() && message.kind == Kind::System =>
                 {
-                    // The report of a refusal follows it at once.
+                    // The message that reports a refusal comes directly after the refusal.
                     if let Some(place) = refusal.take() {
                         places.refused.insert(message.id, place);
                     }
@@ -50,12 +50,12 @@ impl ActionPlaces {
         places
     }
 
-    /// Index of the action that made a message of the agent.
+    /// Index of the action that became this message of the agent.
     pub fn of_action(&self, message: MessageId) -> Option<usize> {
         self.accepted.get(&message).copied()
     }
 
-    /// Index of the action whose refusal a message reports.
+    /// Index of the action whose refusal this message reports.
     pub fn of_refusal(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

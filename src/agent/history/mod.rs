@@ -1,8 +1,9 @@
 //! An agent's memory: a pure function of the journal's records up to a position.
 //!
-//! A thread is shown in the order in which the agent saw it: everything recorded up to the position
-//! that a turn was rendered from, then that turn. So each prompt continues the previous one,
-//! although messages may be recorded while a model is still answering.
+//! A prompt shows the thread in the order in which the agent saw it. For each turn, it shows
+//! everything that was recorded up to the position from which that turn was rendered, then the turn
+//! itself. So each prompt continues the previous one, although messages may be recorded while a
+//! model is answering.
 
 mod action_order;
 mod native_results;
@@ -25,18 +26,18 @@ use native_results::CallOutcomes;
 
 /// Source of an agent's memory: the journal, read up to a position.
 pub trait ThreadHistory: Send + Sync {
-    /// Returns every record about `thread` up to and with `up_to`, oldest first. Records of other
-    /// threads of its tree may be among them.
+    /// Returns every record that concerns `thread`, up to and including the position `up_to`,
+    /// oldest first. Records of other threads of the tree may be among them.
     fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error>;
 }
 
-/// Agent, thread, call and position that a memory is computed for.
+/// The agent, thread, call and position for which a memory is computed.
 #[derive(Debug, Clone)]
 pub struct Viewpoint<'a> {
     pub agent: &'a ListenerName,
     pub thread: &'a ThreadId,
     pub call: CallId,
-    /// Position of the delivery.
+    /// Journal position of the delivery.
     pub position: Position,
     pub memory: MemoryScope,
     pub version: RendererVersion,
@@ -45,60 +46,60 @@ pub struct Viewpoint<'a> {
 /// One item of an agent's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryItem {
-    /// The text of one of its own turns.
+    /// Text of one of the agent's own turns.
     ModelText(Box<ModelText>),
     ThreadMessage(Box<ThreadMessage>),
-    /// Marks items that are no longer in the agent's window.
+    /// Marks a place where items are no longer in the agent's window.
     Cleared,
 }
 
 /// The model's text and calls of one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
-    /// `seq` of the turn's record. It distinguishes calls of different turns, because providers may
-    /// reuse ids.
+    /// `seq` of the turn's record. Identifies the turn of a call, because providers may use the id
+    /// of a call again in a later turn.
     pub turn: u64,
     pub raw: String,
-    /// Provider that answered. Only this provider can read the turn's opaque blocks.
+    /// Provider that answered. No other provider can read the turn's opaque blocks.
     pub provider: String,
     pub calls: Vec<ModelTextCall>,
     pub own: Vec<OwnBlock>,
 }
 
-/// A native call with the payload that it became.
+/// A native call, and the payload that it became.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelTextCall {
     pub call: ToolCall,
-    /// The recorded payload; `None` if the call was refused.
+    /// The recorded payload. `None` if the call was refused.
     pub payload: Option<String>,
 }
 
-/// A message of the thread, with the call that it answers if that is known.
+/// A message of the thread, and the call that it answers, if known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// Whether a stub replaces it because it does not fit the model's context window.
+    /// Whether a stub replaces the message, because it does not fit into the context window.
     pub left_out: bool,
-    /// The native call whose result this is, as its turn and its index among the turn's calls. Only
-    /// while that turn is in the window.
+    /// The native call whose result this message is: its turn, and its index among the native calls
+    /// of the turn. Set only while the turn is in the window.
     pub native: Option<(u64, usize)>,
-    /// The action whose result this is, as its turn and its index among the turn's actions,
-    /// accepted and refused. Only while that turn is in the window.
+    /// The action whose result this message is: its turn, and its index among all actions of the
+    /// turn, including refused ones. Set only while the turn is in the window.
     pub action: Option<(u64, usize)>,
 }
 
-/// The agent's own call that a message answers.
+/// A call of the agent that a message answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
     /// Whether the call went to a group of peers.
     pub group: bool,
-    /// Whether the turn that made the call is still in the window.
+    /// Whether the turn that opened the call is still in the window.
     pub in_window: bool,
 }
 
-/// An agent's memory, with the counts that bound a call.
+/// An agent's memory, with the counts that are compared with the limits of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Vec<MemoryItem>,
@@ -106,7 +107,7 @@ pub struct AgentMemory {
     pub turns: u32,
     /// Number of the agent's turns in this call.
     pub iterations: u32,
-    /// Whether one of these turns held an accepted action.
+    /// Whether the agent has had an action accepted in this call.
     pub acted: bool,
     /// Time of the thread's first message, which the prompt uses as today's date.
     pub began: Option<crate::clock::Time>,
@@ -152,20 +153,20 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
     u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
-/// The records of a thread, sorted into tables.
+/// Records of a thread, sorted into tables.
 #[derive(Default)]
 struct ThreadRecords {
     turns: Vec<OwnTurn>,
     seen: Vec<(Position, Arc<Message>)>,
-    /// The agent's own calls by the message that made each.
+    /// The agent's own calls, by the message that opened each of them.
     calls: HashMap<MessageId, OwnCall>,
-    /// Native calls as turn and index, by the message that is the result of each.
+    /// Native calls as turn and index, by the message that is the result of the call.
     results: HashMap<MessageId, (u64, usize)>,
-    /// Refused actions as turn and index, by the message that reports each refusal.
+    /// Refused actions as turn and index, by the message that reports the refusal.
     refusals: HashMap<MessageId, (u64, usize)>,
-    /// Messages that earlier turns replaced by stubs.
+    /// Messages that an earlier turn replaced by stubs.
     left_out: HashSet<MessageId>,
-    /// Cleared windows as `(before, kept)`, oldest first.
+    /// Each clearing of the window as `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
     began: Option<crate::clock::Time>,
@@ -181,11 +182,11 @@ struct OwnTurn {
 struct OwnCall {
     name: PayloadName,
     group: bool,
-    /// `seq` of the turn that made the call.
+    /// `seq` of the turn that opened the call.
     turn: u64,
-    /// Index of the native call that made it, if one did.
+    /// Index of the native call that opened the call, if it was a native call.
     native: Option<usize>,
-    /// Index of the action among the turn's actions.
+    /// Index among the turn's actions of the action that opened the call.
     place: Option<usize>,
 }
 
@@ -202,7 +203,7 @@ impl ThreadRecords {
                 Fact::Window { agent, thread, before, kept }
                     if agent == view.agent && thread == view.thread =>
                 {
-                    // What is kept is counted without the turn that asked for it.
+                    // The turn that requested the clearing does not count towards `kept`.
                     let before = turn.as_ref().map_or(*before, |turn| turn.seq.min(*before));
                     self.windows.push((before, *kept));
                 }
@@ -222,7 +223,7 @@ impl ThreadRecords {
         turn: Option<&OwnTurn>,
         view: &Viewpoint<'_>,
     ) {
-        // Raw turns are their speaker's: others see the payloads.
+        // Only the agent that took a turn sees its raw text. Other agents see the payloads.
         if is_core(&message.name, turn_note::WORD) {
             return;
         }
@@ -239,7 +240,7 @@ impl ThreadRecords {
             }
             let place = turn.places.of_action(message.id);
             self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native, place });
-            // The turn's raw text says it already.
+            // The raw text of the turn already shows this message.
             if message.kind != Kind::Own {
                 return;
             }
@@ -275,11 +276,12 @@ impl ThreadRecords {
         for (position, message) in self.seen.drain(..) {
             let mut at = position;
             if message.kind == Kind::Call && message.to == *view.agent {
-                // A request that waited is met when its call is first delivered, or not yet.
+                // A request that had to wait is seen at the first delivery of its call, and not
+                // seen before.
                 let Some(first) = met.get(&CallId(message.id)) else { continue };
                 at = at.max(*first);
             }
-            // A note about one of its calls is shown, but was never delivered.
+            // A note about one of the agent's calls is shown, but was never delivered.
             let counts = message.to == *view.agent && message.call.is_some();
             let seq = message.seq;
             let item = PlacedContent::ThreadMessage(message);
@@ -324,12 +326,13 @@ pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {
     &*name.namespace == system::NAMESPACE && &*name.local == local
 }
 
-/// A memory item with its position.
+/// An item of the memory, and its place in the order.
 struct PlacedItem {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// Whether the item counts for the window: an own turn, or a message delivered to the agent.
+    /// Whether the item counts towards the window: it is one of the agent's turns, or a message
+    /// that was delivered to the agent.
     counts: bool,
     item: PlacedContent,
 }
@@ -348,8 +351,8 @@ enum PlacedContent {
     ThreadMessage(Arc<Message>),
 }
 
-/// Removes all but the last `kept` counted items before `before`. The request of the call `stays`
-/// is never removed.
+/// Removes the counted items before `before`, except the last `kept` of them. The request of the
+/// call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -373,8 +376,8 @@ fn clear(places: &mut Vec<PlacedItem>, before: u64, kept: u32, stays: Option<Cal
     });
 }
 
-/// Marks removed items: after the open request if the window begins with it, otherwise at the
-/// beginning.
+/// Marks the place of removed items. The mark stands after the open request if the window begins
+/// with that request, and otherwise at the beginning.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,
@@ -394,7 +397,7 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
         Some(AnsweredCall { name: call.name.clone(), group: call.group, in_window })
     };
 
-    // The result of a native call, or the answer to what it was taken for.
+    // The message is the result of a native call, or of the call that this native call became.
     let native = |message: &Message| {
         let (turn, call) = match results.get(&message.id) {
             Some(known) => *known,
@@ -406,7 +409,7 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
         model_text.contains(&turn).then_some((turn, call))
     };
 
-    // An own word is its own result: `recorded`.
+    // A message of the agent to itself is its own result: `recorded`.
     let action = |message: &Message| {
         let (turn, place) = match refusals.get(&message.id) {
             Some(known) => *known,

@@ -1,5 +1,6 @@
-//! Results of a turn's native calls, read from the turn's record. The record names the digest of
-//! the payload that each call became; the digest finds the call's messages or its refusal.
+//! Results of a turn's native calls, read from the record of the turn. The record contains the
+//! digest of the payload that each call became. The digest leads to the messages of the call or to
+//! its refusal.
 
 use std::collections::HashMap;
 
@@ -12,16 +13,16 @@ use crate::thread::Fact;
 /// Results of the native calls of one turn.
 #[derive(Debug, Default)]
 pub(super) struct CallOutcomes {
-    /// Digest of each call's payload, in the order of the calls.
+    /// For each native call in order, the digest of its payload.
     payloads: Vec<Option<String>>,
-    /// Index of the call that made a message of the agent.
+    /// For each message of the agent, the index of the native call that became the message.
     sent: HashMap<MessageId, usize>,
-    /// Index of the call that a message of the core refuses.
+    /// For each message that reports a refusal, the index of the refused native call.
     refused: HashMap<MessageId, usize>,
 }
 
 impl CallOutcomes {
-    /// Reads the outcomes from `facts`, those of the turn's record.
+    /// Reads the outcomes of `calls` from the facts of the turn's record.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {
@@ -36,7 +37,7 @@ impl CallOutcomes {
             Some(at)
         };
 
-        // A group is one call to several peers.
+        // A group is a single native call that opens calls to several peers.
         let mut group: Option<(CallId, usize)> = None;
         let mut refusal: Option<usize> = None;
 
@@ -70,12 +71,12 @@ impl CallOutcomes {
         outcomes
     }
 
-    /// Index of the native call that made a message of the agent.
+    /// Index of the native call that became this message of the agent.
     pub fn call_of(&self, message: MessageId) -> Option<usize> {
         self.sent.get(&message).copied()
     }
 
-    /// Index of the native call whose refusal a message reports.
+    /// Index of the native call whose refusal this message reports.
     pub fn refusal_of(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

@@ -1,5 +1,5 @@
-//! Transfers a thread to an agent on another host: exactly the parts that its memory is computed
-//! from, as one line of JSON for each record that has any.
+//! Transfers a thread to an agent on another machine. Only the parts are transferred from which the
+//! agent's memory is computed. Each record that has such parts becomes one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,21 +12,21 @@ use crate::thread::{Fact, Input, Record};
 
 use super::{PastTurn, ThreadHistory, is_core, turn_note};
 
-/// The needed parts of a record.
+/// The parts of one record that an agent's memory needs.
 #[derive(Serialize, Deserialize)]
 struct TransferLine {
     #[serde(rename = "position")]
     position: Position,
     #[serde(rename = "facts")]
     facts: Vec<Fact>,
-    /// Payloads of the messages in the facts, in the same order.
+    /// Payloads of the messages in `facts`, in the same order.
     #[serde(rename = "payloads")]
     payloads: Vec<String>,
 }
 
-/// Encodes the part of `thread` that `agent` may read, as lines of JSON: the thread's messages, and
-/// the agent's own turns with their results. Model text of other agents is left out. From other
-/// threads of the tree, only the agent's own messages there and their refusals are included.
+/// Encodes the part of `thread` that `agent` may read, as lines of JSON: the messages of the
+/// thread, and the agent's own turns with their results. Model text of other agents is left out.
+/// From other threads of the tree, only the agent's own messages and their refusals are included.
 pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
@@ -62,7 +62,7 @@ fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
     is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
-/// A record without facts.
+/// A record of the thread at this position, without facts.
 fn bare(position: Position, thread: &ThreadId) -> Record {
     Record {
         position,
@@ -75,7 +75,7 @@ fn bare(position: Position, thread: &ThreadId) -> Record {
     }
 }
 
-/// A transferred thread that cannot be read.
+/// Reason why a transferred thread cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("line {line} of what is told of the thread: {source}")]
@@ -84,12 +84,12 @@ pub enum TransferError {
     Payload { position: Position },
 }
 
-/// The records of a thread that was transferred by the pump.
+/// The records of a thread that the pump has transferred.
 #[derive(Debug, Default)]
 pub struct TransferredThread(Vec<Record>);
 
 impl TransferredThread {
-    /// Reads a transferred thread.
+    /// Decodes a transferred thread.
     ///
     /// # Errors
     ///

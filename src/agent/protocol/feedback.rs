@@ -1,28 +1,28 @@
-//! Feedback to an agent about a turn without a usable action.
+//! Feedback to an agent about a mistake that concerns a whole turn.
 
 use crate::agent::FinalMode;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// The turn held no action, and no final report.
+/// Code: the turn contains no action and no final report.
 pub const NO_ACTION: &str = "no-action";
-/// The provider stopped the answer before it was complete.
+/// Code: the provider stopped the answer before it was complete.
 pub const TRUNCATED: &str = "truncated";
-/// The provider or the model declined to answer.
+/// Code: the provider or the model declined to answer.
 pub const REFUSED: &str = "answer-refused";
-/// The provider rejected the request.
+/// Code: the provider rejected the request.
 pub const REJECTED: &str = "request-rejected";
-/// A native call in a protocol whose actions are XML.
+/// Code: a native call, in a protocol whose actions are XML.
 pub const NATIVE_CALL: &str = "native-call";
-/// XML of an action in a protocol whose actions are native calls.
+/// Code: XML of an action, in a protocol whose actions are native calls.
 pub const XML_CALL: &str = "xml-tool-call";
-/// A native call of a tool that was not offered.
+/// Code: a native call of a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
-/// A `progress` payload of an agent without progress reports.
+/// Code: a `progress` payload from an agent without progress reports.
 pub const PROGRESS: &str = "progress-suppressed";
-/// A slot of another turn, or a slot that does not exist.
+/// Code: a slot that belongs to another turn or does not exist.
 pub const NONCE: &str = "nonce-mismatch";
 pub const SLOT: &str = "slot-mismatch";
-/// The final report has no end tag.
+/// Code: a final report without an end tag.
 pub const FINAL_UNCLOSED: &str = "final-unclosed";
 pub const FINAL_TRUNCATED: &str = "final-truncated";
 pub const FINAL_FORMAT: &str = "final-format";
@@ -34,7 +34,7 @@ pub const FINAL_INVALID: &str = "final-invalid";
 const ANSWER_IN_TEXT: &str =
     "answer in text that holds no action and quotes none, which ends the task";
 
-/// Actions that an agent may take, for feedback on a turn without an action.
+/// The actions that an agent may take, for feedback on a turn without any.
 #[derive(Debug, Clone, Default)]
 pub struct AvailableActions {
     pub tools: Vec<String>,
@@ -43,7 +43,7 @@ pub struct AvailableActions {
 }
 
 impl AvailableActions {
-    /// Feedback that the turn held no action, with the form of one.
+    /// Feedback that the turn contains no action. Shows how an action is written.
     pub fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
         let mut how = Vec::new();
         if !self.tools.is_empty() {
@@ -76,7 +76,7 @@ impl AvailableActions {
         )
     }
 
-    /// Feedback that the turn held no native call. `end` describes how to end the task.
+    /// Feedback that the turn contains no native call; `end` describes how to end the task.
     pub fn no_call(&self, raw: &str, end: &str) -> Finding {
         let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
         let call = if self.tools.is_empty() {
@@ -101,7 +101,7 @@ fn tags(names: &[String]) -> String {
     names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
 }
 
-/// Feedback that the provider cut the text at its maximum length.
+/// Feedback that the provider cut the text at the maximum length.
 pub fn truncated(raw: &str) -> Finding {
     Finding::new(
         TRUNCATED,
@@ -110,13 +110,13 @@ pub fn truncated(raw: &str) -> Finding {
     )
 }
 
-/// Feedback that the provider rejected the request, with the provider's text.
+/// Feedback that the provider rejected the request. Quotes the provider's text.
 pub fn rejected(message: &str) -> Finding {
     let message = format!("the provider rejected the request, so nothing was done: {message}");
     Finding::new(REJECTED, TextLocation::default(), message)
 }
 
-/// Feedback that the answer was only a refusal.
+/// Feedback that the model only declined to answer.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

@@ -1,5 +1,5 @@
-//! Final payloads: finds the report in the payload that ends a call, and checks that it has the
-//! configured format.
+//! Final payloads. Finds the report in the payload that ends a call, and checks that the report has
+//! the configured format.
 
 use serde_json::{Value as Json, json};
 
@@ -16,7 +16,7 @@ use crate::xml::element::Element;
 use crate::xml::extract::{ExtractedItem, Extraction};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// The finals of one agent.
+/// The final payloads that one agent may end its calls with.
 #[derive(Debug, Clone)]
 pub struct AgentFinals {
     pub format: FinalFormat,
@@ -31,7 +31,7 @@ struct FinalPayload {
     report: Option<ReportPlace>,
 }
 
-/// Place of the report in a final payload.
+/// Where a final payload contains its report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReportPlace {
     Content,
@@ -39,8 +39,8 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// The payload's own text, or its single required text. `None` if the payload requires more
-    /// than that.
+    /// The place of the report: the payload's own text, or its single required text. `None` if the
+    /// payload requires more than one text.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -52,7 +52,7 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Name of the report's property in a native call.
+    /// Name of the property that contains the report in a native call.
     fn key(&self) -> &str {
         match self {
             Self::Content => "content",
@@ -83,8 +83,8 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// The finals as the slot of `xml-final` takes them: where none can hold a report as text, one of
-    /// them stands in the slot itself.
+    /// The finals for the slot of `xml-final`. If no final can contain a report as text, a final
+    /// stands in the slot itself.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -93,16 +93,16 @@ impl AgentFinals {
         }
     }
 
-    /// Local names of the finals, as tags.
+    /// The finals as tags with their local names.
     fn tags(&self) -> String {
         let tags: Vec<_> = self.words.iter().map(|word| format!("<{}>", word.name.local)).collect();
         tags.join(" or ")
     }
 
-    /// The payload that ends the call: the one declared final that was read from the text of a slot.
+    /// Reads the payload that ends the call from the text of a slot: exactly one of the declared
+    /// finals.
     ///
-    /// # Errors
-    /// The text holds anything else, or a final that its schema refuses.
+    /// # Errors The text contains anything else, or the final's schema refuses it.
     pub fn declared(
         &self,
         extraction: &Extraction,
@@ -142,12 +142,12 @@ impl AgentFinals {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
-    /// The final that a plain-text report becomes.
+    /// The final that a report in plain text is put into.
     pub fn of_text(&self) -> Option<&PayloadName> {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
 
-    /// Checks the report in a final payload. Accepts every other payload.
+    /// Checks the report inside a final payload. Any other payload passes.
     pub fn check(
         &self,
         name: &PayloadName,
@@ -159,8 +159,8 @@ impl AgentFinals {
         self.judge(&report.read(&payload), place)
     }
 
-    /// Checks the format of a report. Does not judge its content: the system decides whether the
-    /// call succeeded.
+    /// Checks the format of a report, but not its content: whether the call succeeded is decided
+    /// elsewhere by the system.
     pub fn judge(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -185,7 +185,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_INVALID, place, message))
     }
 
-    /// Checks the `format` attribute of a slot against the configured format.
+    /// Compares the `format` attribute of a slot with the configured format.
     pub fn format_of(&self, written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
         let wanted = self.format.as_str();
         let message = match written {
@@ -198,7 +198,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_FORMAT, place, message))
     }
 
-    /// Writes the payload that ends the call with this report.
+    /// Makes the payload that ends the call with this report.
     pub fn write(&self, report: &str, place: TextLocation) -> Result<TurnAction, Finding> {
         let nowhere = || {
             let message = "this agent has no final that takes a report";
@@ -218,7 +218,8 @@ impl AgentFinals {
         }
     }
 
-    /// Parameters of a final as a native tool: a JSON report is an object there, not a text.
+    /// Parameters of a final as a native tool. A JSON report is an object in these parameters, not
+    /// a text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(report), Some(own)) = (self.report(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{}", report.key()))
@@ -228,7 +229,7 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts a native call's arguments to those of the payload; the reverse of
+    /// Converts the arguments of a native call to those of its payload. This reverses
     /// [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let report = self.report(name).filter(|_| self.format.schema().is_some());
@@ -244,12 +245,12 @@ impl AgentFinals {
     }
 }
 
-/// Whether such a payload has a place for a plain-text report.
+/// Whether a payload with this description can contain a plain-text report.
 pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Refuses a written `status`: the system decides on success, not the model.
+/// Refuses a `status` that the model wrote: the system decides whether the call succeeded.
 pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),
@@ -260,7 +261,7 @@ pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding>
     }
 }
 
-/// Finding for a text that ended inside the report.
+/// Finding about a text that ended inside the report.
 pub fn unclosed(place: TextLocation, why: &str) -> Finding {
     Finding::new(FINAL_UNCLOSED, place, format!("the final report is not closed: {why}"))
 }

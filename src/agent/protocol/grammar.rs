@@ -8,12 +8,12 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Tags whose content is reasoning, unless the agent has a payload of that name.
+/// Tags whose content is reasoning, unless the agent has a payload with that name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
-/// Element that only the user's side writes, besides the core's payload names.
+/// Element that only messages of the user contain, besides the payloads of the core.
 const RESULT: &str = "tool_result";
 
-/// The payload names of an agent, before a turn adds its slots.
+/// The payload names in an agent's grammar, to which each turn adds its slots.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
     shapes: ShapeArena,
@@ -28,7 +28,7 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Adds the slots of one turn, as roots that hold text.
+    /// The grammar of one turn: adds the turn's slots as root elements that contain text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -47,9 +47,9 @@ impl GrammarWords {
 /// Attributes that models write on a slot. Their values are checked elsewhere.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
-/// Builds the grammar of an agent's vocabulary. Payloads inside core payloads (spawned, or sent to
-/// other threads) may be written without a namespace, too, so those places list the addressable
-/// payload names.
+/// Builds the grammar for an agent's vocabulary. A payload inside a core payload (for a spawned or
+/// another thread) may also be written without a namespace, so the grammar lists the addressable
+/// payload names for such places.
 pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
@@ -76,7 +76,8 @@ pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
 /// Payload names that only the core may write.
 fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
-    // What the config does not allow this agent is unknown to it, and no forgery.
+    // A payload name that the config does not allow is unknown to this agent, so writing it is no
+    // forgery.
     let is_written = |name: &&PayloadName| {
         Primitive::WORDS.iter().chain(&NOTES).any(|word| **word == *name.local)
     };
@@ -85,7 +86,7 @@ fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Shape of a core payload, or of one of its children.
+/// Expected form of a core payload, or of one of its children.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

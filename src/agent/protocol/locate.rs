@@ -1,12 +1,12 @@
-//! Maps positions in a payload to positions in the model's text. The gate and the schema see the
+//! Maps positions in a payload to positions in the model's text. The gate and the schema check the
 //! payload that was built from an action, but feedback must quote the model's text.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::TextLocation;
 
-/// Start in `raw` of the element at `offset` of `payload`, which was built from `action`. Returns
-/// the start of the action if the element cannot be found.
+/// Offset in `raw` of the element at `offset` in `payload`, where `payload` was built from
+/// `action`. If the element cannot be found, the offset of the action.
 pub(super) fn in_text(
     raw: &str,
     action: &ExtractedAction,
@@ -19,7 +19,7 @@ pub(super) fn in_text(
     TextLocation::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
 }
 
-/// Number of elements that start in a text without comments and CDATA sections.
+/// Number of start tags in a text that has no comments and CDATA sections.
 fn open_tags(xml: &str) -> usize {
     let opens = |(at, _): &(usize, &str)| {
         let next = xml.as_bytes().get(at + 1);
@@ -31,9 +31,9 @@ fn open_tags(xml: &str) -> usize {
 /// Finds an element of an action by the order of its start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Offset after the elements that were passed.
+    /// Offset after the elements that were passed already.
     at: usize,
-    /// Number of elements to pass before the searched one.
+    /// Number of elements that must still be passed before the one that is searched.
     left: usize,
 }
 
@@ -64,7 +64,7 @@ impl<'s> ElementFinder<'s> {
         element.content.iter().find_map(|node| match node {
             Node::Element(child) => self.enter(child),
             Node::Text(text) => {
-                // Taken as it stands, a value may hold what looks like tags.
+                // A value that is taken verbatim may contain what looks like tags.
                 if text.contains('<') {
                     self.pass(text);
                 }
@@ -73,13 +73,13 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Passes the elements of `content`, if it stands in the text as written.
+    /// Passes the elements of `content` if the action's text contains it verbatim.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());
     }
 
-    /// Returns the position of the next start tag of that name, and passes it.
+    /// Returns the position of the next start tag with this name, and continues after that tag.
     fn open_tag(&mut self, local: &str) -> Option<usize> {
         let rest = self.source.get(self.at..)?;
         let mut tags = rest.match_indices('<').filter_map(|(at, _)| {

@@ -1,6 +1,6 @@
-//! The protocols between an agent and its model: `xml`, `native`, `xml_final`. Each keeps its
-//! prompt sections, its parser and its feedback in one module, so that they stay consistent. Every
-//! protocol produces the same payloads, notes and refusals.
+//! The protocols between an agent and its model: `xml`, `native`, `xml_final`. Each protocol has
+//! its parser and its feedback in one module, so that they stay consistent. The texts of prompts are
+//! in `system_prompt`. All protocols produce the same payloads, notes and refusals.
 
 pub mod feedback;
 mod finals;
@@ -35,12 +35,12 @@ use native::NativeTools;
 use parse_turn::ParsedItems;
 use xml_final::TurnSlots;
 
-/// Protocol of one agent.
+/// The protocol that one agent uses with its model.
 #[derive(Debug)]
 pub struct AgentProtocol {
     taught: PromptInput,
     words: grammar::GrammarWords,
-    /// Grammar of turns without slots.
+    /// Grammar for turns that have no slots.
     grammar: Arc<ActionGrammar>,
     tools: NativeTools,
     choices: AvailableActions,
@@ -84,7 +84,7 @@ impl AgentProtocol {
         &self.taught
     }
 
-    /// Native tools to offer. In the last turn, only tools that end the call.
+    /// The native tools to offer. In the last turn of a call, only the tools that end the call.
     pub fn tools(&self, last: bool) -> Vec<ModelTool> {
         if last { self.tools.ending() } else { self.tools.tools() }
     }
@@ -109,12 +109,12 @@ impl AgentProtocol {
         }
     }
 
-    /// The notice of one turn. Later prompts leave it out.
+    /// The notice of one turn. Later prompts do not contain it.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.taught, &self.tools, turn, slots)
     }
 
-    /// Starts to parse a turn.
+    /// Makes the parser of a new turn.
     pub fn start(&self, slots: &TurnSlots) -> TurnReader<'_> {
         let grammar = match self.taught.transport {
             ActionTransport::XmlFinal => Arc::new(self.words.with_slots(&slots.names())),
@@ -125,7 +125,7 @@ impl AgentProtocol {
     }
 }
 
-/// Parser of one turn while it streams.
+/// Parses one turn while it streams.
 pub struct TurnReader<'p> {
     protocol: &'p AgentProtocol,
     grammar: Arc<ActionGrammar>,
@@ -138,8 +138,8 @@ impl TurnReader<'_> {
         self.extractor.push(chunk.as_bytes());
     }
 
-    /// Completes the parse. `raw` is all the pushed text; `reasoning` is the reasoning that the
-    /// provider sent separately.
+    /// Completes the parse. `raw` is the whole text that was pushed; `reasoning` is the reasoning
+    /// that the provider sent separately.
     pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
         let tools = &protocol.tools;
@@ -212,7 +212,8 @@ impl TurnReader<'_> {
     }
 }
 
-/// Removes the turn's nonce from its feedback, which the next turn reads with a nonce of its own.
+/// Removes the turn's nonce from the turn's feedback. The feedback is read in the next turn, which
+/// has another nonce.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
     for finding in reading.feedback.iter_mut().chain(broken) {
@@ -221,8 +222,8 @@ fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
 }
 
 impl AgentProtocol {
-    /// Positions of payloads in the model's text. A payload that the schema refuses is located at
-    /// its first mistake, any other at its start.
+    /// Positions of payloads in the model's text. If the schema refuses a payload, its position is
+    /// that of its first mistake, otherwise that of its start.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -235,7 +236,7 @@ impl AgentProtocol {
         written.collect()
     }
 
-    /// The native calls as written payloads. They have no position in the text.
+    /// The native calls as written payloads, which have no position in the text.
     fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
@@ -252,15 +253,15 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether a native call may have been cut off. Unlike XML in a text, such a call leaves no
-    /// trace in the answer.
+    /// Whether a native call may have been cut off. Unlike cut-off XML, such a call leaves no trace
+    /// in the answer.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.taught.lexicon.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the turn as a whole. `silent` means that the model wrote no notes, not
+    /// Adds feedback about the turn as a whole; `silent` means that the model wrote no notes, not
     /// even reasoning.
     fn judge_turn(
         &self,
@@ -273,7 +274,7 @@ impl AgentProtocol {
         let mut feedback_findings: Vec<Finding> = Vec::new();
         let idle = sorted.reading.actions.is_empty();
         match stop {
-            // A broken end says by itself that it was cut.
+            // The refusal of the cut-off action already states that the answer was cut.
             StopReason::Length if sorted.is_cut_off(raw) => {}
             StopReason::Length if idle || self.may_lack_a_call(sorted) => {
                 feedback_findings.push(feedback::truncated(raw));
@@ -301,8 +302,8 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Extends the refusal of the last unknown element with the form of an action, if the turn
-    /// holds nothing else. So one mistake causes one text in the history.
+    /// If the turn contains nothing but unknown elements, adds the form of an action to the refusal
+    /// of the last one. So one mistake causes one text in the history.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == Rule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

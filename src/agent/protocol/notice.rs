@@ -1,5 +1,5 @@
 //! The notice at the end of a request: the turn's number, the available actions, and how to end the
-//! call. It is recorded with the turn, and later prompts leave it out.
+//! call. It is recorded with its turn, and later prompts do not contain it.
 
 use std::fmt::Write as _;
 
@@ -8,12 +8,12 @@ use super::prompt_sections::{PromptInput, name_of_final};
 use super::xml_final::TurnSlots;
 use crate::agent::{ActionTransport, FinalMode};
 
-/// Progress of a turn within its call.
+/// How far a call has come at one of its turns.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnProgress {
-    /// Number of the turn in its call, from 1.
+    /// Number of the turn within its call, from 1.
     pub iteration: u32,
-    /// Whether the context window is full, so that no turn follows.
+    /// Whether the context window is full, so that this is the last turn.
     pub window_full: bool,
 }
 

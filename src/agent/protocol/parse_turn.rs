@@ -1,5 +1,5 @@
-//! Parses a turn into payloads, notes and findings. Holds the parts that all protocols share; each
-//! protocol decides what counts as an action.
+//! Parses a turn into payloads, notes and findings. Contains what all protocols share. Each
+//! protocol decides which elements are actions.
 
 use super::feedback::FINAL_UNCLOSED;
 use crate::envelope::{BrokenPayload, WrittenPayload};
@@ -11,29 +11,29 @@ use crate::xml::extract::{self, ExtractCode, ExtractedItem, Extraction};
 use crate::xml::findings::Finding;
 use crate::xml::shape::QName;
 
-/// An action of a turn, ready for the gate.
+/// An action of a turn, in the form that the gate checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnAction {
     pub name: PayloadName,
     pub payload: Vec<u8>,
 }
 
-/// Appended to the finding of an action that the provider cut off.
+/// Text that is appended to the finding about an action that the provider cut off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
-/// A native call of a turn with the result of parsing it.
+/// A native call of a turn, with the result of parsing it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that the call became, or of the refused text. The record uses it to
-    /// connect the call with its message or its refusal.
+    /// Digest of the payload that the call became, or of the refused text. It connects the call
+    /// with its message or its refusal in the record.
     pub digest: Digest,
 }
 
 /// Payloads, notes and findings of one turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ParsedTurn {
-    /// Reasoning, checklists and progress, in order.
+    /// Reasoning, checklists and progress reports, in order.
     pub notes: Vec<Vec<u8>>,
     /// Complete actions in order, including complete payloads in unknown namespaces.
     pub actions: Vec<TurnAction>,
@@ -41,16 +41,16 @@ pub struct ParsedTurn {
     pub calls: Vec<ParsedToolCall>,
     /// All findings, for the record.
     pub findings: Vec<Finding>,
-    /// Findings that are sent back to the agent. Findings about a broken action stand with that
-    /// action.
+    /// Findings that the agent gets as feedback. A finding about a broken action is kept with that
+    /// action instead.
     pub feedback: Vec<Finding>,
-    /// Findings for the record only, about accepted payloads.
+    /// Findings that are only recorded, because their payloads were accepted.
     pub warnings: Vec<Finding>,
     /// Positions of payloads in the model's text.
     pub written: Vec<WrittenPayload>,
 }
 
-/// Decision about an element that the extractor took for an action.
+/// Decision about an element that may be an action.
 pub(super) enum ElementVerdict {
     /// The element is an action as written.
     Take,
@@ -58,35 +58,35 @@ pub(super) enum ElementVerdict {
     Act(TurnAction),
     /// The element is refused on record.
     Refuse(Finding),
-    /// The element is no action; the finding goes to the agent as feedback.
+    /// The element is no action. The agent gets the finding as feedback.
     Tell(Finding),
 }
 
-/// A protocol's rules for elements in a model's text.
+/// Rules of a protocol for the elements in a model's text.
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Decides on a broken action; `None` if it is refused with its own finding.
+    /// Decides about a broken action. `None` refuses it with its own finding.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
 
-    /// Feedback about a complete element of an unknown name, or `None` if the name alone explains
+    /// Feedback about a complete element with an unknown name. `None` if the name alone explains
     /// the mistake.
     fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
         None
     }
 }
 
-/// Items of a turn, sorted by what follows from them.
+/// Items of a turn, sorted by how they are handled.
 #[derive(Default)]
 pub(super) struct ParsedItems {
     pub reading: ParsedTurn,
-    /// Number of actions and broken actions so far.
+    /// Number of actions so far, including broken ones.
     index: usize,
-    /// Whether there is text beside payloads and reasoning.
+    /// Whether the turn contains text besides payloads and reasoning.
     pub spoke: bool,
-    /// Whether a note was written on purpose.
+    /// Whether the model wrote a note explicitly.
     pub noted: bool,
 }
 
@@ -133,7 +133,7 @@ impl ParsedItems {
         }
     }
 
-    /// Adds a complete payload: a note or an action.
+    /// Adds a complete payload, as a note or as an action.
     pub fn payload(&mut self, name: PayloadName, payload: Vec<u8>) {
         if is_note(&name) {
             self.noted = true;
@@ -162,7 +162,7 @@ impl ParsedItems {
         }
     }
 
-    /// Whether the provider cut the text inside an action. The refusal of that action then states
+    /// Whether the provider cut the text inside an action. If so, the refusal of that action states
     /// it.
     pub fn is_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
@@ -173,16 +173,17 @@ impl ParsedItems {
         is_cut
     }
 
-    /// Whether the turn has nothing to do and nothing to refuse.
+    /// Whether the turn contains neither an action nor a refusal.
     pub fn is_idle(&self) -> bool {
         self.reading.actions.is_empty() && self.reading.broken.is_empty()
     }
 
-    /// Completes the parsed turn with the findings of the extractor.
+    /// Completes the parsed turn with the extractor's findings.
     pub fn finish(mut self, extraction: &Extraction) -> ParsedTurn {
         let idle = self.is_idle();
         for broken in &mut self.reading.broken {
-            // Notes are handed over first, so that is where counting starts.
+            // The outcome contains the notes before the actions, so positions are counted from the
+            // first note.
             broken.index += self.reading.notes.len();
         }
 
@@ -191,7 +192,7 @@ impl ParsedItems {
         reading.findings.extend(reading.broken.iter().map(|broken| broken.finding.clone()));
         let others = extraction.errors.iter().chain(&extraction.notices);
         reading.findings.extend(others.map(named));
-        // What is refused by itself says what is wrong with it; once is enough.
+        // The refusal of a broken action already describes its mistake.
         let apart = |finding: &&Finding| !refused_at(extraction, finding.place.offset);
         reading.feedback.extend(extraction.errors.iter().filter(apart).map(named));
         let always = [ExtractCode::NearMissTag, ExtractCode::HalfEscaped].map(ExtractCode::as_str);
@@ -211,7 +212,7 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
     NOTES.iter().any(|note| *name == system::name(note))
 }
 
-/// The finding under its code in records and feedback.
+/// The finding, with the code that records and feedback use.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }

@@ -1,4 +1,4 @@
-//! `final_by = "text"`: the text of a turn that holds no action is the answer.
+//! `final_by = "text"`: if a turn contains no action, the text of the turn is the answer.
 
 use super::finals::AgentFinals;
 use super::parse_turn::ParsedItems;
@@ -8,8 +8,8 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item is part of the text: text, and an element of a name that is no action and resembles
-/// none, with no action in it, such as HTML in Markdown.
+/// Whether an item is part of the answer. Text is. An element is if its name is no action's and
+/// resembles none, and if it contains no action, such as HTML in Markdown.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
@@ -22,8 +22,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the call with the text of a turn that ended normally, and holds neither an action nor a
-/// finding.
+/// Ends the call with the text of a turn, if the turn ended normally and contains neither an action
+/// nor a finding.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

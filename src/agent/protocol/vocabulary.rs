@@ -1,4 +1,4 @@
-//! The vocabulary of one agent, with descriptions from its schemas, in a fixed order.
+//! The vocabulary of one agent in a fixed order, with descriptions from the schemas.
 
 use crate::agent::RendererVersion;
 use crate::contract::{Contract, Contracts, Meaning};
@@ -6,20 +6,20 @@ use crate::ids::PayloadName;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
 
-/// One payload name of the vocabulary.
+/// A payload name of the vocabulary, with what the prompt says about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VocabularyEntry {
     pub name: PayloadName,
     pub meaning: Meaning,
-    /// Peers that accept the payload name, each with its description.
+    /// The peers that accept the payload name, each with its description.
     pub peers: Vec<String>,
     pub description: PayloadDescription,
-    /// An example that passes the schema, with names written without a namespace where possible.
+    /// An example that passes the schema. Names have no namespace where possible.
     pub example: String,
 }
 
-/// Vocabulary of an agent: its peers' payload names in config order, its own, its finals, the
-/// core's.
+/// Vocabulary of an agent: the peers' payload names in the order of the config, then the agent's
+/// own, its finals, and the core's.
 #[derive(Debug, Clone, Default)]
 pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
@@ -51,7 +51,7 @@ impl AgentVocabulary {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    /// Without words that the texts of a version do not name.
+    /// The vocabulary without names that texts of this renderer version do not mention.
     pub(super) fn in_version(mut self, version: RendererVersion) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -66,7 +66,7 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// Payload names that peers of the agent accept.
+    /// Payload names that the agent's peers accept.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| matches!(word.meaning, Meaning::Call { .. }))
     }
@@ -81,12 +81,13 @@ impl AgentVocabulary {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
-    /// Whether a payload may open a thread of its own: the agent's or a peer's.
+    /// Whether the payload goes to a peer or to the agent itself. Only such a payload may open a
+    /// thread.
     pub fn is_addressable(&self, word: &VocabularyEntry) -> bool {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// The payload to use in examples of other threads.
+    /// The payload that examples of other threads use.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         self.own().next().or_else(|| self.tools().next())
     }
@@ -119,7 +120,8 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example }
 }
 
-/// An example without the root's default namespace declaration, if that is its only namespace.
+/// An example without the default namespace declaration of its root, if the example has no other
+/// namespace.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

@@ -9,8 +9,8 @@ use crate::model::ToolCall;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Rules of the protocol `xml`: every known element is an action, and a final must be in its
-/// format.
+/// Rules of the protocol `xml`: every known element is an action, and a final must have the
+/// configured format.
 pub(super) struct XmlPolicy<'a> {
     pub raw: &'a str,
     pub finals: &'a AgentFinals,
@@ -27,7 +27,7 @@ impl ElementPolicy for XmlPolicy<'_> {
     }
 }
 
-/// Refuses native calls of a model that was offered no tools.
+/// Refuses the native calls of a model that was offered no tools.
 pub(super) fn refuse(sorted: &mut ParsedItems, calls: &[ToolCall]) {
     for call in calls {
         let message = format!(

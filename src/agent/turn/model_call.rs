@@ -1,4 +1,4 @@
-//! The model call of one turn: its requests, their reservations, and its cancellation.
+//! The model call of one turn: the requests, their reservations, and the cancellation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ use super::{ModelAgent, RenderedTurn};
 
 /// Services that a turn needs from its host.
 pub trait TurnContext: Sync {
-    /// Reserves the maximum cost of the model call's next request. Returns `None` if the pump has
-    /// stopped.
+    /// Reserves the maximum cost of the next request of the model call. Returns `None` if the pump
+    /// has stopped.
     fn reserve(
         &self,
         reservation: Reservation,
@@ -30,10 +30,10 @@ pub trait TurnContext: Sync {
     /// Returns when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
-    /// Reports that the model's answer advances, which restarts the time-out of the attempt.
+    /// Reports progress of the model's answer. This restarts the time-out of the attempt.
     fn progress(&self);
 
-    /// Reports the new state of the model call.
+    /// Reports that the model call has entered a new state.
     fn model_state(&self, state: ModelState) {
         let _ = state;
     }
@@ -57,7 +57,8 @@ impl TurnContext for HandlerContext {
     }
 }
 
-/// A model's answer: its text, the parsed turn, its end, and the cost of all its requests.
+/// A model's complete answer: its text, the parsed turn, the summary of the stream, and the cost of
+/// all requests.
 pub(super) struct ModelAnswer {
     pub raw: String,
     pub reading: ParsedTurn,
@@ -67,26 +68,26 @@ pub(super) struct ModelAnswer {
     pub tries: Vec<RouteTry>,
 }
 
-/// A model call without an answer, with the cost of its requests.
+/// A model call that got no answer, with the cost of its requests.
 pub(super) struct FailedCall {
-    /// The error; `None` if the call was cancelled.
+    /// The error, or `None` if the call was cancelled.
     error: Option<Error>,
     usage: Option<TokenUsage>,
     money: Money,
     tries: Vec<RouteTry>,
 }
 
-/// Admits each request of one model call before it is sent.
+/// Admits the requests of one model call, each before it is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
     buffer: Mutex<AnswerBuffer>,
-    /// Number of requests so far.
+    /// Number of requests that were made so far.
     count: AtomicU32,
 }
 
-/// Reports progress at intervals, not for every chunk.
+/// Reports progress at intervals instead of for every chunk.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -98,8 +99,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk. Received text and an announced pause count as progress; a failure does
-    /// not.
+    /// Handles one chunk. Received text and an announced pause are reported as progress; a failure
+    /// is not.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnContext) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -110,19 +111,20 @@ impl ProgressReporter {
 }
 
 impl<C: TurnContext> AdmittedRequests<'_, C> {
-    /// Locks the buffer. Hold the lock only to keep one chunk, never across an await.
+    /// Locks the buffer. The lock must only be held to keep one chunk, and never across an await: the
+    /// same task admits requests and receives chunks, and would wait for itself.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Usage and cost of failed requests.
+    /// Usage and cost of the failed requests.
     fn lost(&self) -> Spending {
         let lost = self.buffer().lost(self.terms, self.request);
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. Tries an upper bound first, because counting tokens takes
-    /// longer than a reservation.
+    /// Reserves the cost of a request. First reserves an upper bound, because counting tokens takes
+    /// longer than a reservation. Only if the bound does not fit are the tokens counted.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();
@@ -161,7 +163,8 @@ impl<C: TurnContext> CallAdmission for AdmittedRequests<'_, C> {
 }
 
 impl ModelAgent {
-    /// Parses the text as it streams. Closes the stream at once if the attempt is cancelled.
+    /// Calls the model and parses its text while it streams. If the attempt is cancelled, the
+    /// stream is closed immediately.
     pub(super) async fn call(
         &self,
         rendered: &RenderedTurn,
@@ -190,7 +193,7 @@ impl ModelAgent {
         };
 
         let called = tokio::select! {
-            // What is complete counts, even if its caller has just left.
+            // An answer that is complete counts, even if the caller has just left.
             biased;
             called = self.model.call_admitted(request, &mut on_chunk, &requests) => Some(called),
             () = context.cancelled(), if !mutant("let-the-stream-run") => None,
@@ -220,7 +223,7 @@ impl ModelAgent {
         Err(FailedCall { error, usage, money, tries })
     }
 
-    /// Completes an answer. Failed requests before it are charged with it.
+    /// Completes an answer. The failed requests before it are charged with it.
     fn answered(
         &self,
         rendered: &RenderedTurn,
@@ -248,9 +251,9 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Handles a request that no provider accepted. If the agent wrote something in this call that
-    /// is in the request, it gets feedback in a turn without actions, because its next request can
-    /// differ. Any other error fails the attempt.
+    /// Handles a model request that no provider accepted. If the request contains text that the
+    /// agent wrote in this call, the agent gets feedback in a turn without actions, because its
+    /// next request can differ. Any other error fails the attempt.
     pub(super) fn rejected(
         &self,
         rendered: &RenderedTurn,

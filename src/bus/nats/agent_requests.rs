@@ -1,5 +1,5 @@
-//! Requests from an agent host to the pump during a delivery, one message each, and their
-//! responses. Both ends use this codec.
+//! Codec of requests that an agent host sends to the pump during a delivery, and of their
+//! responses. Each is one message. Both sides use this codec.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,14 +10,14 @@ use crate::nats::{HeaderMap, Message};
 
 use super::header_names;
 
-/// One request of an agent host.
+/// A request of an agent host during a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
-    /// Requests the thread of the delivery, from this byte on.
+    /// Requests the thread of the delivery, from this byte offset on.
     Thread { offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
-    /// Sends a part of the answer: the bytes from `offset` on, of `size` in all.
+    /// Sends a part of an answer: the bytes from `offset` on. The whole answer has `size` bytes.
     Answer { offset: usize, size: usize },
 }
 
@@ -40,7 +40,7 @@ struct WireReservation {
     limit: Option<RouteLimit>,
 }
 
-/// Refusal of a request, with a status code as in HTTP.
+/// Refusal of a request, with a status code like those of HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRefusal {
     pub code: u16,
@@ -55,10 +55,10 @@ impl RequestRefusal {
     pub const EXHAUSTED: u16 = 429;
     /// The part does not follow the previous one.
     pub const OUT_OF_ORDER: u16 = 409;
-    /// The attempt is not in flight, or no longer.
+    /// The attempt is unknown or no longer in flight.
     pub const GONE: u16 = 410;
     pub const TOO_LARGE: u16 = 413;
-    /// The request may be repeated later.
+    /// The pump cannot handle the request now; it may be repeated later.
     pub const LATER: u16 = 503;
 
     pub fn new(code: u16, detail: impl Into<String>) -> Self {
@@ -78,7 +78,7 @@ impl RequestRefusal {
         headers
     }
 
-    /// Parses a refusal; `None` if the message is none.
+    /// Parses a refusal. Returns `None` if the message is no refusal.
     pub fn of(message: &Message) -> Option<Self> {
         let headers = message.headers.as_ref()?;
         let code = headers.get(header_names::ERROR_CODE)?.as_str().parse().unwrap_or(Self::LATER);
@@ -87,7 +87,7 @@ impl RequestRefusal {
     }
 }
 
-/// Parses a request; `None` if the message is none.
+/// Parses a request. Returns `None` if the message is no request.
 pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefusal>> {
     let headers = message.headers.as_ref()?;
     let what = headers.get(header_names::ASK)?.as_str();
@@ -136,7 +136,7 @@ impl AgentRequest {
         headers
     }
 
-    /// Body of the request. The caller supplies the body of an answer's part.
+    /// Body of the request. For a part of an answer the caller supplies the body.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();
@@ -146,7 +146,7 @@ impl AgentRequest {
     }
 }
 
-/// An agent's answer in JSON.
+/// An agent's answer to a delivery, in JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum WireOutcome {
@@ -179,7 +179,7 @@ pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
     serde_json::to_vec(&written).expect("plain data is JSON")
 }
 
-/// Decodes an answer. Invalid JSON becomes a failure of the attempt.
+/// Decodes an answer. If the JSON is invalid, returns a failure of the attempt.
 pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
     let unusable = |why: &str| {
         Err(Failure::Garbage { detail: format!("this is no answer of an agent: {why}") })
@@ -189,7 +189,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
         Ok(WireOutcome::Outcome { turn, .. }) if !is_bounded(&turn) => {
             unusable("what was wrong with its turn is more than a turn can hold")
         }
-        // Without it, neither what was said nor what it took would be on record.
+        // Without the note, neither the turn's text nor its cost would be on record.
         Ok(WireOutcome::Outcome { turn, .. }) if turn.note.is_empty() => {
             unusable("its turn has no note")
         }
@@ -202,7 +202,8 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
     }
 }
 
-/// Whether a model's text has a valid size. The pump records all of it, so it must be bounded.
+/// Whether the texts of a turn have valid sizes. They must be bounded, because the pump records
+/// them completely.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));
@@ -220,7 +221,7 @@ fn is_bounded(turn: &Turn) -> bool {
         && broken.is_sorted_by_key(|broken| broken.index)
 }
 
-/// Shortens a failure to its maximum length on record.
+/// Shortens a failure's description to the maximum length on record.
 fn shortened(mut failure: Failure) -> Failure {
     let (Failure::Crashed { detail }
     | Failure::Unreachable { detail }
@@ -238,7 +239,7 @@ fn shortened(mut failure: Failure) -> Failure {
     failure
 }
 
-/// The part of `all` from `offset` on that fits into one message.
+/// The part of `all` that begins at `offset` and fits into one message of `most` bytes.
 pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
     let end = offset.saturating_add(most.max(1)).min(all.len());
     all.get(offset..end)

@@ -1,8 +1,8 @@
-//! The connection that all listeners of an organism share. It runs on its own thread; each host
-//! reads and checks its messages there.
+//! The NATS connection that all listeners of an organism share. The connection runs on its own
+//! thread, on which each host also reads and checks its messages.
 //!
-//! Outbound messages wait for a flush. Sent one by one, each message would wake that thread and the
-//! server.
+//! Outbound messages are queued until a flush: if they were sent one by one, each would wake that
+//! thread and the server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,31 +10,33 @@ use tokio::runtime::Handle;
 
 use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 
-/// An open connection.
+/// A NATS connection with its queue of outbound messages.
 #[derive(Debug)]
 pub struct NatsConnection {
     link: BlockingClient,
+    /// Locked only to queue or take messages, never while one is sent, so that a host never waits for
+    /// the network.
     outbox: Mutex<SendQueue>,
 }
 
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// Whether a task is sending. It also takes messages that are added meanwhile.
+    /// Whether a sending task runs. That task also sends messages that are queued meanwhile.
     is_sending: bool,
 }
 
-/// A message that waits for the next flush.
+/// A message that is queued for the next flush.
 pub(super) struct OutboundPublish {
     pub subject: String,
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    /// Called with the reason on the connection's thread if the message was not sent.
+    /// Called with the reason, on the connection's thread, if the message could not be sent.
     pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 
-/// Why a message was not sent.
+/// Reason why a message was not sent.
 pub(super) struct SendError {
     pub kind: PublishErrorKind,
     pub bytes: usize,
@@ -48,7 +50,7 @@ impl std::fmt::Debug for OutboundPublish {
 }
 
 impl NatsConnection {
-    /// Connects under a name that the server shows to its operators.
+    /// Connects to the servers. `name` identifies the connection in the servers' reports.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Encodes a delivery as a message: headers, and the payload itself if there is only one.
+//! Encodes a delivery as a NATS message: headers, and the payload itself if there is only one.
 
 use crate::bus::{Delivery, delivery_frame};
 use crate::envelope::{Kind, Message};
@@ -11,7 +11,7 @@ pub(super) struct EncodedDelivery {
     pub body: Vec<u8>,
 }
 
-/// Headers with the attempt and the call, for every listener.
+/// Headers that state the attempt and the call of a delivery, for every listener.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {
@@ -29,7 +29,7 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-/// Encodes a delivery. Omits the first `remembered` messages, which the receiver has.
+/// Encodes a delivery without its first `remembered` messages, which the receiver remembers.
 pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDelivery {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {

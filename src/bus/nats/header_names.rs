@@ -1,54 +1,54 @@
-//! Header names of the protocol (docs/PROTOCOL.md, section 12), and the variable that makes a
-//! program use it.
+//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and the variable that makes a
+//! program serve NATS.
 
-/// Environment variable with the server's address. If it is set, the kits serve NATS. Child
-/// processes never get it.
+/// Environment variable with the address of a NATS server. If it is set, the kits serve listeners
+/// on NATS. Child processes never inherit it.
 pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
 
-/// Id of the call, in a delivery.
+/// Header of a delivery: id of the call.
 pub const CALL: &str = "Organism-Call";
-/// Number of the attempt, in a delivery.
+/// Header of a delivery: number of the attempt.
 pub const ATTEMPT: &str = "Organism-Attempt";
-/// Thread of the call, in a delivery.
+/// Header of a delivery: thread of the call.
 pub const THREAD: &str = "Organism-Thread";
-/// Sender of the message in the body.
+/// Header: sender of the message in the body.
 pub const FROM: &str = "Organism-From";
-/// Id of the message in the body.
+/// Header: id of the message in the body.
 pub const MESSAGE: &str = "Organism-Message";
-/// Place of the message in its thread.
+/// Header: `seq` of the message in the body.
 pub const SEQ: &str = "Organism-Seq";
-/// Time of the message in the body.
+/// Header: time of the message in the body.
 pub const TIME: &str = "Organism-Time";
-/// Time-out of the attempt in seconds.
+/// Header of a delivery: time-out of the attempt in seconds.
 pub const TIMEOUT: &str = "Organism-Timeout";
-/// Trace context of the delivery, if it has one, in W3C form.
+/// Header of a delivery: trace context in W3C form, if the delivery has one.
 pub const TRACE: &str = "traceparent";
-/// Number of messages in the body. Only if the body is a `<delivery>` frame.
+/// Header of a delivery: number of messages in the body, if the body is a `<delivery>` frame.
 pub const MESSAGES: &str = "Organism-Messages";
 
-/// Last journal position that an agent may read for this delivery.
+/// Header of an agent delivery: last journal position that the agent may read.
 pub const POSITION: &str = "Organism-Position";
-/// Digest of the config that renders the agent's prompt.
+/// Header of an agent delivery: digest of the config that renders the agent's prompt.
 pub const CONFIG: &str = "Organism-Config";
 
-/// Kind of a request from an agent host.
+/// Header of a request from an agent host: kind of the request.
 pub const ASK: &str = "Organism-Ask";
-/// Offset of a part, in bytes.
+/// Header: offset of the part in the body, in bytes.
 pub const OFFSET: &str = "Organism-Offset";
-/// Size of the whole of which a part is sent, in bytes.
+/// Header: size of the whole text that is sent in parts, in bytes.
 pub const SIZE: &str = "Organism-Size";
 
-/// Marks a keep-alive: the handler is running.
+/// Header of a keep-alive: states that the handler is running.
 pub const HEARTBEAT: &str = "Organism-Heartbeat";
-/// Seconds for which the replica counts as alive.
+/// Header: number of seconds for which the replica counts as alive.
 pub const LEASE: &str = "Organism-Lease";
-/// State of an agent's model call, as JSON.
+/// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
 
-/// Subject on which the answering replica takes the next delivery of the call, because it remembers
-/// the messages.
+/// Header of an answer: subject for the next delivery of the call, on which the answering replica
+/// listens because it remembers the messages.
 pub const REMEMBERS: &str = "Organism-Remembers";
 
-/// Error of a NATS service.
+/// Header: error of a NATS service.
 pub const ERROR: &str = "Nats-Service-Error";
 pub const ERROR_CODE: &str = "Nats-Service-Error-Code";

@@ -1,5 +1,5 @@
-//! Publishes deliveries and receives answers over the connection that an organism's listeners
-//! share.
+//! Publishes deliveries of one listener and receives its answers, over the connection that all
+//! listeners of the organism share.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,22 +32,25 @@ use super::{Error, Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// Token in reply subjects that distinguishes this pump's attempts from those of other pumps.
+    /// Token in reply subjects that separates this pump's attempts from other pumps' attempts.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
     sink: Arc<dyn Sink>,
     runtime: runtime::Handle,
     tokens: TokenPool,
+    /// Locked by the pump's thread, which delivers, and by the connection's thread, which receives.
+    /// Never held across a call of the sink or an await.
     in_flight: Mutex<InFlight>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// Whether a probe is due because the listener is back. Replicas respond to it with their
-    /// lease.
+    /// Whether a probe must be published, because the listener is back. Replicas respond to a probe
+    /// with their lease.
     is_probe_due: AtomicBool,
-    /// Attempts that left the in-flight table and have not reached the sink yet.
+    /// Number of attempts that have left the in-flight table and whose end was not reported to the
+    /// sink yet.
     ending: AtomicUsize,
-    /// Number of messages that matched no attempt.
+    /// Number of received messages that matched no attempt.
     strays: AtomicU64,
     /// State of remote attempts, if the listener is an agent.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
@@ -55,8 +58,8 @@ pub(super) struct NatsShared {
     pub memory: ReplicaMemory,
 }
 
-/// Counts attempts between the in-flight table and the sink, so that the host does not count as
-/// idle meanwhile.
+/// Counts attempts between their removal from the in-flight table and the report of their end, so
+/// that the host does not count as idle meanwhile.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -102,7 +105,7 @@ impl NatsShared {
         }
     }
 
-    /// Subscribes to the listener's replies to this pump and to its announcements.
+    /// Subscribes to the listener's replies to this pump, and to the listener's announcements.
     pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
         let one = async |subject: String| {
             let subscribed = self.client().subscribe(subject.clone()).await;
@@ -123,17 +126,17 @@ impl NatsShared {
         &self.runtime
     }
 
-    /// Whether the attempt is in flight, or was given up and may still be answered.
+    /// Whether the token's attempt is in flight, or was given up and may still be answered.
     pub(super) fn knows(&self, token: AttemptToken) -> bool {
         self.in_flight().knows(token)
     }
 
-    /// Call and attempt of this token.
+    /// Call and attempt that this token stands for.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
 
-    /// Records a sign of life of the replica with this attempt.
+    /// Records a sign of life from the replica that works on this attempt.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
         self.is_back();
         self.in_flight().record_heartbeat(token, Instant::now());
@@ -143,8 +146,8 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers attempts that are about to end. Call before removing any entry from the in-flight
-    /// table.
+    /// Registers attempts that are about to end. Must be called before any entry is removed from
+    /// the in-flight table.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))
@@ -159,20 +162,20 @@ impl NatsShared {
         self.in_flight().is_empty() && is_reported
     }
 
-    /// Generation of the current connection, or `None` without one.
+    /// Generation of the current connection, or `None` while disconnected.
     fn connection(&self) -> Option<u64> {
         let is_connected = self.client().connection_state() == State::Connected;
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Generation of the connection on which a message will be sent: the current one, or else the
-    /// next.
+    /// Generation of the connection on which a message published now will be sent: the current
+    /// connection, or the next one while disconnected.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
     }
 
-    /// Encodes a delivery on the calling thread and queues it for the connection.
+    /// Encodes a delivery on the calling thread and queues it for the next flush.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
@@ -187,8 +190,8 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is in the in-flight table: to the replica that remembers
-    /// its call, or else to the queue group.
+    /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the call,
+    /// the delivery goes to that replica, otherwise to the queue group.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -246,7 +249,7 @@ impl NatsShared {
         self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
-    /// Takes no new deliveries. Returns when none is in flight.
+    /// Refuses new deliveries. Returns when no delivery is in flight.
     pub async fn drain(self: &Arc<Self>) {
         self.in_flight().drain();
         if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
@@ -271,7 +274,7 @@ impl NatsShared {
         }
     }
 
-    /// Processes the listener's messages until it is dropped.
+    /// Processes messages of the listener until the stream ends.
     pub async fn listen(self: Arc<Self>, mut answers: impl Stream<Item = Message> + Unpin) {
         let mut look = interval(limits::NATS_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -279,7 +282,7 @@ impl NatsShared {
 
         loop {
             tokio::select! {
-                // What has come is heard before anybody is called silent.
+                // Messages that have arrived are processed before any replica counts as silent.
                 biased;
                 message = answers.next() => match message {
                     Some(message) => self.handle_message(&message),
@@ -307,7 +310,7 @@ impl NatsShared {
         }
     }
 
-    /// Warns of cancelled handlers that still run and hold up later deliveries.
+    /// Warns about cancelled handlers that still run and delay later deliveries.
     fn report_lingering(&self) {
         if !self.options.waits_for_end {
             return;
@@ -325,7 +328,7 @@ impl NatsShared {
         }
     }
 
-    /// Ends attempts whose publish the servers denied, because no other event would end them.
+    /// Ends attempts whose publish the servers denied. No other event would end them.
     fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_LOOK);
         let (Some(since), Some(_)) = (since, connection) else { return };
@@ -342,7 +345,7 @@ impl NatsShared {
         }
     }
 
-    /// Asks running replicas to announce themselves again.
+    /// Requests that running replicas announce themselves again.
     async fn ask_who_is_there(&self) {
         let ping = self.subjects.ping();
         let here = self.subjects.here();
@@ -372,7 +375,8 @@ impl NatsShared {
             };
         }
 
-        // Looked for before it is read: what answers nothing costs nothing.
+        // The token is looked up before the body is parsed, so that a message without an attempt
+        // costs nothing.
         let Some(token) = token.filter(|token| self.in_flight().knows(*token)) else {
             return self.stray(message);
         };
@@ -391,7 +395,8 @@ impl NatsShared {
                     None => return,
                 }
             }
-            // Payloads without the turn that wrote them.
+            // From a remote agent, only an answer that contains its turn counts. These responses do
+            // not contain one, and fail to decode as such an answer.
             (
                 ListenerResponse::Answer(Ok(_))
                 | ListenerResponse::Named(..)
@@ -404,8 +409,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Handles an answer that names an attempt. If that is not the attempt of its subject, the
-    /// answer is only recorded.
+    /// Handles an answer that names an attempt. If the answer's subject belongs to another attempt,
+    /// the answer is only recorded.
     fn named(
         &self,
         token: AttemptToken,
@@ -433,7 +438,7 @@ impl NatsShared {
         let ending = self.ending();
         match response {
             ListenerResponse::Nobody => self.nobody(token),
-            // Held to its name before.
+            // These responses were handled above, where their named attempt is checked.
             ListenerResponse::Named(..) | ListenerResponse::MissingMemory(_) => {}
             ListenerResponse::Unreadable => {
                 self.is_back();
@@ -465,7 +470,7 @@ impl NatsShared {
                 }
                 let ended = self.in_flight().end(token);
                 match ended {
-                    // The pump refuses it, on record.
+                    // The pump refuses this answer, and records the refusal.
                     EndedAttempt::InTime(key) | EndedAttempt::Late(key) => {
                         self.is_back();
                         self.answered(key, answer, ending, message.payload.len());
@@ -476,7 +481,7 @@ impl NatsShared {
         }
     }
 
-    /// Handles an answer. A long one is checked on another task, so that messages of other
+    /// Handles an answer. A long answer is checked on another task, so that the messages of other
     /// listeners do not wait.
     fn answered(
         self: &Arc<Self>,
@@ -497,7 +502,8 @@ impl NatsShared {
     }
 
     fn nobody(self: &Arc<Self>, token: AttemptToken) {
-        // Only the replica that remembers it is gone.
+        // Only the replica that remembers the call is gone; another one can take the complete
+        // delivery.
         if self.deliver_all(token) {
             return;
         }
@@ -525,7 +531,8 @@ impl NatsShared {
         }
     }
 
-    /// Refuses an answer that matches no attempt, or repeats one. Limits the log lines about them.
+    /// Counts an answer that matches no attempt or repeats one. Limits the log lines about such
+    /// answers.
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

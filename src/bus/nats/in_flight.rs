@@ -1,9 +1,9 @@
-//! The in-flight table of one listener: each attempt by its token, until it ends. The caller passes
-//! the time, so that the same calls have the same effects.
+//! The in-flight table of one listener: each attempt by its token, until the attempt ends. The
+//! caller passes the time, so that the same calls have the same effects.
 //!
-//! Replicas that announce a lease renew it for as long as they hold a delivery. After the first
-//! renewal, silence means that the replica is gone; before it, only the call's time-out ends the
-//! attempt.
+//! Replicas that announce a lease renew it while they hold a delivery. Once a replica has renewed
+//! the lease, silence means that it is gone. Before the first renewal, only the call's time-out
+//! ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -23,33 +23,33 @@ pub(super) type AttemptKey = (CallId, Attempt);
 #[derive(Debug)]
 pub(super) struct InFlight {
     out: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
-    /// Attempts that ended without an answer, oldest first. An answer may still arrive.
+    /// Attempts that ended without an answer, oldest first. Their answers may still arrive.
     given_up: VecDeque<(AttemptToken, AttemptKey)>,
-    /// Lease that the listener's replicas announce.
+    /// The lease that the listener's replicas have announced.
     lease: Option<Duration>,
     is_away: bool,
     is_draining: bool,
     looked: Instant,
     cancel_grace: Duration,
-    /// Whether a cancelled attempt stays in flight as long as its replica renews the lease.
+    /// Whether a cancelled attempt stays in flight while its replica renews the lease.
     waits_for_end: bool,
 }
 
 #[derive(Debug)]
 struct InFlightAttempt {
     key: AttemptKey,
-    /// Generation of the connection it was published on.
+    /// Generation of the connection that the delivery was published on.
     connection: u64,
     lives_until: Option<Instant>,
-    /// When it was published.
+    /// Time at which the delivery was published.
     since: Instant,
     /// Whether a replica has acknowledged the delivery.
     is_acknowledged: bool,
-    /// Length of the last granted lease.
+    /// Duration of the last granted lease.
     lease: Duration,
-    /// Deadline after its caller was cancelled.
+    /// Deadline for the attempt's end after its caller was cancelled.
     patience: Option<Instant>,
-    /// Whether it was reported as still running after that deadline.
+    /// Whether the attempt was reported as still running after `patience`.
     is_reported: bool,
     sent: SentDelivery,
 }
@@ -57,18 +57,18 @@ struct InFlightAttempt {
 /// The published form of a delivery.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// Position up to which its replica will remember the call once it has answered.
+    /// How far the replica will remember the call after its answer.
     pub mark: Option<MemoryMark>,
-    /// The whole delivery, if only its new messages were published.
+    /// The complete delivery, if only its new messages were published.
     pub partial: Option<Box<Delivery>>,
 }
 
-/// A delivery with only its new messages published, which no handler has begun.
+/// A delivery of which only the new messages were published, and which no handler has begun.
 #[derive(Debug)]
 pub(super) enum PartialDelivery {
-    /// All its messages must be published.
+    /// The attempt is open, so the complete delivery must be published.
     Open(Box<Delivery>),
-    /// Its caller was cancelled, so it has ended.
+    /// The caller of the attempt was cancelled, so the attempt has ended.
     Cancelled(AttemptKey),
 }
 
@@ -76,7 +76,7 @@ pub(super) enum PartialDelivery {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EndedAttempt {
     InTime(AttemptKey),
-    /// The attempt was reported as failed before.
+    /// The attempt had been reported as failed before.
     Late(AttemptKey),
     /// The answer belongs to no attempt of this listener.
     Nothing,
@@ -105,14 +105,14 @@ impl InFlight {
         }
     }
 
-    /// Sets whether a cancelled attempt stays in flight while its replica renews its lease, which
+    /// Sets whether a cancelled attempt stays in flight while its replica renews the lease, which
     /// shows that the handler still runs.
     pub fn waiting_for_end(mut self, waits_for_end: bool) -> Self {
         self.waits_for_end = waits_for_end;
         self
     }
 
-    /// Adds a delivery before it is published. Returns false while draining.
+    /// Adds a delivery that is about to be published. Returns false while the host drains.
     pub fn take(
         &mut self,
         token: AttemptToken,
@@ -162,7 +162,8 @@ impl InFlight {
         }
     }
 
-    /// Records a heartbeat, which is also a sign of life, and returns its attempt.
+    /// Records a heartbeat and returns its attempt. A heartbeat is also a sign of life of the
+    /// replica.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let out = self.out.get_mut(&token)?;
         out.is_acknowledged = true;
@@ -172,7 +173,7 @@ impl InFlight {
         Some(out.key)
     }
 
-    /// Extends the lease of the replica with this attempt.
+    /// Extends the lease of the replica that works on this attempt.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(out) = self.out.get_mut(&token) {
@@ -181,7 +182,7 @@ impl InFlight {
         }
     }
 
-    /// Sets the lease that a replica announced, for all attempts from now on.
+    /// Sets the lease that replicas announced. It applies to all attempts from now on.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
@@ -189,12 +190,13 @@ impl InFlight {
         unleased.for_each(|out| out.lives(lease, now));
     }
 
-    /// Call and attempt in flight under this token.
+    /// Call and attempt that are in flight under this token.
     pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.out.get(&token).map(|out| out.key)
     }
 
-    /// Call and attempt under this token, in flight or given up while a late answer may still come.
+    /// Call and attempt of this token, if the attempt is in flight, or was given up and may still
+    /// be answered.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
@@ -211,24 +213,24 @@ impl InFlight {
         }
     }
 
-    /// Whether the attempt is in flight, or was given up and may still be answered.
+    /// Whether the token's attempt is in flight, or was given up and may still be answered.
     pub fn knows(&self, token: AttemptToken) -> bool {
         self.standing(token) != AttemptStatus::Unknown
     }
 
-    /// Records that a replica is there. Returns true if this is a change.
+    /// Records that the listener has a replica. Returns true if it had none before.
     pub fn is_back(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)
     }
 
-    /// Records that no replica is there, and forgets the lease that they announced. Returns true if
-    /// this is a change.
+    /// Records that the listener has no replica, and forgets the lease that its replicas announced.
+    /// Returns true if it had one before.
     pub fn is_gone(&mut self) -> bool {
         self.lease = None;
         !std::mem::replace(&mut self.is_away, true)
     }
 
-    /// Withdraws an attempt. Returns whether a replica has to be informed.
+    /// Cancels an attempt. Returns whether a replica must be informed.
     pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
         let Some(out) = self.out.values_mut().find(|out| out.key == key) else { return false };
         out.patience.get_or_insert(now + self.cancel_grace);
@@ -249,13 +251,14 @@ impl InFlight {
         }
     }
 
-    /// Position up to which its replica will remember the call.
+    /// How far the replica of this attempt will remember the call after its answer.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.out.get(&token)?.sent.mark
     }
 
-    /// Attempts with only new messages published, published during a permission error, and without
-    /// any response of a replica. Older ones may have been taken.
+    /// Returns attempts of which only the new messages were published, within this period, and
+    /// which no replica has acknowledged. A permission error stopped them. Earlier publishes may
+    /// have reached a replica.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self
             .out
@@ -264,8 +267,8 @@ impl InFlight {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes a delivery that no handler has begun, to publish it again on this connection. Returns
-    /// `None` if all its messages were published.
+    /// Takes a delivery that no handler has begun, so that the caller can publish it completely on
+    /// this connection. Returns `None` if it was published completely before.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -291,8 +294,8 @@ impl InFlight {
         self.out.drain().map(|(_, out)| out.key).collect()
     }
 
-    /// Returns the attempts that a permission error stopped: published since `since` and never
-    /// acknowledged. Older ones may have been taken.
+    /// Returns the attempts that a permission error stopped: those published since `since` and
+    /// never acknowledged. Earlier publishes may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, out: &mut InFlightAttempt| {
             out.since >= since && !out.is_acknowledged
@@ -300,8 +303,8 @@ impl InFlight {
         self.out.extract_if(is_untaken).map(|(_, out)| out.key).collect()
     }
 
-    /// Attempts whose time is over, with the reason. `connection` is the generation of the current
-    /// connection, if there is one.
+    /// Returns the attempts whose time is over, with the reason. `connection` is the generation of
+    /// the current connection, or `None` while disconnected.
     pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(AttemptKey, Failure)> {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
@@ -333,7 +336,7 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// Returns each attempt that still runs after its deadline for a cancellation, once.
+    /// Returns each cancelled attempt that still runs after its deadline. Each is returned once.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self.out.values_mut().filter(|out| out.is_kept(now) && !out.is_reported);
         kept.map(|out| {
@@ -345,7 +348,7 @@ impl InFlight {
 }
 
 impl InFlightAttempt {
-    /// Whether a cancelled attempt is past its deadline and still known to be running.
+    /// Whether a cancelled attempt has passed its deadline and is still known to be running.
     fn is_kept(&self, now: Instant) -> bool {
         let is_cancelled = self.patience.is_some_and(|until| until <= now);
         is_cancelled && self.lives_until.is_some_and(|until| until > now)
@@ -374,7 +377,8 @@ impl InFlightAttempt {
                 );
                 Some(Failure::Crashed { detail })
             }
-            // Its answer may have come when nobody could hear it, and nothing would tell.
+            // The answer may have been sent while this host was disconnected, and no event would
+            // report that.
             None if connection.is_some_and(|connection| self.connection < connection) => {
                 let detail = "the connection to NATS broke while it was out".to_owned();
                 Some(Failure::Lost { detail })
@@ -401,7 +405,7 @@ mod tests {
         (InFlight::new(now, GRACE), now)
     }
 
-    /// Checks for overdue attempts at the host's intervals, up to a time.
+    /// Checks for overdue attempts at the host's interval, until the given time.
     fn overdue(
         in_flight: &mut InFlight,
         connection: u64,
@@ -562,7 +566,7 @@ mod tests {
         })
     }
 
-    /// Adds a delivery with only its new messages published.
+    /// Adds a delivery of which only the new messages are published.
     fn take_as_partial(in_flight: &mut InFlight, number: u32, now: Instant) {
         let token = number.into();
         in_flight.take(token, key(number), 1, now);
@@ -605,7 +609,7 @@ mod tests {
         in_flight.take(5, key(5), 1, denied);
         assert_eq!(in_flight.denied_partials(denied - GRACE..=denied), [2]);
 
-        // Published anew, it is at nobody's.
+        // After the second publish, no replica has acknowledged it.
         in_flight.take_partial(3, 1, denied);
         let mut untaken = in_flight.denied(denied);
         untaken.sort();

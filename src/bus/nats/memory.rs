@@ -1,8 +1,8 @@
-//! Calls that a replica remembers. Their next delivery goes to that replica, with only the new
-//! messages (docs/PROTOCOL.md, section 12).
+//! Calls that a replica remembers. The next delivery of such a call goes to that replica with only
+//! the new messages (docs/PROTOCOL.md, section 12).
 //!
-//! It goes to the replica's own subject instead of the queue group's, where a replica that lacks
-//! the earlier messages could take it.
+//! Such a delivery goes to the replica's own subject: on the subject of the queue group, a replica
+//! without the earlier messages could take it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,38 +20,40 @@ use super::in_flight::{PartialDelivery, SentDelivery};
 use super::subjects::ListenerSubjects;
 use super::tokens::AttemptToken;
 
-/// Calls of one listener that its replicas remember.
+/// Calls of one listener that replicas remember.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
+    /// Written when an answer arrives and taken at the next delivery, on different threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
+    /// A lock of its own, so that reading permission errors does not delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
 /// Permission error for publishing to the subjects of replicas.
 #[derive(Debug, Clone, Copy)]
 struct ReplicaDenial {
-    /// Time up to which permission errors were read.
+    /// Time up to which permission errors have been read.
     known_until: Instant,
-    /// Connection of the last permission error.
+    /// Generation of the connection on which the last permission error occurred.
     connection: Option<u64>,
 }
 
 impl ReplicaDenial {
-    /// Whether the permission is assumed to be still missing.
+    /// Whether the permission must be assumed to be missing still.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
     }
 }
 
-/// Subject of a delivery that builds on remembered messages, and the number of these.
+/// Subject of a delivery that builds on remembered messages, and how many messages are remembered.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
 }
 
 impl ReplicaMemory {
-    /// Makes the memory. Permission errors before `now` are ignored.
+    /// Makes an empty memory. Permission errors before `now` are ignored.
     pub fn new(now: Instant) -> Self {
         let denial = ReplicaDenial { known_until: now, connection: None };
         Self { calls: Mutex::default(), denial: Mutex::new(denial) }
@@ -65,7 +67,8 @@ impl ReplicaMemory {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the memory of a call, so that a retry finds none and is complete.
+    /// Removes and returns the memory of a call. A retry of the delivery then finds no memory and
+    /// is complete.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -79,8 +82,8 @@ impl ReplicaMemory {
     }
 }
 
-/// Subject that an answer names, if it is an inbox of the listener. Deliveries go to no other
-/// subject.
+/// The subject that an answer names, if that subject is an inbox of the listener. Deliveries go to
+/// no other named subject.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -94,14 +97,14 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// The record of a delivery for the in-flight table.
+    /// The published form of a delivery, for the in-flight table.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         SentDelivery { mark: MemoryMark::after(delivery), partial }
     }
 
-    /// Notes that the replica that answered an attempt remembers its call. An agent host reads the
-    /// whole thread instead, so nothing is noted for it.
+    /// Records that the replica which answered this attempt remembers the call. Does nothing for
+    /// agents: an agent host reads the whole thread instead.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.far.is_some() {
             return;
@@ -119,9 +122,9 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery whose new ones reached no replica with the earlier
-    /// ones. It stays the same attempt, because no handler has begun it. Returns false if all were
-    /// published already.
+    /// Publishes all messages of a delivery whose new messages reached no replica that has the
+    /// earlier ones. The attempt stays the same, because no handler has begun it. Returns false if
+    /// all messages were published before.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -142,15 +145,15 @@ impl NatsShared {
         }
     }
 
-    /// Handles a replica that lacks the earlier messages. Returns a failure if it was sent all of
-    /// them.
+    /// Handles a replica that reports missing messages. Returns a failure if the replica had been
+    /// sent all messages.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<Failure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| Failure::Garbage { detail: detail() })
     }
 
-    /// Publishes all messages of each delivery to a replica that the servers denied, because no
-    /// reply shows that it was lost.
+    /// Publishes all messages of each delivery to a replica's subject that the servers denied. No
+    /// reply would show that such a delivery is lost.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

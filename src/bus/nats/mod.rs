@@ -1,14 +1,14 @@
-//! Listeners on NATS: programs on any host that share a queue group with their name and answer
-//! deliveries on their subject (docs/PROTOCOL.md, section 12).
+//! Listeners on NATS: programs on any machine that form a queue group and answer deliveries on the
+//! listener's subject (docs/PROTOCOL.md, section 12).
 //!
-//! Listeners use core NATS only. The subject of an answer names its listener, and the server's
-//! permissions enforce it; an unguessable token names the attempt. `in_flight` is the table of
-//! attempts; the host drives it.
+//! Listeners need core NATS only. The subject of an answer names the listener, which the servers'
+//! permissions enforce. An unguessable token in the subject names the attempt. The module
+//! `in_flight` is the table of attempts, which `host` drives.
 //!
-//! An agent may run on another host, too: `agent_host` is its side, `remote_agents` the pump's
-//! (section 13).
+//! An agent may run on another machine, too (section 13): `agent_host` is the side of the agent,
+//! `remote_agents` the side of the pump.
 //!
-//! Must not know the contents of payloads: it counts elements and moves bytes.
+//! This module must not know the contents of payloads: it counts elements and moves bytes.
 
 mod agent_host;
 mod agent_requests;
@@ -45,22 +45,22 @@ pub use subjects::ListenerSubjects;
 /// Settings of a host for a listener on NATS.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Name of the organism, a token of every subject.
+    /// Name of the organism, which is a token of every subject.
     pub organism: String,
     pub listener: ListenerName,
-    /// Time for a cancelled attempt to end.
+    /// Time that a cancelled attempt has to end.
     pub cancel_grace: Duration,
-    /// Whether a cancelled attempt is waited for as long as its replica renews its lease, because
-    /// the listener must get one delivery at a time.
+    /// Whether a cancelled attempt stays in flight while its replica renews the lease. True for
+    /// listeners that must get one delivery at a time.
     pub waits_for_end: bool,
-    /// Time for deliveries in flight to end during a drain.
+    /// Time that deliveries in flight have to end during a drain.
     pub drain_timeout: Duration,
-    /// Settings for an agent; `None` for other listeners.
+    /// Settings of a remote agent; `None` for other listeners.
     pub far: Option<RemoteAgentOptions>,
 }
 
 impl Options {
-    /// Settings with every default.
+    /// Settings with default values.
     pub fn new(organism: impl Into<String>, listener: ListenerName) -> Self {
         Self {
             organism: organism.into(),
@@ -73,7 +73,7 @@ impl Options {
     }
 }
 
-/// Why the host cannot be started.
+/// Error at the start of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -85,18 +85,19 @@ pub enum Error {
     Subscribe { subject: String, detail: String },
 }
 
-/// Checks that the servers accept payloads of this size.
+/// Checks that the servers accept messages with a payload of this size.
 ///
 /// # Errors
 ///
-/// [`Error::TooSmall`] if they do not.
+/// [`Error::TooSmall`] if the servers do not.
 pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
     let server = client.max_payload();
     let needed = payload + limits::ENVELOPE_BYTES_MAX;
     if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }
 }
 
-/// Publishes deliveries and receives answers. Dropping it does not stop the listener's programs.
+/// Publishes deliveries and receives answers. Dropping the host does not stop the listener's
+/// programs.
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
@@ -109,8 +110,9 @@ impl std::fmt::Debug for NatsHost {
 }
 
 impl NatsHost {
-    /// Subscribes to the listener's answers. Long ones are checked on `runtime`. A missing listener
-    /// is reported by [`Sink::left`] and by every delivery, not here, because it may come later.
+    /// Subscribes to the listener's answers, of which long ones are checked on `runtime`. A
+    /// listener without a replica is no error here, because replicas may start later:
+    /// [`Sink::left`] and the end of each delivery report it.
     ///
     /// # Errors
     ///
@@ -135,7 +137,7 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// True for agents, because their threads are read here for the agent host.
+    /// True for agents: this host reads their threads and sends them to the agent host.
     fn reads_journal(&self) -> bool {
         self.shared.options.far.is_some()
     }

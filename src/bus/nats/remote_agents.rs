@@ -1,8 +1,8 @@
-//! The pump's side of an agent on another host: answers the requests that the agent host sends
-//! during a delivery. Responses go to that host's own inbox.
+//! The pump's side of an agent on another machine: answers the requests that the agent host sends
+//! during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request names no thread. The token of an open attempt gives access to that attempt's thread,
-//! up to the position of its delivery, and to nothing else.
+//! A request names no thread. The token of an open attempt gives access to the thread of that
+//! attempt, up to the position of its delivery, and to nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,9 +26,9 @@ use super::in_flight::AttemptStatus;
 use super::responses::ListenerResponse;
 use super::tokens::AttemptToken;
 
-/// Source of one agent's thread, for a host that runs the agent elsewhere.
+/// Source of an agent's threads, for a pump whose agent runs on another machine.
 pub trait ThreadSource: Send + Sync + 'static {
-    /// Encodes the part of a thread, up to a position, that the agent may read. May wait for a
+    /// Encodes the part of a thread that the agent may read, up to a position. May block on the
     /// disk.
     ///
     /// # Errors
@@ -37,11 +37,11 @@ pub trait ThreadSource: Send + Sync + 'static {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String>;
 }
 
-/// Settings of an agent that runs on another host.
+/// Settings of an agent that runs on another machine.
 #[derive(Clone)]
 pub struct RemoteAgentOptions {
     pub memory: Arc<dyn ThreadSource>,
-    /// Digest of the config that renders the prompts.
+    /// Digest of the config that renders the agent's prompts.
     pub config: Digest,
 }
 
@@ -51,26 +51,28 @@ impl std::fmt::Debug for RemoteAgentOptions {
     }
 }
 
-/// The agent's attempts, each with the state of its transfers.
+/// Attempts of the agent, each with the state of its transfers.
 pub(super) struct RemoteAgentAttempts {
     far: RemoteAgentOptions,
+    /// Never held while a thread is read or an answer is parsed: both take long.
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
+    /// Bounds the slow requests that run at the same time.
     places: Arc<Semaphore>,
 }
 
-/// State of one attempt.
+/// State of the transfers of one attempt.
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The encoded thread, after the first request for it.
+    /// The encoded thread, once it was requested.
     thread_text: Arc<OnceCell<Arc<Vec<u8>>>>,
-    /// Parts of the answer received so far.
+    /// The parts of the answer that were received so far.
     answer: Vec<u8>,
-    /// When the last part arrived.
+    /// Time at which the last part arrived.
     came: Option<Instant>,
 }
 
-/// Response to a request of the agent host.
+/// Response to a request of an agent host.
 #[derive(Default)]
 struct AgentResponse {
     headers: HeaderMap,
@@ -87,8 +89,8 @@ impl RemoteAgentAttempts {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an attempt before it is published, and encodes its delivery. The messages are omitted,
-    /// because the agent host reads them in the thread.
+    /// Adds an attempt that is about to be published, and encodes its delivery. The messages are
+    /// left out, because the agent host reads the thread instead.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
@@ -99,8 +101,8 @@ impl RemoteAgentAttempts {
         EncodedDelivery { headers, body: Vec::new() }
     }
 
-    /// Removes unknown attempts. For attempts that were given up, drops the encoded thread, and
-    /// drops parts of an answer whose rest is overdue.
+    /// Removes attempts that are no longer known. For attempts that were given up, drops the
+    /// encoded thread, and drops a partial answer whose next part is overdue.
     pub fn keep(&self, standing: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let standing = standing(*token);
@@ -116,7 +118,7 @@ impl RemoteAgentAttempts {
 }
 
 impl RemoteAgentAttempts {
-    /// Adds a part of an answer. Returns the whole answer after its last part.
+    /// Adds a part of an answer. Returns the whole answer if the part is the last one.
     fn part(
         &self,
         token: AttemptToken,
@@ -149,7 +151,7 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Handles a request with the token of an attempt, which may be unknown.
+    /// Handles a request with the token of an attempt. The token may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,
@@ -199,7 +201,7 @@ impl NatsShared {
         }
     }
 
-    /// Runs a slow request on its own task. A semaphore limits their number.
+    /// Runs a slow request on its own task. A semaphore limits the number of such tasks.
     fn aside(
         self: &Arc<Self>,
         remote_agents: &RemoteAgentAttempts,
@@ -236,7 +238,7 @@ impl NatsShared {
         self.wire.send();
     }
 
-    /// Reads a part of an open attempt's thread.
+    /// Reads one part of the thread of an open attempt.
     async fn page(
         &self,
         remote_agents: &RemoteAgentAttempts,
@@ -244,7 +246,7 @@ impl NatsShared {
         offset: usize,
     ) -> Result<AgentResponse, RequestRefusal> {
         let whole = self.thread(remote_agents, token).await?;
-        // It may have ended while the journal was read.
+        // The attempt may have ended while the journal was read.
         self.is_open(token)?;
         let room = self.client().max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
         let part = agent_requests::part(&whole, offset, limits::NATS_PAGE_BYTES.min(room));
@@ -277,7 +279,7 @@ impl NatsShared {
             _ => return Err(RequestRefusal::gone()),
         };
 
-        // However often it is asked for meanwhile, it is read once.
+        // Requests that come while the thread is being read share this one read.
         let read = async || {
             let memory = Arc::clone(&remote_agents.far.memory);
             let read = tokio::task::spawn_blocking(move || memory.thread(&thread, up_to)).await;
@@ -309,8 +311,8 @@ impl NatsShared {
         }
     }
 
-    /// Ends an attempt after the last part of its answer. A long answer is parsed on another task,
-    /// so that messages of other listeners do not wait.
+    /// Ends an attempt whose answer is complete. A long answer is parsed on another task, so that
+    /// messages of other listeners do not wait.
     fn has_answered(
         self: &Arc<Self>,
         token: AttemptToken,

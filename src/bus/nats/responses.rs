@@ -1,4 +1,4 @@
-//! Decodes one message of a listener.
+//! Decodes one NATS message of a listener.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ pub(super) enum ListenerResponse {
     Heartbeat,
     /// New state of an agent's model call.
     ModelState(ModelState),
-    /// The replica with the attempt is alive, for this long.
+    /// The replica that works on the attempt is alive, and counts as alive for this duration.
     Lease(Duration),
     Answer(Result<Outcome, Failure>),
-    /// An `<answer>` with the attempt that it names and its content.
+    /// An `<answer>` element: the attempt that it names, and its content.
     Named(NamedAttempt, Result<Outcome, Failure>),
     /// The replica lacks the messages that the delivery builds on.
     MissingMemory(NamedAttempt),
-    /// A keep-alive without a valid duration.
+    /// A message that cannot be decoded, such as a keep-alive without a valid duration.
     Unreadable,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     if header(headers, header_names::LEASE).is_some() {
         return match headers.and_then(lease) {
             Some(lease) => ListenerResponse::Lease(lease),
-            // Whatever it was to be, it is no answer that acknowledges.
+            // A message with an invalid lease must not count as an empty answer, which acknowledges.
             None => ListenerResponse::Unreadable,
         };
     }
@@ -69,7 +69,7 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     answered(&message.payload)
 }
 
-/// Time for which a listener asks to count as alive.
+/// Duration for which a replica claims to be alive.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = header(Some(headers), header_names::LEASE)?.parse().ok()?;
     if seconds.is_nan() {
@@ -85,7 +85,8 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
     headers?.get(name).map(|value| value.as_str())
 }
 
-/// Maps an error code to a failure: 4xx codes are final, as in HTTP; other codes allow a retry.
+/// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final; any other code
+/// allows a retry.
 fn failure(code: &str, detail: &str) -> Failure {
     let detail: String = detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
     match code.parse::<u16>() {

@@ -25,7 +25,7 @@ impl ServiceVerb {
 pub struct Service {
     name: String,
     id: String,
-    /// Subject of deliveries, with the listener's name.
+    /// Subject of the listener's deliveries, which contains the listener's name.
     subject: String,
     metadata: Value,
     started: Time,
@@ -41,7 +41,7 @@ struct EndpointCounts {
 }
 
 impl Service {
-    /// `kit` is the name of the program that runs the listener.
+    /// Makes the service's description; `kit` is the name of the program that runs the listener.
     pub fn new(organism: &str, listener: &ListenerName, lease: Duration, kit: &str) -> Self {
         let lease = lease.as_secs_f64().to_string();
         Self {
@@ -54,7 +54,8 @@ impl Service {
         }
     }
 
-    /// Subjects of each verb: for all services, for services of this name, for this instance.
+    /// Subjects for each verb of discovery: one for all services, one for services of this name,
+    /// one for this instance.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
         let forms = ServiceVerb::ALL.map(|(verb, word)| {

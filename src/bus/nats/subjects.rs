@@ -1,18 +1,18 @@
-//! The subjects of one listener.
+//! The NATS subjects of one listener.
 
 use crate::ids::ListenerName;
 
-/// Subjects of one listener. Each begins with the organism's name and contains the listener's, so
-/// that a server can grant a listener exactly its own.
+/// The NATS subjects of one listener. Each subject begins with the organism's name and contains the
+/// listener's name, so that a server can grant a listener exactly its own subjects.
 #[derive(Debug, Clone)]
 pub struct ListenerSubjects {
     organism: String,
     listener: ListenerName,
-    /// Prefix of the subjects that the listener publishes to.
+    /// Prefix of all subjects that the listener publishes to.
     answers: String,
 }
 
-/// Token of announcements, in place of an attempt's token.
+/// Last token of the subject for announcements, where other subjects have an attempt's token.
 const HERE: &str = "here";
 
 impl ListenerSubjects {
@@ -21,7 +21,7 @@ impl ListenerSubjects {
         Self { organism: organism.to_owned(), listener: listener.clone(), answers }
     }
 
-    /// Where deliveries are published; the listener's replicas share it as a queue group of the
+    /// Subject of deliveries. The listener's replicas subscribe to it as a queue group with the
     /// listener's name.
     pub fn deliveries(&self) -> String {
         format!("organism.{}.to.{}", self.organism, self.listener)
@@ -41,7 +41,8 @@ impl ListenerSubjects {
         format!("{}{token}", self.answers)
     }
 
-    /// Subject of answers to one host. Every pump has its own and receives no other pump's answers.
+    /// Subject pattern of answers to one host. Every pump has its own host name, and receives no
+    /// other pump's answers.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -50,23 +51,24 @@ impl ListenerSubjects {
         self.answer(HERE)
     }
 
-    /// Prefix of every inbox of the listener. Responses to its requests go only there.
+    /// Prefix of every inbox of the listener. Responses to its requests go only to such inboxes.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.listener)
     }
 
-    /// Subject on which one replica receives deliveries that build on remembered messages.
+    /// Subject on which one replica receives the deliveries that build on its memory.
     pub fn replica(&self, replica: &str) -> String {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Subject to ping services of the listener's name.
+    /// Subject for a discovery request to all services with the listener's name.
     pub fn ping(&self) -> String {
         format!("$SRV.PING.{}", self.listener)
     }
 
     /// Whether a discovery request with this reply subject may be answered. Another organism with a
-    /// listener of this name uses the same subject, and would mistake this listener for its own.
+    /// listener of the same name uses the same request subject, and would mistake this listener for
+    /// its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }
@@ -80,7 +82,7 @@ impl ListenerSubjects {
     }
 }
 
-/// Subject of a message: the listener itself or one attempt.
+/// Scope of a message's subject: the listener itself, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

@@ -1,13 +1,13 @@
-//! Random tokens, fetched from the operating system in advance.
+//! Random tokens of attempts, fetched from the operating system in advance.
 
 use std::sync::{Mutex, PoisonError};
 
 use rand_core::{OsRng, RngCore as _};
 
-/// Random number in the reply subject of an attempt.
+/// The random number in the reply subject of an attempt.
 pub(super) type AttemptToken = u128;
 
-/// Number of tokens to fetch at once.
+/// Number of tokens that are fetched at once.
 const STOCK: usize = 64;
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl TokenPool {
             OsRng.fill_bytes(&mut bytes);
             let (tokens, _) = bytes.as_chunks();
             stock.extend(tokens.iter().map(|bytes| AttemptToken::from_le_bytes(*bytes)));
-            // There are as many as were asked for.
+            // The stock was just filled, so it has a token.
             stock.pop().unwrap_or_default()
         })
     }

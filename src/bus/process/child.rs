@@ -1,5 +1,5 @@
-//! One child process: starts it in its own process group, logs its standard error, and ends it with
-//! everything that it started.
+//! One child process of a listener. It starts in its own process group, its standard error is
+//! logged, and it ends together with every process that it started.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -21,36 +21,37 @@ use crate::trace::TraceParent;
 use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
-/// Time to wait for the last lines of an ended child, because a process that it started may hold
-/// its standard error open.
+/// How long to wait for the last lines of an ended child. Bounded, because a process that the child
+/// started may keep its standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Stands after the process, so that it is dropped after it.
+    /// Declared after `process`, because fields drop in this order.
     _owned: OwnedChild,
-    /// Process group of the child; `None` once it was killed.
+    /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
     listener: ListenerName,
     instance: usize,
     stderr: Option<JoinHandle<()>>,
+    /// Shared with the task that reads the child's standard error.
     words: Arc<Mutex<StderrLines>>,
 }
 
 /// Lines of a child's standard error.
 #[derive(Debug, Default)]
 struct StderrLines {
-    /// Its last line.
+    /// The last line of the child's standard error.
     last: String,
-    /// Trace context of its current delivery, if it has one.
+    /// Trace context of the child's current delivery, if it has one.
     about: Option<TraceParent>,
 }
 
-/// A child's standard input and output.
+/// Standard input and output of a child.
 pub(super) type Pipes = (ChildStdin, ChildStdout);
 
-/// Why a child could not be started.
+/// Reason why a child could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
     #[error(transparent)]
@@ -97,7 +98,8 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Away from the terminal's signals: an interrupt drains, it does not kill at once.
+            // A group of its own keeps the child from the terminal's signals: an interrupt drains
+            // the organism and must not kill its listeners at once.
             .process_group(0)
             .kill_on_drop(true);
         if let Some(pump) = &options.pump {
@@ -134,12 +136,12 @@ impl Child {
 
     /// Returns when the process has ended, even if another process holds its pipes.
     pub async fn exited(&mut self) {
-        // An exit that cannot be waited for is described by `gone`.
+        // An error of the wait is described by `gone`.
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child whose input is closed: waits for it, then sends a signal, then kills it.
-    /// Returns a description of the signals used and of surviving processes.
+    /// Ends a child whose input is closed: waits for its exit, then sends a signal, then kills it.
+    /// Returns a description of the signals used and of the processes that survived.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;
@@ -153,7 +155,7 @@ impl Child {
             let waited = limits::EXIT_GRACE;
             tracing::info!(%listener, instance, ?waited, "it did not end with its input: SIGTERM");
             self.signal(Signal::TERM);
-            // Whether it obeys is seen by `gone`.
+            // `gone` finds out whether the child has obeyed the signal.
             let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
         }
 
@@ -166,8 +168,8 @@ impl Child {
         self.gone(limits::EXIT_GRACE).await;
     }
 
-    /// Waits, for at most `patience`, for the exit of a child that closed its pipes. Kills the
-    /// processes that it left behind, and returns a description of its end.
+    /// Waits at most `patience` for a child that closed its pipes to exit. Kills the processes that
+    /// the child left behind. Returns a description of the child's end.
     pub async fn gone(&mut self, patience: Duration) -> String {
         let how = match timeout(patience, self.process.wait()).await {
             Ok(Ok(status)) => describe(status),
@@ -176,7 +178,7 @@ impl Child {
         };
 
         self.sweep();
-        // It has been sent SIGKILL, or it is gone already.
+        // The child has ended, or has been sent SIGKILL.
         let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
         if let Some(stderr) = self.stderr.take() {
             let abort = stderr.abort_handle();
@@ -191,13 +193,14 @@ impl Child {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // A group without members is no longer there, which is as good.
+            // Signalling fails if the group has no members any more, which is the desired state.
             let _ = kill_process_group(group, signal);
         }
     }
 
-    /// Kills the process group. Its id stays valid as long as it has members; without any, this
-    /// runs directly after the leader's exit, before the system can reuse the id.
+    /// Kills the process group. The group's id is valid while the group has members. If it has
+    /// none, this call comes directly after the exit of the leader, before the system can reuse the
+    /// id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -1,5 +1,5 @@
-//! Exchanges frames between a host and one running child, until either side ends it
-//! (docs/PROTOCOL.md, sections 2 to 7).
+//! Exchanges frames between a host and one running child, until the child or the host ends the
+//! exchange (docs/PROTOCOL.md, sections 2 to 7).
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use super::child::{Child, Pipes};
 use super::dispatch::{InstanceCommand, InstanceHandle};
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
-/// Why the exchange ended. The child has exited in every case.
+/// Reason why the exchange ended. The child has exited in every case.
 #[derive(Debug)]
 pub(super) enum ChildExit {
     Drained,
-    /// The host killed it, because it continued a call that was cancelled.
+    /// The host killed the child, because it continued a cancelled call.
     Killed,
     Fault(String),
 }
@@ -34,30 +34,30 @@ pub(super) struct ChildIo<'a> {
     handle: &'a mut InstanceHandle,
     child: Child,
     frames: ChildFrameReader<ChildStdout>,
-    /// `None` once either side has closed it.
+    /// The child's standard input; `None` once it is closed.
     stdin: Option<ChildStdin>,
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// Position up to which the child remembers the call once it has answered.
+    /// How far the child will remember the call after its answer.
     mark: Option<MemoryMark>,
-    /// The current delivery, if the child was sent only its new messages.
+    /// The complete current delivery, if the child was sent only its new messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
-    /// Log span of the last delivery.
+    /// Log span of the latest delivery.
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers that named another attempt.
+    /// Number of answers that named another attempt than the current one.
     strays: u32,
-    /// Deadline of the current call's answer, after a cancellation or during a drain.
+    /// Deadline for the current call's answer, after a cancellation or during a drain.
     patience: Option<Instant>,
 }
 
 enum ChildEvent {
     Frame(ChildFrame),
     Stopped(FrameError),
-    /// The process has exited. Another process may still hold its standard output.
+    /// The process has exited. Another process may still keep its standard output open.
     Exited,
     Wrote(std::io::Result<usize>),
     Ordered(Option<InstanceCommand>),
@@ -116,8 +116,8 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. Output of the child comes before commands to it, so that
-    /// unsolicited output is not taken for the answer to the next delivery.
+    /// Waits for the next event. Output of the child is handled before commands for the child, so
+    /// that unsolicited output is not taken for the answer to the next delivery.
     async fn event(&mut self) -> ChildEvent {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
@@ -136,6 +136,8 @@ impl<'a> ChildIo<'a> {
         };
 
         tokio::select! {
+            // In this order: what the child has written counts before its exit, and both before a new
+            // command.
             biased;
             frame = self.frames.next() => match frame {
                 Ok(frame) => ChildEvent::Frame(frame::read(frame)),
@@ -160,8 +162,8 @@ impl<'a> ChildIo<'a> {
         self.is_cancelled = false;
     }
 
-    /// Sends all messages of a delivery to a child that lacks the earlier ones. It stays the same
-    /// attempt, because the handler has not begun.
+    /// Sends all messages of the current delivery to a child that lacks the earlier ones. The
+    /// attempt stays the same, because the handler has not begun it.
     fn hand_over_all(&mut self) -> Result<(), Failure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();
@@ -177,7 +179,8 @@ impl<'a> ChildIo<'a> {
         Ok(())
     }
 
-    /// Result of the current delivery by its answer. `None` if the delivery continues.
+    /// The result of the current delivery, given its answer. Returns `None` if the delivery
+    /// continues.
     fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, Failure>> {
         if answer.memory == ClaimedMemory::Missing {
             return self.hand_over_all().err().map(Err);
@@ -197,7 +200,7 @@ impl<'a> ChildIo<'a> {
         Some(Ok(Outcome { payloads, turn: None }))
     }
 
-    /// Handles one frame: a heartbeat, the answer, or unsolicited output.
+    /// Handles one frame of the child: a heartbeat, an answer, or unsolicited output.
     async fn handle_frame(&mut self, frame: ChildFrame) -> Option<ChildExit> {
         let answer = match (frame, self.serving) {
             (ChildFrame::Heartbeat, Some((call, attempt))) => {
@@ -218,7 +221,8 @@ impl<'a> ChildIo<'a> {
         let result = self.outcome(answer)?;
         self.settle(result);
 
-        // Without a name, what is in the pipe by now can only belong to this delivery.
+        // An answer without a name belongs to the current delivery, so anything else in the pipe
+        // now is unsolicited.
         if !is_named {
             self.frames.read_available();
         }
@@ -242,7 +246,7 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output behind an answer, before the next delivery.
+    /// Handles output that follows an answer and comes before the next delivery.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
@@ -252,7 +256,7 @@ impl<'a> ChildIo<'a> {
                         return Some(ended);
                     }
                 }
-                // It may name its call, once it is whole.
+                // The output is not complete yet, and may name its call.
                 None if is_named => return None,
                 _ => return Some(self.unasked().await),
             }
@@ -261,7 +265,8 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Handles an answer that names another attempt. The third one replaces the process.
+    /// Handles an answer that names another attempt. At the third such answer, the process is
+    /// replaced.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;
@@ -285,7 +290,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process. All of its output is in the pipe by now, and counts.
+    /// Handles the exit of the process. Output that is still in the pipe counts, and there can be
+    /// no more.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();
@@ -342,8 +348,8 @@ impl<'a> ChildIo<'a> {
                 }
                 None
             }
-            // The child will never see the rest. If it is on its way out, its exit code says more
-            // than the broken pipe.
+            // The child will never read the rest. If the child is about to exit, its exit code
+            // explains more than the broken pipe.
             Err(_) => {
                 self.stdin = None;
                 let how = self.child.gone(limits::EXIT_GRACE).await;
@@ -368,7 +374,7 @@ impl<'a> ChildIo<'a> {
                 self.is_cancelled = true;
                 self.be_patient(self.options.cancel_grace);
             }
-            // It was answered while the order was on its way.
+            // The call was answered while the command was on its way.
             Some(InstanceCommand::Cancel(..) | InstanceCommand::Deliver) => {}
             Some(InstanceCommand::Drain) => {
                 self.draining = true;

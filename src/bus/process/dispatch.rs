@@ -1,10 +1,11 @@
-//! DispatchState that the instances of one listener share: their mailboxes, and which of them are idle or down.
+//! State that the instances of one listener share: their mailboxes, and which of them are idle or
+//! down.
 //!
-//! Each instance has a mailbox for one delivery. The scheduler of the pump hands over no more
-//! deliveries than there are instances, so one of them always has room: here is no queue.
+//! Each instance has a mailbox for one delivery. There is no queue here: the pump's scheduler has
+//! no more deliveries in flight than there are instances, so one mailbox is always free.
 //!
-//! Every delivery taken here is reported to the [`Sink`] exactly once, whatever happens to its
-//! instance. The sink is never called under the lock, because it may block.
+//! Every delivery accepted here is reported to the [`Sink`] exactly once, whatever happens to its
+//! instance. The sink is never called under the lock, because the sink may block.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::mutant::mutant;
 /// Command to an instance.
 #[derive(Debug)]
 pub(super) enum InstanceCommand {
-    /// There is a delivery in the mailbox.
+    /// The instance's mailbox contains a delivery.
     Deliver,
     Cancel(CallId, Attempt),
     Drain,
@@ -29,6 +30,7 @@ pub(super) enum InstanceCommand {
 pub(super) struct Dispatch {
     listener: ListenerName,
     sink: Arc<dyn Sink>,
+    /// One lock for all instances, because a delivery may move from one mailbox to another.
     state: Mutex<DispatchState>,
 }
 
@@ -36,24 +38,23 @@ pub(super) struct Dispatch {
 struct DispatchState {
     draining: bool,
     seats: Vec<InstanceState>,
-    /// Instances that wait for a delivery. The one used last is on top, because its process is
-    /// warm.
+    /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
-    /// The instance whose process remembers an answered call. The next delivery of the call removes
-    /// the entry, so that a retry of that delivery finds none and is complete.
+    /// For an answered call, the instance whose process remembers it. The next delivery of the call
+    /// removes the entry, so that a retry of that delivery finds no entry and is complete.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
 #[derive(Debug)]
 struct InstanceState {
-    /// Commands to the instance. Closed when the host is dropped.
+    /// Sender of commands to the instance. Closed when the host is dropped.
     orders: Option<mpsc::UnboundedSender<InstanceCommand>>,
-    /// A delivery that the instance has not begun. While its process does not run, an instance
-    /// that becomes ready first takes it.
+    /// A delivery that the instance has not begun. If the instance's process does not run, another
+    /// instance that becomes ready earlier takes the delivery.
     mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
     is_running: bool,
-    /// Why the instance is down, once its restarts are used up.
+    /// Reason why the instance is down, once its restarts are used up.
     down: Option<String>,
 }
 
@@ -71,6 +72,8 @@ impl Dispatch {
     ) -> (Arc<Self>, Vec<InstanceHandle>) {
         let (seats, inboxes): (Vec<_>, Vec<_>) = (0..count)
             .map(|_| {
+                // Needs no bound: an instance gets few commands for each delivery, and has at most one
+                // delivery.
                 let (orders, inbox) = mpsc::unbounded_channel();
                 (InstanceState::new(orders), inbox)
             })
@@ -109,7 +112,7 @@ impl Dispatch {
         self.ended(call, attempt, Err(Failure::Refused { detail }));
     }
 
-    /// Takes no new deliveries. Instances end when they are idle.
+    /// Refuses new deliveries. Each instance ends when it is idle.
     pub fn drain(&self) {
         let waiting = {
             let mut state = self.state();
@@ -121,7 +124,7 @@ impl Dispatch {
         self.give_back(waiting, "the listener is shutting down");
     }
 
-    /// Ends every instance now.
+    /// Ends every instance immediately.
     pub fn close(&self) {
         let waiting = {
             let mut state = self.state();
@@ -133,7 +136,7 @@ impl Dispatch {
         self.give_back(waiting, "the listener was stopped");
     }
 
-    /// Returns deliveries that no instance has begun.
+    /// Reports deliveries that no instance has begun as not taken.
     fn give_back(&self, deliveries: Vec<Delivery>, why: &str) {
         for Delivery { call, attempt, .. } in deliveries {
             self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
@@ -146,8 +149,8 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Puts the delivery into the mailbox of an idle instance, or of one that has nothing to do once
-    /// its process runs. Refuses it with the reason otherwise.
+    /// Puts the delivery into the mailbox of an idle instance, or else of an instance whose process
+    /// is starting. Refuses the delivery with the reason if there is no such instance.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -168,7 +171,7 @@ impl DispatchState {
         Ok(())
     }
 
-    /// The idle instance that remembers the call, or else the one used last.
+    /// The idle instance that remembers the call, or else the instance used last.
     fn idle_seat(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(call).map(|(seat, _)| *seat);
         let index = self.idle.iter().position(|seat| Some(*seat) == holder);
@@ -178,7 +181,7 @@ impl DispatchState {
         }
     }
 
-    /// Why no instance can take a delivery, if all are down.
+    /// Reason why no instance can take a delivery, or `None` if at least one is up.
     fn down(&self) -> Option<String> {
         let mut reasons = self.seats.iter().map(|seat| seat.down.as_ref());
         let first = reasons.next().flatten()?;
@@ -192,7 +195,7 @@ impl DispatchState {
         }
     }
 
-    /// Moves the delivery in a mailbox to an idle instance, if there is one.
+    /// Moves the delivery in this instance's mailbox to an idle instance, if one exists.
     fn move_to_idle(&mut self, seat: usize) {
         let own = self.seats.get_mut(seat).and_then(|seat| seat.mailbox.take());
         let Some(delivery) = own else { return };
@@ -200,8 +203,8 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Takes the delivery that this instance is to begin: its own, or one of an instance whose process
-    /// does not run.
+    /// Takes the delivery that this instance must begin: from its own mailbox, or from that of an
+    /// instance whose process does not run.
     fn take_from_mailbox(&mut self, seat: usize) -> Option<Delivery> {
         let own = self.seats.get_mut(seat).and_then(|seat| seat.mailbox.take());
         let mut others = self.seats.iter_mut().filter(|seat| !seat.is_running);
@@ -212,7 +215,7 @@ impl DispatchState {
         self.seats.iter_mut().filter_map(|seat| seat.mailbox.take()).collect()
     }
 
-    /// Whether the attempt was in a mailbox and has been removed.
+    /// Removes the attempt if it is in a mailbox. Returns whether it was.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.seats.iter_mut().any(|seat| seat.mailbox.take_if(is_it).is_some()) {
@@ -236,7 +239,7 @@ impl InstanceState {
         self.mailbox.is_none() && self.serving.is_none()
     }
 
-    /// Sends a command. An instance that has ended takes none, and has no delivery either.
+    /// Sends a command. Sending fails for an instance that has ended, which has no delivery either.
     fn send(&self, order: InstanceCommand) {
         if let Some(orders) = &self.orders {
             let _ = orders.send(order);
@@ -244,17 +247,18 @@ impl InstanceState {
     }
 }
 
-/// One instance's handle to the shared state.
+/// Handle of one instance to the shared dispatch state.
 #[derive(Debug)]
 pub(super) struct InstanceHandle {
     dispatch: Arc<Dispatch>,
     pub seat: usize,
-    /// Receives commands. Ends when the host is dropped.
+    /// Receiver of commands. It ends when the host is dropped.
     pub orders: mpsc::UnboundedReceiver<InstanceCommand>,
 }
 
 impl InstanceHandle {
-    /// Returns the delivery to begin. Without one, marks the child as idle, and a command will follow.
+    /// Returns the delivery to begin. If there is none, marks the child as idle: a command will
+    /// follow with the next delivery.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.take_from_mailbox(self.seat);
@@ -268,20 +272,21 @@ impl InstanceHandle {
         next
     }
 
-    /// Number of this delivery's messages that the child remembers. `None` if it must be sent all.
+    /// Number of messages of this delivery that the child remembers, or `None` if the child must
+    /// get all.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (seat, mark) = self.dispatch.state().memory.take(delivery.call)?;
         let is_holder = seat == self.seat || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Notes that the child remembers the call up to this position.
+    /// Records how far the child remembers the call.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.seat, mark), 0);
     }
 
-    /// Marks the child as gone. A delivery that it has not begun goes to an idle instance, if there is
-    /// one. Returns whether the instance must end.
+    /// Marks the child as gone. Its delivery, if not begun, goes to an idle instance. Returns
+    /// whether the instance must end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
@@ -299,7 +304,8 @@ impl InstanceHandle {
 
         loop {
             match self.orders.try_recv() {
-                // The mailbox is looked into once a child runs, and whatever was served has ended.
+                // No action needed: the mailbox is read once a child runs, and earlier deliveries
+                // have ended.
                 Ok(InstanceCommand::Deliver | InstanceCommand::Cancel(..)) => {}
                 Err(mpsc::error::TryRecvError::Empty) => return false,
                 Ok(InstanceCommand::Drain) | Err(mpsc::error::TryRecvError::Disconnected) => {
@@ -309,7 +315,7 @@ impl InstanceHandle {
         }
     }
 
-    /// Waits for `length`. Returns false if the instance must end instead.
+    /// Waits for `length`. Returns false if the instance must end before.
     pub async fn rest(&mut self, length: Duration) -> bool {
         let wait = tokio::time::sleep(length);
         let mut wait = std::pin::pin!(wait);
@@ -318,15 +324,15 @@ impl InstanceHandle {
                 () = &mut wait => return true,
                 order = self.orders.recv() => match order {
                     None | Some(InstanceCommand::Drain) => return false,
-                    // A delivery stays in the mailbox until a child runs.
+                    // The delivery stays in the mailbox until a child runs.
                     Some(InstanceCommand::Deliver | InstanceCommand::Cancel(..)) => {}
                 },
             }
         }
     }
 
-    /// Reports the end of the delivery that the child works on. The instance is free before, because the
-    /// pump may hand over the next delivery at once.
+    /// Reports the end of the delivery that the child worked on. The instance is marked as free
+    /// before the report, because the pump may hand over the next delivery immediately.
     pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, Failure>) {
         if let Some(seat) = self.dispatch.state().seats.get_mut(self.seat) {
             seat.serving = None;
@@ -342,7 +348,7 @@ impl InstanceHandle {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// Marks the child as running. Reports `joined` if the listener had been down.
+    /// Marks the child as running. Reports `joined` if the listener was down before.
     pub fn up(&self) {
         let was_down = {
             let mut state = self.dispatch.state();
@@ -363,8 +369,8 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If it is the last one, the listener has left, and its waiting
-    /// deliveries end as unreachable.
+    /// Marks this instance as down. If all instances are down now, reports that the listener has
+    /// left, and its waiting deliveries end as unreachable.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

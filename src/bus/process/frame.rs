@@ -1,4 +1,4 @@
-//! Frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
+//! Codec of the frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
 
 use std::io;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::bus::{Delivery, delivery_frame};
 use crate::ids::CallId;
 use crate::limits;
 
-/// Ends every frame. XML cannot contain it.
+/// The byte that ends every frame. XML cannot contain it.
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Appends a delivery frame (section 3), without the messages that the process remembers.
+/// Appends a delivery frame (section 3), without the first `remembered` messages.
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));
@@ -30,7 +30,7 @@ pub(super) fn write_cancel(out: &mut String, call: CallId) {
     out.push(char::from(END));
 }
 
-/// Content of one frame of a child.
+/// Content of one frame from a child.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChildFrame {
     Heartbeat,
@@ -44,10 +44,10 @@ pub(super) fn read(frame: &[u8]) -> ChildFrame {
     }
 }
 
-/// Why no further frame can be read.
+/// Reason why no further frame can be read.
 #[derive(Debug)]
 pub(super) enum FrameError {
-    /// The child closed its output, after this many bytes of an unfinished frame.
+    /// The child closed its output after this many bytes of an unfinished frame.
     Closed {
         unfinished: usize,
     },
@@ -55,14 +55,14 @@ pub(super) enum FrameError {
     Failed(io::Error),
 }
 
-/// Reads frames from a stream of bytes into one reused buffer.
+/// Reads frames from a byte stream into one reused buffer.
 #[derive(Debug)]
 pub(super) struct ChildFrameReader<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Start of the bytes that belong to no returned frame.
+    /// Offset of the first byte after the last returned frame.
     start: usize,
-    /// Offset up to which no end mark was found.
+    /// Offset up to which the buffer contains no end mark.
     scanned: usize,
 }
 
@@ -71,7 +71,8 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         Self { from, buffer: Vec::new(), start: 0, scanned: 0 }
     }
 
-    /// Returns the next frame without its end mark. Dropping the future loses no bytes.
+    /// Returns the next frame without its end mark. Cancel-safe: dropping the future loses no
+    /// bytes.
     pub async fn next(&mut self) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {
@@ -83,7 +84,7 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         self.checked(range)
     }
 
-    /// Returns the next frame if it is completely buffered.
+    /// Returns the next frame if the buffer contains it completely.
     pub fn next_buffered(&mut self) -> Option<Result<&[u8], FrameError>> {
         let range = self.buffered_range()?;
         Some(self.checked(range))
@@ -132,25 +133,25 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         }
     }
 
-    /// Whether there are bytes behind the last returned frame.
+    /// Whether the buffer contains bytes after the last returned frame.
     pub fn has_more(&self) -> bool {
         self.unfinished() > 0
     }
 
-    /// Number of bytes behind the last returned frame.
+    /// Number of buffered bytes after the last returned frame.
     pub fn unfinished(&self) -> usize {
         self.buffer.len() - self.start
     }
 }
 
 impl<R: AsFd> ChildFrameReader<R> {
-    /// Reads what the pipe holds at this moment, without waiting. The pipe is non-blocking.
+    /// Reads what the pipe holds at this moment. Does not wait, because the pipe is non-blocking.
     pub fn read_available(&mut self) {
         while self.buffer.len() <= self.start + limits::FRAME_BYTES_MAX {
             self.buffer.reserve(READ_BYTES);
             match rustix::io::read(&self.from, spare_capacity(&mut self.buffer)) {
                 Err(rustix::io::Errno::INTR) => {}
-                // The next asynchronous read meets the end, or the error, again.
+                // The next asynchronous read finds the same end or error.
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             }

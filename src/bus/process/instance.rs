@@ -1,5 +1,5 @@
-//! The life of one instance: starts its process, serves deliveries, and restarts it within the
-//! limits.
+//! The life of one instance: starts its process, serves deliveries, and restarts the process within
+//! the limits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
                     ChildExit::Fault(reason) => fault(&options, &handle, &reason, &mut restarts),
                 }
             }
-            // Trying again at once would find no more than now.
+            // An immediate restart would not find the program either.
             Err(error @ SpawnError::NotFound(_)) => {
                 handle.down(&error.to_string());
                 RestartDecision::RestFor(options.restarts.window)

@@ -1,9 +1,10 @@
-//! Starts child processes on one permanent thread, through a launcher that ties the child's life to
-//! this process.
+//! Starts child processes on one permanent thread, through a launcher that ties the life of each
+//! child to this process.
 //!
-//! The launcher is the `organism` program with its hidden verb [`VERB`]. It asks the kernel to kill
-//! it when the thread that started it ends, checks that its parent is still the expected one, and
-//! executes the listener's program, which keeps both its process id and the death signal.
+//! The launcher is the `organism` program with its hidden verb [`VERB`]. The launcher asks the
+//! kernel for a death signal when the thread that started it ends, and checks that its parent is
+//! still the expected one. Then it executes the listener's program, which keeps both the process id
+//! and the death signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,15 +24,15 @@ use crate::children;
 /// The hidden verb of the `organism` program: `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
-/// Time for a program to show that it is a launcher.
+/// How long a program may take to show that it is a launcher.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Path of this program, if it has the hidden verb itself.
+/// Path of this program, if this program has the hidden verb.
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Declares that this program has the hidden verb, and so launches its own listeners.
+/// Declares that this program has the hidden verb and launches its own listeners.
 pub fn use_this_program() {
-    // Names the running program also after its file was replaced by an update.
+    // This path leads to the running program even after an update has replaced its file.
     let running = PathBuf::from("/proc/self/exe");
     let own = if running.exists() { Some(running) } else { std::env::current_exe().ok() };
     if let Some(own) = own {
@@ -39,9 +40,10 @@ pub fn use_this_program() {
     }
 }
 
-/// The launcher with its first arguments; `None` if children cannot be tied to this process.
+/// Returns the launcher with its first arguments, or `None` if children cannot be tied to this
+/// process.
 ///
-/// May block: a program that was not used before is tested.
+/// May block, because a program is tested before its first use.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -50,7 +52,7 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
     Some((program, [VERB.into(), std::process::id().to_string().into()]))
 }
 
-/// The `organism` program beside this one, or on `PATH`.
+/// Path of the `organism` program beside this one, or on `PATH`.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -68,7 +70,8 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether a program has the hidden verb: tests whether it can launch itself to print its version.
+/// Whether a program has the hidden verb. Tests whether the program can launch itself to print its
+/// version.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -91,8 +94,8 @@ fn has_verb(program: &Path) -> bool {
     let (tell, ended) = mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait()));
     let status = ended.recv_timeout(PROBE_TIMEOUT).or_else(|_| {
-        // It did something else than it was asked for. It has not been waited for, so that its
-        // number is still its own.
+        // The program did something else. It has not been waited for, so its process id cannot have
+        // been reused.
         let _ = kill_process(pid, Signal::KILL);
         ended.recv()
     });
@@ -103,18 +106,20 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 
 /// Runs `start` on the thread that starts all children, within the caller's runtime.
 ///
-/// The kernel sends the death signal when the *thread* that started a child ends, not when the
-/// process does. Threads of a runtime come and go; this one stays.
+/// The kernel sends the death signal when the *thread* that started a child ends, not when its
+/// process ends. A runtime's threads may end at any time, but this thread stays.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     static THREAD: OnceLock<Option<mpsc::Sender<LaunchJob>>> = OnceLock::new();
     let jobs = THREAD.get_or_init(|| {
+        // Needs no bound: each instance waits for its job, so there are at most as many jobs as
+        // instances.
         let (jobs, inbox) = mpsc::channel::<LaunchJob>();
         let run = move || {
             for job in inbox {
-                // The thread must outlive every child: a panic ends the job alone, and its caller
-                // sees that no result comes.
+                // The thread must outlive every child. So a panic ends only its job, and the caller
+                // of the job gets no result.
                 let _ = catch_unwind(AssertUnwindSafe(job));
             }
         };
@@ -126,7 +131,7 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     let (result, done) = oneshot::channel();
     let job = move || {
         let _runtime = runtime.enter();
-        // Without a receiver the result is dropped here, which ends the child.
+        // If the caller has left, the result is dropped here, which ends the child.
         drop(result.send(start()));
     };
 
@@ -135,8 +140,8 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// Carries out the verb: ties this process to `parent` and executes `program`. Returns only on
-/// failure, or `Ok` if the parent has ended already.
+/// Carries out the hidden verb: ties this process to `parent` and executes `program`. Returns `Ok`
+/// only if the parent has ended already.
 ///
 /// # Errors
 ///
@@ -150,7 +155,7 @@ pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) 
         set_parent_process_death_signal(Some(Signal::KILL))?;
     }
 
-    // A parent that ended before the signal was set sends none.
+    // The kernel sends no signal for a parent that ended before the signal was requested.
     let own_parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     if own_parent.and_then(|pid| u32::try_from(pid).ok()) != Some(parent) {
         return Ok(());

@@ -1,7 +1,9 @@
-//! Processes that an earlier pump of the same journal left behind. They are found by an environment
-//! variable that every process inherits from its listener, and killed before a new pump delivers.
+//! Processes that an earlier pump of the same journal left behind. Every process inherits an
+//! environment variable from its listener, by which it is found. All are killed before a new pump
+//! delivers.
 //!
-//! The parent-death signal reaches a listener's own process, but no process that it started.
+//! The death signal of a parent ends a listener's own process, but not the processes that the
+//! listener started.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,15 +21,15 @@ pub const PUMP_VARIABLE: &str = "ORGANISM_PUMP";
 pub struct PumpMark {
     journal: Uuid,
     epoch: u32,
-    /// Inode of the PID namespace; 0 if there is none.
+    /// Inode of the PID namespace; 0 if the system has none.
     namespace: u64,
     pid: u32,
-    /// Start time of the process, in clock ticks since boot; 0 if unknown.
+    /// Start time of the process in clock ticks since the machine's boot; 0 if unknown.
     started: u64,
 }
 
 impl PumpMark {
-    /// Mark of a pump in this process.
+    /// The mark of a pump that runs in this process.
     pub fn of_this_process(journal: Uuid, epoch: u32) -> Self {
         let pid = std::process::id();
         let namespace = linux::namespace().unwrap_or_default();
@@ -35,13 +37,13 @@ impl PumpMark {
         Self { journal, epoch, namespace, pid, started }
     }
 
-    /// Id of the journal of this pump.
+    /// Id of the journal that the pump writes.
     pub fn journal(&self) -> Uuid {
         self.journal
     }
 
-    /// Whether this pump may kill a process with `mark`: an earlier pump of this journal started
-    /// it, and that pump's process has ended or is this one.
+    /// Whether this pump may kill a process with `mark`. It may if an earlier pump of this journal
+    /// started the process, and that pump's own process has ended or is this one.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal
@@ -66,7 +68,7 @@ pub struct InvalidMark;
 impl FromStr for PumpMark {
     type Err = InvalidMark;
 
-    /// Parses exactly the output of [`fmt::Display`].
+    /// Parses a text as [`fmt::Display`] writes it. Any other form is an error.
     fn from_str(text: &str) -> Result<Self, InvalidMark> {
         let mut parts = text.split('/');
         let mut next = || parts.next().ok_or(InvalidMark);
@@ -83,7 +85,7 @@ impl FromStr for PumpMark {
 }
 
 /// Kills the processes that earlier pumps of this journal left behind, and waits for their exit.
-/// Returns a line for each. Does nothing without `/proc`.
+/// Returns a line for each process. Does nothing without `/proc`.
 pub fn end_leftovers(own: &PumpMark) -> Vec<String> {
     if mutant("keep-leftovers") {
         return Vec::new();
@@ -113,7 +115,7 @@ mod linux {
         let spared = own_line(own.pid);
         let mut ended = Vec::new();
 
-        // A process that is about to be ended may start another one meanwhile.
+        // Several passes: a process may start another one before it is killed.
         for _ in 0..limits::LEFTOVER_PASSES_MAX {
             let found: Vec<_> = pids()
                 .filter(|pid| !spared.contains(pid))
@@ -134,7 +136,7 @@ mod linux {
         ended
     }
 
-    /// This process and its ancestors.
+    /// The ids of this process and its ancestors.
     fn own_line(pid: u32) -> HashSet<u32> {
         let mut line = HashSet::new();
         let mut next = Some(pid);
@@ -151,8 +153,8 @@ mod linux {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// Finds a process that may be killed. Its handle is opened before its environment is read, so
-    /// it never refers to a later process with the same id.
+    /// Returns the process if it may be killed. Its handle is opened before its environment is
+    /// read, so the handle never refers to a later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;
@@ -168,7 +170,7 @@ mod linux {
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
-    /// The mark in an environment, if there is exactly one.
+    /// The pump's mark in an environment, if the environment contains exactly one.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
         let variable = |entry: &[u8]| {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
@@ -188,7 +190,8 @@ mod linux {
     fn wait(handle: &OwnedFd) {
         let mut polled = [PollFd::new(handle, PollFlags::IN)];
         let seconds = i64::try_from(limits::EXIT_GRACE.as_secs()).unwrap_or(i64::MAX);
-        // One that does not end within it waits for its disk, and does nothing more.
+        // A killed process that does not exit in time waits for its disk, and executes nothing
+        // more.
         let _ = poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 }));
     }
 }

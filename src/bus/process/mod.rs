@@ -1,8 +1,9 @@
-//! Listeners that are child processes: NUL-delimited frames on their standard input and output
-//! (docs/PROTOCOL.md), one outstanding delivery for each instance.
+//! Listeners that are child processes. Frames end with NUL and travel over standard input and
+//! output (docs/PROTOCOL.md). Each instance has at most one outstanding delivery.
 //!
-//! Each instance is one task that owns its child, from start to end; the instances share only
-//! `dispatch`. Must not know the contents of payloads: it counts elements and moves bytes.
+//! Each instance is one task that owns its child from start to end. Instances share only the state
+//! in `dispatch`. This module must not know the contents of payloads: it counts elements and moves
+//! bytes.
 
 mod child;
 mod child_io;
@@ -36,29 +37,29 @@ pub use restarts::RestartPolicy;
 #[derive(Clone)]
 pub struct Options {
     pub listener: ListenerName,
-    /// The program and its arguments. [`find`] locates the program.
+    /// The program and its arguments; [`find`] locates the program.
     pub command: Vec<String>,
-    /// Number of processes to keep. Each takes one delivery at a time.
+    /// Number of processes to run. Each handles one delivery at a time.
     pub instances: u32,
-    /// Working directory of the processes. Default: the organism's own.
+    /// Working directory of the processes. Default: that of the organism.
     pub working_dir: Option<PathBuf>,
-    /// Variables that are added to the inherited environment. Their values may be secret.
+    /// Variables to add to the inherited environment. Their values may be secret.
     pub env: Vec<(String, String)>,
-    /// Variables of the environment that are not inherited, because they hold secrets.
+    /// Names of variables that the processes must not inherit, because the variables hold secrets.
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
-    /// The `organism` program, which ties the processes to this one. Default: this program, if it
-    /// is the command, or one beside it or on `PATH`.
+    /// The `organism` program, which ties the processes to this one. Default: this program if it
+    /// has the hidden verb, otherwise one beside it or on `PATH`.
     pub launcher: Option<PathBuf>,
-    /// Mark of this pump, for the environment of the processes.
+    /// Mark of this pump for the environment of the processes.
     pub pump: Option<PumpMark>,
-    /// How long an instance may stay busy after its call was cancelled.
+    /// How long an instance may stay busy after the cancellation of its call.
     pub cancel_grace: Duration,
-    /// Time for deliveries in flight to end during a drain.
+    /// How long deliveries in flight may continue during a drain.
     pub drain_timeout: Duration,
 }
 
-/// Omits the environment, because logs must not hold its secrets.
+/// Leaves out the environment, because logs must not contain its secrets.
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { listener, command, instances, .. } = self;
@@ -67,7 +68,7 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// Settings with one instance and every default.
+    /// Settings with one instance and default values.
     pub fn new(listener: ListenerName, command: Vec<String>) -> Self {
         Self {
             listener,
@@ -85,7 +86,8 @@ impl Options {
     }
 }
 
-/// Supervises the processes of one listener. Dropping it kills them; [`Host::drain`] lets them end.
+/// Supervises the processes of one listener. Dropping the host kills them; [`Host::drain`] lets
+/// them finish.
 #[derive(Debug)]
 pub struct ProcessHost {
     dispatch: Arc<Dispatch>,
@@ -93,8 +95,8 @@ pub struct ProcessHost {
 }
 
 impl ProcessHost {
-    /// Starts every instance on `runtime`. A missing program is reported by [`Sink::left`] and by
-    /// every delivery, not here, because it may appear later.
+    /// Starts every instance on `runtime`. A missing program is no error here, because it may
+    /// appear later: [`Sink::left`] and the end of each delivery report it.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

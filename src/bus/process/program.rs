@@ -11,8 +11,8 @@ pub struct NotFound {
     pub looked: String,
 }
 
-/// Locates a program. A name with a slash is used as it is; a bare name is searched beside the
-/// running executable, then along `PATH`. A config locates its programs itself, because it searches
+/// Locates a program. A name with a slash is used as it is. A bare name is searched beside the
+/// running executable, then along `PATH`. Configs use their own search instead, because they search
 /// more directories.
 pub fn find(program: &str) -> Result<PathBuf, NotFound> {
     let mut denied = None;

@@ -1,4 +1,4 @@
-//! Decides when an ended process is restarted. Pure: the caller passes the time and the random
+//! Decides when an ended process is restarted. Pure: the caller supplies the time and the random
 //! number.
 
 use std::collections::VecDeque;
@@ -9,11 +9,12 @@ use crate::limits;
 /// Restart limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum restarts within `window`. After one more, the instance rests until the window is
-    /// over.
+    /// Maximum number of restarts within `window`. When they are used up, the instance rests until
+    /// the window is over.
     pub max: u32,
     pub window: Duration,
-    /// First delay. It doubles with each restart in the window, up to `backoff_max`.
+    /// Delay before the first restart. It doubles with each restart in the window, up to
+    /// `backoff_max`.
     pub backoff_first: Duration,
     pub backoff_max: Duration,
 }
@@ -29,7 +30,7 @@ impl Default for RestartPolicy {
     }
 }
 
-/// Decision on an ended instance.
+/// Decision about an instance whose process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestartDecision {
     After(Duration),
@@ -37,7 +38,7 @@ pub(super) enum RestartDecision {
     RestFor(Duration),
 }
 
-/// Recent restarts of one instance.
+/// The recent restarts of one instance.
 #[derive(Debug)]
 pub(super) struct Restarts {
     policy: RestartPolicy,
@@ -49,8 +50,8 @@ impl Restarts {
         Self { policy, recent: VecDeque::new() }
     }
 
-    /// Decides on an ended process. `chance` in 0..=255 varies the delay by a factor of 0.5 to 1.5,
-    /// so that instances do not restart together.
+    /// Decides what happens after a process has ended. A random `chance` in 0..=255 varies the
+    /// delay by a factor of 0.5 to 1.5, so that instances do not restart at the same time.
     pub fn next(&mut self, now: Instant, chance: u8) -> RestartDecision {
         let policy = self.policy;
         while self.recent.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {

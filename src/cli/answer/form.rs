@@ -1,4 +1,4 @@
-//! Fills in an answer on a terminal, one line for each value.
+//! Form on a terminal for an answer: one line for each value.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -6,7 +6,8 @@ use crate::cli::exit::{CommandExit, CommandFailure};
 use crate::schema::{FormField, PayloadDescription, TextContent, fill as fill_in};
 use crate::xml::invisible_characters::visible;
 
-/// Asks for the values of one of these payloads, shows the payload, and asks whether to send it.
+/// Asks for the values of one of the possible replies, shows the resulting payload, and asks
+/// whether to send it.
 pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
     let reply = match replies {
         [] => {

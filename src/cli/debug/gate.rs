@@ -1,4 +1,4 @@
-//! The gate's verdicts on files under a config, as a client or listener would get them.
+//! Hidden command that prints the gate's verdicts on files, for a given config and sender.
 
 use std::io::BufRead as _;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::xml::findings::TextLocation;
 pub struct Args {
     #[command(flatten)]
     config: startup::ConfigArg,
-    /// Sender of the payloads.
+    /// Sender of the payloads, a client or listener of the config.
     #[arg(long, value_name = "NAME")]
     from: String,
     /// Read JSON lines `{"id","file"}` from stdin; write one verdict line for each.
@@ -51,7 +51,7 @@ struct GateAnswer {
     message: Option<String>,
 }
 
-/// Writes one line for every input line, even for an invalid one.
+/// Writes one output line for every input line, even for an invalid one.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let sender = ListenerName::parse(&args.from);
     let sender =

@@ -1,11 +1,11 @@
-//! Shows a held call with the exact bytes that a person decides about.
+//! Shows a held call with the exact bytes about which a person decides.
 
 use crate::audit::HeldCall;
 use crate::xml::invisible_characters::{hidden, visible};
 
 use super::{RenderOutput, count};
 
-/// Draws the call. Each line of the payload has a bar before it, so that no payload can imitate a
+/// Draws a held call. Each line of the payload begins with a bar, so that no payload can imitate a
 /// line of the program.
 pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
     let title = format!("{}  {}", call.message, call.name.local);
@@ -27,7 +27,8 @@ pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
     match &call.payload {
         None => line("payload", "redacted: it cannot be decided about any more"),
         Some(payload) => {
-            // Not `lines`: a line end that is left out would be a byte nobody sees.
+            // `split` instead of `lines`, which would drop line ends and so hide bytes from the
+            // person.
             for shown in visible(payload).split('\n') {
                 out.push_str(&format!("  {} {shown}\n", paper.dim("│")));
             }

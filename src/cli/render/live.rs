@@ -1,5 +1,5 @@
-//! Shows a thread while it grows: one line for each message, with explanations at first
-//! occurrences.
+//! Shows a thread while it grows: one line for each message, with an explanation at the first
+//! occurrence of each kind.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ impl LiveView {
         Self { paper, began: None, explained: HashSet::new() }
     }
 
-    /// Lines of one record; empty for a record without a thread.
+    /// Lines that show one record. Empty for a record without a thread.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -107,12 +107,12 @@ impl LiveView {
     }
 }
 
-/// One bar for each level beneath the root.
+/// Left margin of a message: one bar for each level beneath the root.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }
 
-/// Values of a payload on one line.
+/// The values of a payload on one line.
 fn gist(message: &Message) -> String {
     let local = &*message.name.local;
     let payload = message.payload.as_str();
@@ -131,7 +131,7 @@ fn gist(message: &Message) -> String {
     head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
-/// Explanation of an event, shown at its first occurrence.
+/// Explanation of a kind of event, shown at its first occurrence.
 fn gloss(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),

@@ -1,5 +1,5 @@
-//! Draws records for a terminal: 80 columns, colours only on a terminal, and no control characters
-//! from the record.
+//! Draws records for a terminal, in 80 columns. Colours are used only on a terminal, and control
+//! characters from the record never reach it.
 
 mod held;
 pub mod live;
@@ -24,12 +24,12 @@ use crate::xml::invisible_characters::visible_json;
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
 
-/// Properties of the output device.
+/// Properties of the output that the drawing depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderOutput {
     pub colour: bool,
     pub columns: usize,
-    /// Whether whole payloads are shown instead of their first lines.
+    /// Whether whole payloads are shown, instead of their first lines.
     pub full: bool,
 }
 
@@ -75,12 +75,12 @@ pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", serde_json::to_string(value)?))
 }
 
-/// Like [`put_json`], with JSON escapes for characters that a screen would hide or interpret.
+/// Like [`put_json`], but escapes characters that a screen would hide or interpret.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }
 
-/// Formats a duration, such as `0.3 s`, `4 min 10 s`, `2 h 5 min`.
+/// Formats a duration like `0.3 s`, `4 min 10 s` or `2 h 5 min`.
 pub fn duration(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -90,7 +90,7 @@ pub fn duration(length: Duration) -> String {
     }
 }
 
-/// Formats a number with its noun: `1 message`, `2 messages`.
+/// Formats a number with its noun, like `1 message` or `2 messages`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

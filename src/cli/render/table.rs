@@ -1,9 +1,9 @@
-//! A plain table: columns as wide as needed, the last one cut to the remaining width.
+//! Draws plain tables. Columns are as wide as needed; the last one is cut to the remaining width.
 
 use super::{RenderOutput, columns};
 
-/// Draws the header in bold, then the rows. A header with the first character `>` right-aligns its
-/// column.
+/// Draws the header in bold, then the rows. If a header begins with `>`, its column is aligned to
+/// the right.
 pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<String> =
         headers.iter().map(|header| header.trim_start_matches('>').to_owned()).collect();
@@ -34,7 +34,7 @@ pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> St
     text
 }
 
-/// Cuts a text to `width` columns, with `…` in place of the removed part.
+/// Cuts a text to `width` columns. The removed part is replaced by `…`.
 pub fn cut(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();

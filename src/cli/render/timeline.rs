@@ -14,12 +14,12 @@ use crate::thread::TimerEnd;
 use super::table::cut;
 use super::{RenderOutput, clean, columns, count, duration, payload, words, wrap};
 
-/// Maximum lines of a payload, unless `--full` is set.
+/// Maximum number of lines of a payload, unless `--full` is given.
 const LINES_MAX: usize = 8;
-/// Maximum indented levels. Deeper subthreads have the indentation of the last level.
+/// Maximum number of indented levels. Deeper subthreads are indented like the last of these levels.
 const INDENTED_MAX: usize = 8;
 
-/// Draws the whole timeline, with subthreads beneath the message that spawned each.
+/// Draws a whole timeline. A subthread is drawn beneath the message that spawned it.
 pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
     let mut page = TimelinePage::new(paper, "+99.999s ".len(), story.opened);
     page.title(story);
@@ -27,28 +27,28 @@ pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
     page.text
 }
 
-/// Draws one message by itself, for `tail` and `search`.
+/// Draws a single message, for `tail` and `search`.
 pub fn draw_message(paper: &RenderOutput, message: &MessageView) -> String {
     let mut page = TimelinePage::new(paper, "10:00:00".len(), message.at);
     page.message(message, &clock(&message.time), Some(message.thread.as_str()));
     page.text
 }
 
-/// Draws one refusal by itself.
+/// Draws a single refusal, for `tail` and `search`.
 pub fn refused(paper: &RenderOutput, refused: &RefusalView) -> String {
     let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
     page.text
 }
 
-/// Draws a count of `busy` refusals by itself.
+/// Draws a single count of `busy` refusals.
 pub fn busy(paper: &RenderOutput, busy: &BusyRefusals) -> String {
     let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
     page.busy(busy, &clock(&busy.time));
     page.text
 }
 
-/// Time of day, to the second.
+/// Time of day in whole seconds.
 fn clock(time: &str) -> String {
     time.get(11..19).unwrap_or(time).to_owned()
 }
@@ -131,7 +131,7 @@ impl<'p> TimelinePage<'p> {
                 let text = lost(spending);
                 self.body(&text, |paper, line| paper.yellow(line));
             }
-            // The message that says so comes with it.
+            // The message of the timer, which follows, shows the same.
             TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => {}
             TimelineEvent::TimerEnded { timer, how } => {
                 let how = format!("{how:?}").to_lowercase();
@@ -232,7 +232,7 @@ impl<'p> TimelinePage<'p> {
 
         let wrapped: Vec<String> =
             lines.iter().flat_map(|line| wrap(line, self.body_room())).collect();
-        // A single line more is no longer than saying that there is one.
+        // One more line takes no more room than a note that one line was left out.
         let one_more = wrapped.len() == limit.saturating_add(1);
         let shown = limit.saturating_add(usize::from(one_more));
         for line in wrapped.iter().take(shown) {
@@ -284,7 +284,7 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Requests of a failed model call with their costs, if there were several.
+/// The requests of a failed model call with their costs, if there was more than one.
 fn tried(failure: &Failure) -> Vec<String> {
     let Failure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -296,14 +296,14 @@ fn tried(failure: &Failure) -> Vec<String> {
     lines
 }
 
-/// Text for a model call whose pump or host died.
+/// Text for a model call whose pump or host died before the cost was recorded.
 fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// Formats an offset, such as `+0.137s`, with minutes and hours if needed.
+/// Formats an offset like `+0.137s`, with minutes and hours if needed.
 fn offset(since: Duration) -> String {
     let seconds = since.as_secs();
     match seconds {
@@ -321,7 +321,7 @@ fn core_gist(message: &MessageView) -> Option<String> {
     words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Disposition of a message, if it is not the usual one.
+/// Disposition of a message, unless it is the usual one.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     match message.disposition {
         Some(Disposition::Handled | Disposition::Recorded) => None,

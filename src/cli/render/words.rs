@@ -1,9 +1,9 @@
-//! Short forms of the core's payloads: a summary line, and the lines beneath it.
+//! Short forms of the core's payloads: a summary line, and the lines beneath that summary.
 
 use super::payload::{self, leave_out, take_children};
 use crate::xml::element::Element;
 
-/// Summary of a payload, for the first line of its message.
+/// Summary of a payload, for the first line of the payload's message.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
     let root = payload::parse(payload)?;
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);
@@ -21,7 +21,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
     }
 }
 
-/// Summary of a turn, such as `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
+/// Summary of a turn, like `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
 fn turn(root: &Element) -> String {
     let get = |name: &str| root.attribute(name).unwrap_or("?");
     let mut text = format!("{} turn {}", get("agent"), get("turn"));
@@ -42,12 +42,12 @@ fn turn(root: &Element) -> String {
     text
 }
 
-/// Last label of a thread id, with its leading dot.
+/// Last label of a thread id, with the dot before it.
 fn label(thread: &str) -> String {
     thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
 }
 
-/// Lines beneath the summary, without what the summary shows.
+/// Lines beneath the summary. They leave out what the summary shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload::parse(payload) else { return payload::lines(payload) };
     match local {
@@ -70,7 +70,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reasons of a `huh` as sentences with their places, then the expected form.
+/// Reasons of a `huh` as sentences with their places, followed by the expected form.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -85,14 +85,14 @@ fn reasons(mut root: Element) -> Vec<String> {
         lines.push(line);
     }
 
-    // What was attempted stands with the refusal above it.
+    // The refusal above this payload already shows the attempt.
     take_children(&mut root, "attempt");
     leave_out(&mut root, &["code"]);
     lines.extend(payload::element_lines(&root).unwrap_or_default());
     lines
 }
 
-/// Warnings about accepted payloads of a turn.
+/// Warnings about payloads of a turn that were accepted.
 fn warnings(mut root: Element) -> Vec<String> {
     let mut failover = failover(&mut root);
     let findings = take_children(&mut root, "finding");
@@ -108,7 +108,7 @@ fn warnings(mut root: Element) -> Vec<String> {
     failover
 }
 
-/// Requests that failed before a model answered, and the route that answered.
+/// Requests that failed before a model answered, and then the route that answered.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {
@@ -133,7 +133,7 @@ fn failover(root: &mut Element) -> Vec<String> {
     lines
 }
 
-/// Lines of a plan: its condition, then its steps with check marks.
+/// Lines of a plan: its condition, then its steps, each with a check mark.
 fn checklist(mut root: Element) -> Vec<String> {
     let steps = take_children(&mut root, "step");
     let tick = |step: &Element| match step.attribute("done") {
@@ -146,7 +146,7 @@ fn checklist(mut root: Element) -> Vec<String> {
     lines
 }
 
-/// A line with its digest shortened to the first digits.
+/// The line with its digest shortened to the first digits.
 fn shortened(line: &str) -> String {
     match line.rsplit_once(": ") {
         Some((name, value)) if is_digest(value) => {

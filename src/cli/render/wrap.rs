@@ -1,4 +1,4 @@
-//! Fits text into columns.
+//! Measures, cleans and wraps text for terminal columns.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces control characters, and characters that change the text direction, by `·`.
+/// Replaces control characters and characters that change the text direction by `·`.
 pub fn clean(text: &str) -> String {
     let harmless = |char| match char {
         '\n' => '\n',
@@ -23,8 +23,8 @@ pub fn clean(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Wraps text to lines of at most `width` columns, at spaces if possible. Continued lines keep the
-/// indentation.
+/// Wraps a text to lines of at most `width` columns, at spaces if possible. Continuation lines keep
+/// the indentation.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     clean(text).lines().flat_map(|line| wrap_line(line.trim_end(), width)).collect()

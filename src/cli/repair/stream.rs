@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::journal::jetstream::RepairSource;
 use crate::organism::repair_stream::{PartitionRepair, repair_stream};
 
-/// Side of a repair that is kept.
+/// The side that a repair keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RepairSide {
     /// Publish the records again that this host's projection has and the stream lacks.

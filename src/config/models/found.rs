@@ -1,4 +1,4 @@
-//! Finds the recordings, keys, addresses and other models that models name.
+//! Resolves the recordings, keys, addresses and other models that a model names.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Resolves the files, keys and models that models name. Missing keys are returned separately,
-/// because only some commands need them.
+/// Resolves the files, keys and other models that models name. Missing keys are returned
+/// separately, because only some commands need them.
 pub fn specs(
     models: &[DeclaredModel],
     directory: &Path,
@@ -137,7 +137,7 @@ fn provider(
     Some(ProviderConfig::Remote { options: Box::new(options), pace, attempts })
 }
 
-/// Reads the key from its configured source, or from the provider's usual variable.
+/// Reads a key from the source that the config states, or else from the provider's usual variable.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,
@@ -231,7 +231,7 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// A model for the record: all settings except its key.
+/// A model as it is recorded: all settings except the key.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens } => json!({

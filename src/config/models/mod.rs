@@ -1,5 +1,4 @@
-//! Declared models, each read from its table. The module `found` resolves the things that they
-//! name.
+//! Reads the declared models, each from its table. The module `found` resolves what they name.
 
 mod found;
 
@@ -22,7 +21,8 @@ use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";
-/// Keys of a playback model. Terms let budgets be tried without a provider.
+/// Keys of a playback model. Prices and windows are among them, so that budgets can be tested
+/// without a provider.
 const PLAYBACK_KEYS: [&str; 9] = [
     "provider",
     "recording",
@@ -45,7 +45,7 @@ pub(super) struct DeclaredModel {
     pub name: Located<String>,
     window: Option<(u64, SourceRange)>,
     price: Option<TokenPrice>,
-    /// Whether any price is written, even an invalid one.
+    /// Whether the table contains any price, even an invalid one.
     has_price: bool,
     kind: Option<DeclaredKind>,
 }
@@ -58,7 +58,7 @@ enum DeclaredKind {
 
 struct DeclaredRemote {
     preset: &'static ProviderPreset,
-    /// Range of `provider`.
+    /// Range of `provider` in the source.
     place: SourceRange,
     model: Located<ExpandedText>,
     base_url: Option<Located<ExpandedText>>,
@@ -81,12 +81,12 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 }
 
 impl DeclaredModel {
-    /// Context window (tokens of prompt and answer together) with its range.
+    /// Maximum tokens of prompt and answer together, with the range in the source.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
 
-    /// Maximum tokens of one answer, with reasoning, if bounded.
+    /// Maximum tokens of one answer including reasoning, or `None` if unbounded.
     pub fn answer(&self) -> Option<u64> {
         match self.kind.as_ref()? {
             DeclaredKind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
@@ -95,7 +95,7 @@ impl DeclaredModel {
         }
     }
 
-    /// Price of its tokens, with the currency.
+    /// Price of the model's tokens, with the currency.
     pub fn price(&self) -> Option<&TokenPrice> {
         self.price.as_ref()
     }
@@ -104,7 +104,7 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// Names of the models that this one routes to. Empty for a model with a provider of its own.
+    /// Names of the models to which this one routes calls. Empty for a model that has a provider.
     pub fn routes(&self) -> &[Located<ExpandedText>] {
         match &self.kind {
             Some(DeclaredKind::Routed { routes, .. }) => routes,

@@ -145,7 +145,7 @@ impl StreamBounds {
         Ok(bounds)
     }
 
-    /// Collects the bounds of every source that is reachable within [`limits::BOUNDS_PATIENCE`].
+    /// Collects the bounds of every source that is reachable within [`limits::BOUNDS_TIMEOUT`].
     pub fn gather(
         api: &JetStreamApi,
         options: &Options,

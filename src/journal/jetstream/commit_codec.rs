@@ -174,6 +174,7 @@ impl CommitEncoder {
     }
 
     /// Size so far, in bytes.
+    /// Encodes a record, and its MAC if it carries one.
     pub fn size(&self) -> usize {
         self.0.len()
     }

@@ -140,7 +140,8 @@ pub struct Lease {
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// Revision of the key when this process last wrote it.
+    /// Revision of the key when this process last wrote it. Each write names it, so that the server
+    /// refuses the write of a process that has lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
     /// The acknowledged record found in the bucket until this pump leads, and after that this

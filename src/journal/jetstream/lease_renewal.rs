@@ -19,7 +19,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// The first fatal condition found, shared by the renewal and the monitor of the stream.
+/// A fatal condition, once one is found. Shared, because the renewal, the monitor of the stream and the
+/// writer run on different threads: two of them find conditions, the writer checks before it appends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 

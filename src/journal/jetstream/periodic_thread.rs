@@ -41,7 +41,8 @@ impl Drop for PeriodicThread {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // The task has logged its errors.
+            // Ordering rule: waits for the thread, so that `last` has run once this is dropped. The
+            // task has logged its errors.
             thread.join().ok();
         }
     }

@@ -27,7 +27,7 @@ pub(super) enum ProjectionAlignment {
     Forked(Position),
 }
 
-/// A projection that is compared with its stream.
+/// A projection, or an embedded journal that is moved, which is compared with a stream.
 pub(super) struct ComparedProjection {
     pub reader: JournalReader,
     pub last: Position,
@@ -130,7 +130,8 @@ impl ComparedProjection {
         Ok(compared)
     }
 
-    /// The position of `row`, if the projection holds another record there.
+    /// Compares the next record of the stream. Returns its position if the projection holds another
+    /// record there.
     fn follow(
         &self,
         row: &StoredRow<'_>,

@@ -160,7 +160,8 @@ fn prove(
     })
 }
 
-/// Compares the final stream with the journal: it must hold everything and nothing else.
+/// Compares the final stream with the journal: it must hold everything and nothing else. Returns the
+/// position of its last message.
 fn compare(
     api: &JetStreamApi,
     options: &Options,

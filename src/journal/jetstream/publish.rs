@@ -34,7 +34,8 @@ pub struct StreamPublisher {
     pub(super) api: JetStreamApi,
     pub(super) stream: String,
     subject: String,
-    /// The last message of the stream that is known to exist.
+    /// The last message of the stream that is known to exist. Written here once a group is durable,
+    /// and read by the monitor on its own thread, which compares it with the end of the stream.
     last: Arc<AtomicU64>,
     pub epoch: u32,
     /// Whether the last request had no response.

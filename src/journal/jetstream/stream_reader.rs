@@ -21,7 +21,7 @@ pub struct StreamGroup {
 pub struct StreamReader<'r> {
     pub api: &'r JetStreamApi,
     pub options: &'r Options,
-    /// The error of a message that cannot be decoded.
+    /// The error of a message that cannot be decoded, or whose records are out of order.
     pub damaged: fn(&Options, u64, &str) -> Error,
 }
 

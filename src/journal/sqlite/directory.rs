@@ -1,4 +1,4 @@
-//! The journal's directory: its lock, and the watermark of acknowledged records.
+//! The directory of a journal: its lock, and the note of which journal was last written there.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
@@ -25,7 +25,7 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Takes the lock within [`limits::LOCK_PATIENCE`], or names its holder.
+    /// Takes the lock within [`limits::LOCK_TIMEOUT`], or names its holder.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;

@@ -114,7 +114,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Writes a group in one commit. `mark` is its position in the stream that this file follows.
+    /// Writes a group in one commit. In a file that follows a stream, `mark` is the position of the
+    /// group in the stream, and `about` the new metadata of the file.
     pub(super) fn write(
         &mut self,
         group: &LogGroup<'_>,

@@ -1,4 +1,4 @@
-//! Opening a journal to write: nothing is written before everything that stands there is proved.
+//! Opens a journal for writing. Nothing is written before every record in the file is verified.
 
 use std::path::{Path, PathBuf};
 
@@ -33,18 +33,18 @@ use super::{
     write,
 };
 
-/// A journal's directory that is ours, before anything in it was read.
+/// A locked directory of a journal, before anything in it was read.
 pub struct LockedJournalDir {
     data: PathBuf,
     state: PathBuf,
-    /// Where checkpoints are copied to.
+    /// Directory that checkpoints are copied to.
     copies: Option<PathBuf>,
     lock: DirectoryLock,
     key: CheckpointKey,
 }
 
-/// Locks a directory that journals of several partitions lie in. The key that they all sign with
-/// is there then.
+/// Locks a directory with the journals of several partitions, and creates their common signing key
+/// if it is missing.
 pub fn hold(data: &Path, state: &Path) -> Result<DirectoryLock, Error> {
     make(data)?;
     make(state)?;
@@ -63,8 +63,8 @@ impl LockedJournalDir {
         Ok(Self { data: data.to_owned(), state: state.to_owned(), copies: None, lock, key })
     }
 
-    /// Compares the journal with the copies of its checkpoints in that directory, and goes on with
-    /// them.
+    /// Sets the directory for copies of checkpoints. The journal is compared with the copies there,
+    /// and new checkpoints are copied there.
     pub fn with_copies(self, directory: Option<&Path>) -> Self {
         Self { copies: directory.map(Path::to_owned), ..self }
     }
@@ -77,23 +77,23 @@ impl LockedJournalDir {
         &self.data
     }
 
-    /// `mark`: of a projection, how far it followed its stream.
+    /// Creates the file of a journal. `mark` is the position of a projection in its stream.
     pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
         create(&self.data, &JournalMetadata { journal, epoch: 0, key: self.key.public() }, mark)
     }
 
-    /// Whose journal the file is, and how far it followed which stream, if it is a projection.
+    /// Id of the journal in the file, and its position in the stream if the file is a projection.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Reads and proves everything that is there, and opens it to write.
+    /// Reads and verifies every record of the file, and opens the file for writing.
     ///
-    /// The connection that writes later takes the write lock first and keeps it until everything
-    /// is proved: the end of the write-ahead log that it found is the end that was proved. Without
-    /// that, a commit that reached the log of a killed pump, but not its index, would appear
-    /// behind what was proved as soon as the last reader let go of the index.
+    /// The connection that writes later takes the write lock first and keeps it until every record
+    /// is verified, so the verified records are all records of the write-ahead log. Without the
+    /// lock, a commit that reached the log of a killed pump, but not the index of that log, would
+    /// appear behind the verified records as soon as the last reader closes the index.
     pub(super) fn prove(
         self,
         purpose: OpenPurpose,
@@ -103,7 +103,7 @@ impl LockedJournalDir {
         JournalReader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
-        // Where another key is accepted, what stands there counts as it is.
+        // If the operator accepts another key, records without a MAC of this host stay.
         let taken_out = match accept.loss && !accept.key {
             true => keep_uncovered_aside(&self.data, &self.state, &self.key)?,
             false => None,
@@ -135,7 +135,8 @@ impl LockedJournalDir {
         }
 
         if purpose == OpenPurpose::Write {
-            // Where another key is accepted, the old one stays known until the action is on record.
+            // If the operator accepts another key, the file names that key until the action is on
+            // record: a crash before that leaves the journal as it was.
             let key = if accept.key { before.clone() } else { self.key.public() };
             proved.about = JournalMetadata { epoch: proved.about.epoch + 1, key, ..proved.about };
             write::about(&db, &proved.about).map_err(write::failed)?;
@@ -160,7 +161,7 @@ impl LockedJournalDir {
         self.journal(db, proved, found, mend, accept != OperatorAcceptance::default())
     }
 
-    /// The journal that was proved, in the hands of this process.
+    /// Assembles the writer of a verified journal.
     fn journal(
         self,
         db: Connection,
@@ -244,30 +245,32 @@ pub struct OperatorAcceptance {
 /// How a journal was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundJournal {
-    /// The public key of the pump that had it last.
+    /// Public key of the last pump.
     pub key: String,
-    /// None of its records has a MAC.
+    /// Whether no record has a MAC.
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
-    /// The last record that was kept of it.
+    /// The last record that is kept.
     pub last: Position,
-    /// What an operator accepts as lost of it: what was known outside it and does not stand in it.
+    /// Records and checkpoints that marks outside the file name and the file lacks, if an operator
+    /// accepts their loss.
     pub loss: AcceptedLoss,
-    /// Records behind the last that was kept, which go with the commit of the operator's action.
+    /// Records behind the last kept one. The commit of the operator's action removes them.
     pub taken_out: Option<TakenOut>,
-    /// Checkpoints that were missing in it and stand outside: they are put back with that commit.
+    /// Number of checkpoints that the file lacks and the state directory has. The commit of the
+    /// operator's action restores them.
     pub put_back: usize,
-    /// The file that lay in its place and was no journal, under its name of now.
+    /// New name of a file that was in the journal's place and was not a journal.
     pub set_aside: Option<PathBuf>,
 }
 
 impl SqliteJournal {
-    /// Opens the journal in directory `data`, or makes one, and hands every record to `visit`,
-    /// in order. `state` keeps the signing key and the checkpoints outside.
+    /// Opens the journal in directory `data`, or creates one, and passes every record to `visit`,
+    /// in order. `state` is the directory with the signing key and the marks outside the file.
     ///
-    /// A commit that was cut short before it was acknowledged is dropped; anything else that is
-    /// missing or different from what was acknowledged is [`Error::Broken`].
+    /// Drops a commit that a crash interrupted before its acknowledgement. Returns
+    /// [`Error::Broken`] if an acknowledged record is missing or different.
     pub fn open(
         data: &Path,
         state: &Path,
@@ -276,9 +279,9 @@ impl SqliteJournal {
         Self::open_accepting(data, state, OperatorAcceptance::default(), visit)
     }
 
-    /// As [`SqliteJournal::open`], for an operator who accepts what it would refuse. What is accepted
-    /// takes effect with the commit of the first records, which hold the operator's action: a crash
-    /// before it leaves everything as it was.
+    /// Opens the journal as [`SqliteJournal::open`] does, for an operator who accepts damage that
+    /// `open` refuses. The acceptance takes effect with the commit of the first records, which hold
+    /// the operator's action. A crash before that commit changes nothing.
     pub fn open_accepting(
         data: &Path,
         state: &Path,
@@ -288,8 +291,8 @@ impl SqliteJournal {
         Self::open_with_copies(data, state, None, accept, visit)
     }
 
-    /// As [`SqliteJournal::open_accepting`]; checkpoints are copied into `copies` as well, and the journal
-    /// is held to those that are there.
+    /// Opens the journal as [`SqliteJournal::open_accepting`] does, compares it with the copies of
+    /// checkpoints in the directory `copies`, and copies new checkpoints there.
     pub fn open_with_copies(
         data: &Path,
         state: &Path,
@@ -320,17 +323,17 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Puts copies of checkpoints aside that are over what an operator accepted as lost, on record.
+    /// Sets aside the copies of checkpoints that cover records whose loss is accepted on record.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// The MAC of the next commit follows the last one that covers everything there is.
+    /// Makes the next MAC continue the chain of the last MAC if that one covers all records.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
 
-    /// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
+    /// Begins a new epoch. From then on, commits of pumps of earlier epochs fail.
     pub(super) fn raise_epoch(
         &mut self,
         before: &JournalMetadata,
@@ -344,13 +347,14 @@ impl SqliteJournal {
 }
 
 impl<L> JournalWriter<L> {
-    /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
+    /// Updates the watermark, the checkpoints in the state directory, their copies and the `tree`
+    /// table. A crash may have left each of these behind the records.
     pub(in crate::journal) fn settle(&mut self) -> Result<(), Error> {
         let file = &mut self.file;
         let kept = self.recovery.kept.take().unwrap_or(self.heads.last());
         self.signer.outside.keep_up_to(kept).map_err(Error::io("checkpoints outside"))?;
-        // Also in an empty journal: where the disk is full later, the mark has its room.
-        // A journal from before MACs keeps its old mark until its first commit has one.
+        // An empty journal gets a watermark too, which then has its room when the disk is full
+        // later. A journal from before MACs keeps its old watermark until a commit carries a MAC.
         if self.heads.last() == Position(0) || self.coverage.last().is_some() {
             self.watermark.set(self.heads.last(), self.heads.last_hash())?;
             CommitWatermark::remove_beside(&file.data)?;
@@ -369,7 +373,8 @@ impl<L> JournalWriter<L> {
     }
 }
 
-/// Makes the file complete under another name first: no crash leaves half a journal.
+/// Creates the file of a journal under another name and renames it when it is complete, so that no
+/// crash leaves half a journal.
 fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
     let half = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
@@ -395,8 +400,8 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
 }
 
 impl LockedJournalDir {
-    /// Puts a file aside that is no journal and lies in the place of one, where an operator accepts
-    /// the loss of that one.
+    /// Renames a file that is not a journal and is in the place of one, if an operator accepts the
+    /// loss of the journal. Returns the new name.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         let found = match self.exists() {
             true => self.found(),
@@ -416,8 +421,8 @@ impl LockedJournalDir {
         matches!(JournalReader::open(&self.data), Err(Error::Unreadable { .. }))
     }
 
-    /// Reads everything up to `end`, holding it against what is known from outside the file.
-    /// Read-only, so that a damaged journal stays as it is for whoever looks into it.
+    /// Reads the records up to `end`, and compares them with the marks outside the file. Changes
+    /// nothing, so that a damaged journal can be examined.
     fn prove_file(
         &self,
         purpose: OpenPurpose,
@@ -431,7 +436,7 @@ impl LockedJournalDir {
         let copies = self.copies.as_deref();
         let mut known = ExternalMarks::read(&self.data, &self.state, copies, about.journal)?;
         if purpose == OpenPurpose::Follow {
-            // The stream says which journal it is.
+            // The stream, not the directory, determines which journal the projection follows.
             known.before = None;
         }
 
@@ -447,7 +452,7 @@ impl LockedJournalDir {
             known.take(&sealed, heads);
             if let Some(line) = due.pop_if(|line| line.position == sealed.record.position) {
                 uncopied.take(&line, &known.copies, heads);
-                // Those of other hosts prove what their pumps wrote.
+                // A checkpoint of another host proves the records that its pump wrote.
                 if purpose == OpenPurpose::Follow {
                     agree(&line, heads)?;
                     known.signers.take_checkpoint(&line);
@@ -456,7 +461,7 @@ impl LockedJournalDir {
             visit(sealed)
         });
         if scanned.is_err() && purpose != OpenPurpose::Follow && !accept.loss {
-            // What is known outside explains more than the first record that does not follow.
+            // A contradiction to a mark explains the damage better than a break in the hash chain.
             known.check_end(last)?;
             known.disagreement()?;
         }
@@ -488,8 +493,8 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(data.join(DATABASE), flags)?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
-    // Let go of after an error, everything stays where it is: only a pump that ends as it should
-    // moves the write-ahead log.
+    // A connection that is dropped after an error leaves the write-ahead log unchanged. Only a pump
+    // that stops as planned moves the log into the file.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
@@ -506,8 +511,8 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Continues the chain of MACs where the last one covers the end of the journal; begins a new
-/// chain otherwise.
+/// Returns a sealer that continues the chain of MACs if the last MAC covers the last record, and
+/// one that begins a new chain otherwise.
 fn sealer(
     key: &CheckpointKey,
     journal: Uuid,

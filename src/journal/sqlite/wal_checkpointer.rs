@@ -41,6 +41,8 @@ impl WalCheckpointer {
 
     /// Begins a move on a thread of its own, if the system grants one.
     pub fn begin(&mut self) {
+        // Ordering rule: the thread has a connection of its own. On the writer's connection, each
+        // commit would wait for the move.
         let data = self.data.clone();
         let mover = std::thread::Builder::new().name("journal-log".to_owned());
         let moving = mover.spawn(move || match open::connect(&data) {

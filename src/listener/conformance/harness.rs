@@ -17,12 +17,12 @@ use crate::limits;
 use crate::listener::NatsEndpoint;
 use crate::nats;
 
-/// Transport of the program under test.
+/// How the program under test is connected.
 #[derive(Debug, Clone)]
 pub enum HarnessTransport {
-    /// Child process.
+    /// As a child process.
     Process,
-    /// NATS, on these servers, which have no passwords.
+    /// On NATS, with servers that require no passwords.
     Nats(nats::Options),
 }
 
@@ -66,7 +66,7 @@ impl TrialHarness {
         servers: &nats::Options,
         ear: Arc<dyn Sink>,
     ) -> Result<Self, String> {
-        // Each program gets an organism name of its own, so that none answers for another.
+        // Each program gets an organism name of its own, so that no other program can answer.
         let organism = format!("test-{}", Uuid::now_v7());
         let wire = bus::NatsConnection::open(servers, "organism listener test").await;
         let wire = wire.map_err(|e| e.to_string())?;
@@ -94,8 +94,8 @@ impl TrialHarness {
         }
     }
 
-    /// Checks that the program is up. A process host reports an exit by itself, so this concerns
-    /// NATS only.
+    /// Returns an error if the program has exited. Checks only programs on NATS, because a process
+    /// host reports an exit by itself.
     pub fn is_there(&mut self) -> Result<(), String> {
         let Self::Nats { child, .. } = self else { return Ok(()) };
         match child.try_wait() {
@@ -112,7 +112,7 @@ impl TrialHarness {
             Self::Nats { child, .. } => {
                 let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
                 if let Some(id) = id {
-                    // A failure means that the process has already ended.
+                    // The signal fails only if the process has already ended.
                     kill_process(id, Signal::TERM).ok();
                 }
                 timeout(limits::EXIT_GRACE, child.wait()).await.ok();

@@ -1,4 +1,4 @@
-//! One delivery that the kit holds, and messages about it.
+//! One delivery that the kit holds, and the messages that the kit sends about it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,15 @@ use crate::ids::CallId;
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
 
-/// Headers and body of an answer, or an error code with its description.
+/// Headers and body of an answer, or an error code with a description.
 pub(super) type TaskResult = Result<(HeaderMap, String), (u16, String)>;
 
-/// Publishes messages from any thread.
+/// Publishes NATS messages from any thread.
 #[derive(Debug, Clone)]
 pub(super) struct NatsSender {
     pub client: Client,
     pub runtime: Handle,
-    /// Set when the program is leaving: deadline for an unreachable server.
+    /// Deadline for sending to an unreachable server; set when the program is to stop.
     pub leave_by: Arc<OnceLock<Instant>>,
 }
 
@@ -45,7 +45,7 @@ impl NatsSender {
         published.map_err(|error| error.kind())
     }
 
-    /// Publishes from a thread that may block.
+    /// Publishes a message. May block, so it must be called from a thread that may block.
     fn publish_now(
         &self,
         subject: &str,
@@ -55,13 +55,13 @@ impl NatsSender {
         let publish = || self.publish(subject.to_owned(), headers.clone(), body.to_vec());
         match publish().now_or_never() {
             Some(published) => published,
-            // The send buffer of the connection is full.
+            // The send buffer of the connection is full, so the publish blocks.
             None => self.publish_when_there_is_room(publish),
         }
     }
 
-    /// Retries while the send buffer is full. A leaving program gives up at its deadline, since an
-    /// unreachable server never empties the buffer.
+    /// Publishes while the send buffer is full, by trying again until there is room. A stopping
+    /// program gives up at its deadline, because the buffer of an unreachable server never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,
@@ -77,7 +77,7 @@ impl NatsSender {
     }
 
     pub fn flush(&self) {
-        // Without a connection there is nothing to flush.
+        // Without a connection, the flush fails after its timeout, which needs no handling.
         let flushed = async { timeout(limits::CANCEL_GRACE, self.client.flush()).await };
         self.runtime.block_on(flushed).map(drop).ok();
     }
@@ -93,7 +93,8 @@ pub(super) struct DeliveryTask {
 }
 
 impl DeliveryTask {
-    /// Returns `None` for a message without a reply subject, which cannot be answered.
+    /// Reads the delivery in a NATS message. Returns `None` if the message has no reply subject and
+    /// so cannot be answered.
     pub fn of(message: &Message, sender: &NatsSender) -> Option<Self> {
         let header = |name: &'static str| {
             let value = message.headers.as_ref().and_then(|headers| headers.get(name));
@@ -109,7 +110,7 @@ impl DeliveryTask {
         })
     }
 
-    /// Whether the headers of a cancel name this delivery.
+    /// Whether the headers of a cancel message name this delivery.
     pub fn is_named(&self, headers: &HeaderMap) -> bool {
         let is = |name: &'static str, text: &str| {
             headers.get(name).is_some_and(|value| value.as_str() == text)
@@ -125,7 +126,7 @@ impl DeliveryTask {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Sends the answer, or an error if the answer is too large for the server.
+    /// Sends the answer, or an error if the answer exceeds the message size of the server.
     pub fn answer(&self, verdict: TaskResult) {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {
@@ -134,7 +135,7 @@ impl DeliveryTask {
                     let why = format!("an answer of {bytes} bytes, where the server takes {max}");
                     (TOO_LARGE, why)
                 }
-                // The sender notices the missing answer, and repeats its delivery.
+                // Nothing more can be done: the pump notices a missing answer and delivers again.
                 Ok(()) | Err(_) => return,
             },
             Err(failed) => failed,
@@ -167,7 +168,7 @@ impl DeliveryChannel for Arc<DeliveryTask> {
     }
 }
 
-/// Shortens a text to one line for a header.
+/// Shortens a text and puts it on one line, as a header requires.
 fn one_line(text: &str) -> String {
     let words = text.chars().take(limits::LAST_WORDS_CHARS_MAX);
     words.map(|c| if c.is_control() { ' ' } else { c }).collect()

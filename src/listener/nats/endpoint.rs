@@ -1,4 +1,4 @@
-//! Address of a listener on NATS, from its environment.
+//! The address of a listener on NATS, read from the environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::nats::{NatsCredentials, Options};
 
-/// Address of a listener on NATS.
+/// The address of a listener on NATS.
 #[derive(Debug, Clone)]
 pub struct NatsEndpoint {
     pub servers: Options,
-    /// Name of the organism, as in its config.
+    /// Name of the organism in its config.
     pub organism: String,
     pub listener: ListenerName,
-    /// How long this program counts as alive after each announcement.
+    /// How long this replica counts as alive after each of its announcements.
     pub lease: Duration,
 }
 
 impl NatsEndpoint {
-    /// Variable with the server addresses, separated by commas. If it is set, the listener serves
-    /// NATS.
+    /// Variable with the addresses of the NATS servers, separated by commas. If the variable is
+    /// set, the listener serves NATS.
     pub const URL: &str = URL_VARIABLE;
     pub const ORGANISM: &str = "ORGANISM_NAME";
     pub const LISTENER: &str = "ORGANISM_LISTENER";
-    /// Variable with the path of a file with a JWT and its seed.
+    /// Variable with the path of a file with a JWT and the seed of its key.
     pub const CREDENTIALS: &str = "ORGANISM_BUS_CREDENTIALS";
     /// Variable with the path of a file with the seed of an nkey.
     pub const NKEY: &str = "ORGANISM_BUS_NKEY";
-    /// Variable with the path of certificates to trust instead of the system's.
+    /// Variable with the path of the certificates to trust instead of the system's certificates.
     pub const CA: &str = "ORGANISM_BUS_CA";
-    /// Variable with the lease in seconds.
+    /// Variable with the lease of this replica in seconds.
     pub const LEASE: &str = "ORGANISM_BUS_LEASE";
 
-    /// An address with default settings.
+    /// Creates an address with default settings.
     pub fn new(servers: Options, organism: impl Into<String>, listener: ListenerName) -> Self {
         Self { servers, organism: organism.into(), listener, lease: limits::NATS_LEASE }
     }
 
-    /// Reads the environment; `None` if it names no server.
+    /// Reads the address from the environment. Returns `None` if the environment names no server.
     pub fn of_environment() -> Result<Option<Self>, String> {
         Self::of(&|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
     }

@@ -1,7 +1,7 @@
-//! The kit on NATS (docs/PROTOCOL.md, section 12). Deliveries queue here, and the serving thread
-//! handles one after another. While it has nothing to handle, the same thread also drives the
-//! connection; while a handler works, a second thread does, so that announcements and keep-alives
-//! continue.
+//! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue, and the
+//! serving thread handles one after another. While the queue is empty, the serving thread also
+//! drives the connection. While a handler works, a second thread drives the connection, so that
+//! announcements and keep-alives continue.
 
 mod delivery;
 mod endpoint;
@@ -34,11 +34,11 @@ use crate::nats::{
 use delivery::{DeliveryTask, NatsSender, TaskResult};
 pub use endpoint::NatsEndpoint;
 
-/// Resolves on SIGTERM or SIGINT.
+/// Resolves when the program gets SIGTERM or SIGINT.
 pub(super) async fn signalled() {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        // Without signal handlers the default action ends the process.
+        // Without signal handlers, the default action of the signal ends the process.
         return std::future::pending().await;
     };
 
@@ -48,7 +48,8 @@ pub(super) async fn signalled() {
     }
 }
 
-/// Handles deliveries until `stopped` resolves, and those that have arrived by then.
+/// Handles deliveries until `stopped` resolves, and then the deliveries that are already in the
+/// queue.
 pub(super) fn serve(
     place: &NatsEndpoint,
     stopped: impl Future<Output = ()> + Send + 'static,
@@ -77,17 +78,17 @@ const ENDED: &str = "the connection's threads ended";
 
 type PendingDelivery = (Message, Arc<DeliveryTask>);
 
-/// Deliveries that were received but not begun.
+/// Deliveries that were received and whose handler has not begun.
 struct DeliveryQueue {
     waiting: UnboundedReceiver<PendingDelivery>,
-    /// Time at which the connection was last driven.
+    /// Time at which the serving thread last drove the connection.
     driven: Instant,
 }
 
 impl DeliveryQueue {
-    /// Returns the next delivery, or `None` when no more come. Received deliveries are handled
-    /// before the connection is driven again, so that answers are sent in batches; but only for a
-    /// limited time, so that no answer waits long.
+    /// Returns the next delivery; `None` if there will be no more. For a limited time, queued
+    /// deliveries come first and the connection is not driven, so that answers are sent in batches.
+    /// The limit keeps each answer from waiting long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BUSY
             && let Ok(next) = self.waiting.try_recv()
@@ -104,24 +105,24 @@ impl DeliveryQueue {
     }
 }
 
-/// State of the kit: the deliveries that it holds, and the connection.
+/// State of the kit: the connection, and the deliveries that this replica holds.
 struct KitState {
     place: NatsEndpoint,
     subjects: ListenerSubjects,
     sender: NatsSender,
     held: Mutex<Vec<Arc<DeliveryTask>>>,
     service: Service,
-    /// Set when the program is to stop: deadline for an unreachable server. A leaving program must
-    /// not announce itself any more.
+    /// Deadline for sending to an unreachable server; set when the program is to stop. From
+    /// then on, the program does not announce itself.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
-    /// Subject of deliveries that build on messages remembered here.
+    /// Subject for deliveries that build on messages that this replica remembers.
     own_subject: String,
     memory: Mutex<CallMemory<Vec<Received>>>,
 }
 
 impl KitState {
-    /// Connects, subscribes to all subjects, and announces this replica.
+    /// Connects, subscribes to all subjects of the listener, and announces this replica.
     async fn open(
         place: &NatsEndpoint,
         work: UnboundedSender<PendingDelivery>,
@@ -166,7 +167,7 @@ impl KitState {
         Ok(post)
     }
 
-    /// Returns the permission error that keeps this replica from working, if any.
+    /// Returns a permission error that keeps this replica from working; `None` if there is none.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -176,7 +177,7 @@ impl KitState {
         self.leave_by.get().is_some()
     }
 
-    /// Resolves at the deadline for leaving; never before the program is to stop.
+    /// Resolves at the deadline of a stopping program; never while the program is not stopping.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -188,7 +189,7 @@ impl KitState {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues deliveries until the program is to stop and the last one has arrived.
+    /// Queues deliveries until the program is to stop and the last delivery has arrived.
     async fn take(
         self: Arc<Self>,
         [deliveries, own]: [Subscriber; 2],
@@ -216,7 +217,8 @@ impl KitState {
                 }
                 () = &mut stopped, if !self.is_leaving() => {
                     self.leave_by.get_or_init(|| Instant::now() + limits::CANCEL_GRACE);
-                    // Without a connection nothing can be drained, and no delivery comes either.
+                    // Without a connection, draining fails after its timeout, and no delivery can
+                    // arrive anyway.
                     let (all, own) = deliveries.get_mut();
                     for subscriber in [own, all] {
                         let drained = timeout(limits::CANCEL_GRACE, subscriber.drain()).await;
@@ -285,7 +287,7 @@ impl KitState {
         }
     }
 
-    /// Handles one delivery and sends the result.
+    /// Handles one delivery and sends the answer or the error.
     fn attend(
         &self,
         message: &Message,
@@ -315,7 +317,7 @@ impl KitState {
 
         self.settle(task, verdict, begun.elapsed());
         if let Err(panic) = attended {
-            // The state of the handler is unknown after a panic.
+            // After a panic, the state of the handler is unknown, so the panic goes on.
             self.sender.flush();
             resume_unwind(panic);
         }
@@ -325,7 +327,8 @@ impl KitState {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Headers of an answer that allow the next delivery of its call to build on this one.
+    /// Remembers the messages of a call. Returns the headers that allow the next delivery of the
+    /// call to build on them.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if request.remember(&mut self.memory()) {
@@ -334,8 +337,8 @@ impl KitState {
         headers
     }
 
-    /// Sends the last answers, and waits a limited time for an unreachable server. Otherwise their
-    /// leases end, and the calls are delivered again.
+    /// Sends the last answers. Waits a limited time for an unreachable server; if the server stays
+    /// unreachable, the leases of the deliveries end and the pump delivers the calls again.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);
@@ -353,7 +356,7 @@ impl KitState {
     }
 
     fn settle(&self, task: &Arc<DeliveryTask>, verdict: TaskResult, took: Duration) {
-        // Nothing may be sent about a delivery after its answer.
+        // Removed before the answer is sent: no keep-alive may follow the answer of a delivery.
         self.held().retain(|held| !Arc::ptr_eq(held, task));
         let failed = verdict.as_ref().err().map(|(_, why)| why.clone());
         self.service.count(took, failed);
@@ -361,7 +364,7 @@ impl KitState {
     }
 }
 
-/// Codes as in HTTP. A bad request is not retried.
+/// Error codes of NATS services, as in HTTP. The pump does not retry a bad request.
 const BAD_REQUEST: u16 = 400;
 const TOO_LARGE: u16 = 413;
 const GONE: u16 = 499;

@@ -1,5 +1,5 @@
-//! Parses a delivery: a frame, or a message with headers. The pump wrote it, so anything unexpected
-//! is a fatal error.
+//! Parses a delivery: a frame, or a NATS message with headers. Only the pump writes deliveries, so
+//! every deviation from the expected form is a fatal error.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -18,8 +18,8 @@ use crate::xml::escape::{unescape_attribute, unescape_text};
 use super::super::delivery_channel::DeliveryChannel;
 use super::{Received, Request};
 
-/// Parses a NATS message: the body of a single message is its payload, that of several messages is
-/// a frame.
+/// Parses a NATS message. Its body is a payload if the delivery has one message, and a frame if it
+/// has several.
 pub(in crate::listener) fn of_message(
     headers: &HeaderMap,
     body: &[u8],
@@ -77,7 +77,7 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Req
     let mut frame = FrameReader::new(text);
     let delivery = frame.open("delivery")?;
 
-    // Most deliveries have one message, and a program may keep it for long.
+    // Most deliveries have one message, and a program may keep the list for a long time.
     let mut messages = Vec::with_capacity(1);
     while let Some(message) = frame.message()? {
         messages.push(message);
@@ -102,8 +102,8 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Req
     })
 }
 
-/// Reads a frame from front to back without building a tree: most of a frame is payload that stays
-/// as it is.
+/// Parses a frame from front to back without building a tree, because most of a frame is payload
+/// bytes that stay as they are.
 struct FrameReader<'f> {
     text: &'f str,
     events: Reader<&'f [u8]>,
@@ -129,7 +129,7 @@ impl<'f> FrameReader<'f> {
         }
     }
 
-    /// Returns the next message, or `None` at the end of the delivery.
+    /// Returns the next message; `None` at the end of the delivery.
     fn message(&mut self) -> Result<Option<Received>, String> {
         let message = match self.event()? {
             Event::Start(start) => start,
@@ -156,7 +156,8 @@ impl<'f> FrameReader<'f> {
         }))
     }
 
-    /// Returns `from` and `time` of a message's metadata; the rest is for auditors.
+    /// Returns `from` and `time` of a message's metadata and skips the other fields, which are for
+    /// auditors.
     fn metadata(&mut self) -> Result<(String, String), String> {
         self.open("meta")?;
         let (mut from, mut time) = (String::new(), String::new());
@@ -174,7 +175,7 @@ impl<'f> FrameReader<'f> {
         }
     }
 
-    /// Returns the text of the element that `start` opened.
+    /// Returns the text inside the element that `start` opened.
     fn content(&mut self, start: &BytesStart<'_>) -> Result<String, String> {
         let written = self.skip(start)?;
         unescape_text(written)
@@ -182,7 +183,7 @@ impl<'f> FrameReader<'f> {
             .ok_or_else(|| format!("`{written}` of metadata is not text"))
     }
 
-    /// Skips the element that `start` opened; returns its content as written.
+    /// Skips the element that `start` opened. Returns the content of the element as written.
     fn skip(&mut self, start: &BytesStart<'_>) -> Result<&'f str, String> {
         let begin = self.position();
         let skipped = self.events.read_to_end(start.name());
@@ -191,8 +192,8 @@ impl<'f> FrameReader<'f> {
         Ok(self.text.get(begin..end).unwrap_or_default())
     }
 
-    /// Returns the name and the bytes of a payload. A payload stands alone, so its root declares
-    /// its own namespace.
+    /// Returns the name and the bytes of a payload. The root element of a payload declares its own
+    /// namespace.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
         let root = match self.event()? {
@@ -209,7 +210,7 @@ impl<'f> FrameReader<'f> {
     }
 }
 
-/// Name of a payload's root, which declares its own namespace.
+/// Name of a payload, from its root element, which declares its own namespace.
 fn root_name(root: &BytesStart<'_>) -> Option<PayloadName> {
     let written = root.name().into_inner();
     let (prefix, local) = written.split_once(':').unwrap_or(("", written));

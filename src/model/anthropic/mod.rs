@@ -1,4 +1,4 @@
-//! Anthropic's messages API.
+//! Wire format of Anthropic's messages API.
 
 mod opaque_blocks;
 mod read;
@@ -9,7 +9,7 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, WireDialect};
 
-/// Version of the format, sent with each request.
+/// Version of the API's format, sent with each request.
 const VERSION: &str = "2023-06-01";
 
 /// Wire format of the messages API.

@@ -1,12 +1,12 @@
-//! Blocks that only Anthropic can read, such as signed thinking, and their places in an answer.
+//! Blocks that only Anthropic can read, such as signed thinking.
 //!
-//! An answer is text, calls and such blocks in some order, and must be sent back in that order. So
-//! each block is kept with the amounts of text and calls before it.
+//! An answer contains text, calls and such blocks in some order, and must be sent back in the same
+//! order. So each block is kept with its place: the amounts of text and calls before it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A verbatim block with its place in the answer.
+/// An opaque block, verbatim, with its place in the answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct OpaqueBlock<'a> {
     /// Bytes of the answer's text before the block.

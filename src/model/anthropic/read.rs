@@ -1,4 +1,4 @@
-//! Reads a stream of message events. Its terminator is `message_stop`.
+//! Reads an event stream of the messages API. Its terminator is `message_stop`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary};
 use crate::model::sse;
 
-/// One type for all events. The event's type decides which keys are present.
+/// Any event of the stream. The event's type decides which keys are present.
 #[derive(Deserialize)]
 struct AnthropicEvent<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -54,7 +54,8 @@ enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
-        /// Input in the block's first event. It counts only if no piece of input follows.
+        /// Input that the block's first event contains. Used only if no further piece of input
+        /// follows.
         input: String,
     },
     Thinking {
@@ -71,7 +72,7 @@ enum PartialBlock {
     Unknown,
 }
 
-/// Reader of one stream.
+/// Reader of one event stream of the messages API.
 #[derive(Default)]
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
@@ -79,7 +80,7 @@ pub(super) struct AnthropicReader {
     own: Vec<String>,
     stop: Option<String>,
     counted: ReportedUsage,
-    /// Model that the stream names.
+    /// Name of the model as the stream states it.
     model: Option<String>,
 }
 
@@ -146,7 +147,8 @@ impl AnthropicReader {
                 out.reasoning(&delta.thinking)
             }
             ("signature_delta", Some(PartialBlock::Thinking { block, .. })) => {
-                // It comes whole: the last one is the block's, as the provider's own library has it.
+                // A signature arrives in one piece. As in the provider's own library, the last one
+                // counts.
                 block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
             }
@@ -186,7 +188,7 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Updates the token counts. Later counts replace earlier ones.
+    /// Updates the token counts. A later count replaces an earlier one.
     fn count(&mut self, usage: &Json) {
         let of = |key: &str| plausible(usage.get(key));
         if let Some(input) = of("input_tokens") {
@@ -209,7 +211,7 @@ impl AnthropicReader {
             Some("tool_use") => StopReason::Calls,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
             Some("refusal") => StopReason::Refused,
-            // `pause_turn` belongs to tools that the provider runs itself; none are asked for.
+            // `pause_turn` concerns tools that the provider runs itself, which are never requested.
             _ => StopReason::Unknown,
         }
     }
@@ -247,7 +249,7 @@ impl AnswerReader for AnthropicReader {
                 let error = read.error.map_or("{}", RawValue::get).to_owned();
                 return Err(StreamFault::Reported { error });
             }
-            // `ping`, and whatever is invented later.
+            // `ping`, and event types that are introduced later.
             _ => {}
         }
 

@@ -133,7 +133,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     let provider = &settings.provider;
     let mut messages: Vec<_> =
         request.messages.iter().map(|sent| message(sent, provider)).collect();
-    // The last message may end with words for this turn only; what stands before it stays.
+    // The last message may end with a text that only this turn has. So the part that stays
+    // unchanged may end in the message before.
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }
@@ -148,7 +149,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     });
     let body = AnthropicRequest {
         model: &settings.model,
-        // Thinking counts against it.
+        // Thinking counts towards `max_tokens`, so its bound is added.
         max_tokens: most.saturating_add(thinking.unwrap_or_default()),
         stream: true,
         system,
@@ -164,8 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Writes the tool choice. A limit of one call is a part of the choice, so the choice is written
-/// even if it is the provider's default. A request without tools has neither.
+/// Writes the tool choice. The limit of one call is a part of the tool choice, so a request with
+/// the limit needs a choice even if it is the provider's default. A request without tools has
+/// neither.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     if request.tools.is_empty() {
         return None;
@@ -196,7 +198,8 @@ fn message<'a>(message: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a>
     };
 
     if content.is_empty() {
-        // An empty message is refused, and leaving it out would change who speaks after whom.
+        // The provider refuses an empty message, and omitting it would break the alternation of
+        // roles.
         content.push(PlainPart::Text { text: "(nothing)" }.into());
     }
 
@@ -218,8 +221,7 @@ fn user_parts(message: &ChatMessage) -> Vec<AnthropicPart<'_>> {
     results.chain(texts).collect()
 }
 
-/// Writes a message of the model, with text, calls and own blocks in the order in which the model
-/// wrote them.
+/// Writes a message of the model: text, calls and opaque blocks in their original order.
 fn model_parts<'a>(message: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
     let mut rest = UnwrittenParts {
         texts: message.blocks.iter().filter_map(text_of).collect(),
@@ -256,25 +258,27 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     }
 }
 
-/// Text and calls of an answer that are not written yet.
+/// The text and the calls of an answer that are still to be written.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,
-    /// Bytes of text that are written, over all text blocks.
+    /// Number of bytes of text already written, over all text blocks.
     texts_taken: usize,
     calls_taken: usize,
     parts: Vec<AnthropicPart<'a>>,
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes text and calls up to these amounts, counted from the beginning of the answer.
+    /// Writes text and calls until these amounts are written, counted from the beginning of the
+    /// answer.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {
             let from = self.texts_taken.saturating_sub(at);
             let to = text.saturating_sub(at).min(whole.len());
             at += whole.len();
-            // A place inside a character is none: the text was changed since.
+            // The offset is not at a character boundary, so the text was changed after the block
+            // was kept. Write no text.
             let Some(piece) = whole.get(from.min(whole.len())..to) else { continue };
             self.texts_taken += piece.len();
             if !piece.trim().is_empty() {

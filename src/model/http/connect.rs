@@ -19,8 +19,8 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// A proxy that reads the request itself, so that the request line holds the whole URL and the
-    /// proxy's authorization is sent.
+    /// A proxy to which the request itself is sent, instead of a tunnel through it. Then the
+    /// request line contains the whole URL, and the proxy's authorization is sent.
     pub relay: Option<HttpProxy>,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn connect(
     Ok(HttpStream { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
 }
 
-/// Connects to the addresses of a host in turn. While others are left, each has a short time-out.
+/// Tries the addresses of a host in turn. Each attempt has a short time-out, except the last.
 async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
     let found = lookup_host((host, port)).await.map_err(|e| format!("its name: {e}"))?;
     let addresses: Vec<SocketAddr> = found.collect();
@@ -71,7 +71,7 @@ async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
         };
         match connected {
             Ok(stream) => {
-                // Without it a request would only be slower.
+                // Failure is harmless: without the option, a request is only slower.
                 let _ = stream.set_nodelay(true);
                 return Ok(Box::new(stream));
             }

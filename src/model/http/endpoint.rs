@@ -1,4 +1,4 @@
-//! Address of a provider: scheme, host, port and base path.
+//! Base address of a provider: scheme, host, port and path.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,11 @@ pub struct ProviderEndpoint {
     /// Host name or address, without brackets.
     host: String,
     port: u16,
-    /// Base path, without a slash at its end.
+    /// Base path, without a trailing slash.
     path: String,
 }
 
-/// Why a text is not a base address.
+/// Reason why a text is no base address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
     #[error("is no address such as https://host/v1")]
@@ -30,8 +30,8 @@ pub enum BadAddress {
 }
 
 impl ProviderEndpoint {
-    /// Parses a base address. Plain HTTP is only accepted for this machine, unless `insecure` is
-    /// set.
+    /// Parses a base address. Plain HTTP is accepted only for servers on this machine, unless
+    /// `insecure` is set.
     pub fn parse(text: &str, insecure: bool) -> Result<Self, BadAddress> {
         let uri: Uri = text.trim().parse().map_err(|_| BadAddress::Form)?;
         let is_https = match uri.scheme_str() {
@@ -87,7 +87,7 @@ impl ProviderEndpoint {
         &self.uri
     }
 
-    /// `host`, or `host:port` for another port than the scheme's default.
+    /// The host, with the port unless it is the scheme's default.
     pub fn authority(&self) -> String {
         self.uri.authority().map(ToString::to_string).unwrap_or_default()
     }

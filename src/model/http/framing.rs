@@ -1,5 +1,5 @@
-//! Finds the end of a response's body (RFC 9112, section 6). A connection carries one response, so
-//! bytes behind the body are ignored.
+//! Finds the end of a response's body (RFC 9112, section 6). Bytes after the body are ignored,
+//! because a connection carries only one response.
 
 use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use httparse::{Status, parse_chunk_size};
@@ -7,22 +7,22 @@ use httparse::{Status, parse_chunk_size};
 use super::HttpError;
 use crate::limits;
 
-/// Framing of the rest of a body: how its end is found.
+/// How the end of a body is found, from the current position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// This many bytes are left of the body.
+    /// The body ends after this many bytes.
     Length(u64),
-    /// Next is a line with the size of a chunk.
+    /// A line with the size of a chunk follows.
     ChunkSize,
-    /// This many bytes are left of the chunk.
+    /// The current chunk ends after this many bytes.
     Chunk(u64),
-    /// Next is the line break after a chunk.
+    /// The line break after a chunk follows.
     ChunkEnd,
-    /// Trailer lines up to an empty line.
+    /// Trailer lines follow, up to an empty line.
     Trailers,
-    /// The body lasts until the connection closes.
+    /// The body ends when the connection closes.
     UntilClosed,
-    /// The input is not HTTP.
+    /// The response is not valid HTTP.
     Broken,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum BodyFraming {
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
-    /// Framing of a response with that status and these headers.
+    /// Framing of a response with this status and these headers.
     pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, HttpError> {
         if matches!(status, 204 | 304) {
             return Ok(OVER);
@@ -50,7 +50,7 @@ impl BodyFraming {
         });
         let Some(length) = lengths.next().transpose()? else { return Ok(Self::UntilClosed) };
 
-        // Two that differ: one of them is wrong.
+        // If two lengths differ, at least one of them is wrong.
         if lengths.all(|other| other.is_ok_and(|other: u64| other == length)) {
             Ok(Self::Length(length))
         } else {
@@ -58,8 +58,8 @@ impl BodyFraming {
         }
     }
 
-    /// Appends the body bytes in `input` to `body` as far as the framing is known. Returns the
-    /// number of consumed bytes of `input`.
+    /// Appends the body bytes that `input` contains to `body`. Returns the number of consumed bytes
+    /// of `input`.
     pub fn take(&mut self, input: &[u8], body: &mut Vec<u8>) -> usize {
         let mut rest = input;
         while !rest.is_empty() && *self != OVER {
@@ -71,7 +71,8 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// The next framing and the number of consumed bytes, or `None` if more input is needed.
+    /// Returns the next framing with the number of consumed bytes, or `None` if more input is
+    /// needed.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
             Self::Length(left) => {
@@ -88,7 +89,7 @@ impl BodyFraming {
                 [b'\r'] => return None,
                 _ => (Self::Broken, 0),
             },
-            // The parser takes a line without digits for the size 0, which ends the body.
+            // The parser would read a line without digits as size 0, which ends the body.
             Self::ChunkSize if !rest.first().is_some_and(u8::is_ascii_hexdigit) => {
                 (Self::Broken, 0)
             }
@@ -111,12 +112,12 @@ impl BodyFraming {
     }
 }
 
-/// Asks for more input, unless the incomplete line is already too long.
+/// Requests more input, unless the incomplete line is already too long.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }
 
-/// Appends up to `most` bytes of `input` to `body`. Returns the number of appended bytes.
+/// Appends at most `most` bytes of `input` to `body`. Returns how many were appended.
 fn take(input: &[u8], most: u64, body: &mut Vec<u8>) -> usize {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let part = input.get(..most).unwrap_or(input);

@@ -1,8 +1,8 @@
 //! HTTP client for providers: one POST request, and one response that is read as a stream.
 //!
-//! Each call has its own connection, which ends with the call: dropping the response closes the
-//! socket, and no call can meet a pooled connection that has died. Redirects are not followed.
-//! Knows nothing of models.
+//! Each call has its own connection, which is closed at the end of the call, also when the response
+//! is dropped. So no call can meet a pooled connection that has died. Redirects are not followed.
+//! This module must not know models.
 
 mod connect;
 mod endpoint;
@@ -27,16 +27,16 @@ pub use tls::TrustRoots;
 use super::error::CallPhase;
 use crate::limits;
 
-/// Time-outs of a call, by phase.
+/// Time-outs of the phases of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpTimeouts {
-    /// Name lookup, TCP, proxy and TLS together.
+    /// Maximum duration of name lookup, TCP, proxy and TLS together.
     pub connect: Duration,
-    /// From the sent request to the first byte of the body.
+    /// Maximum time from the sent request to the first byte of the body.
     pub first_byte: Duration,
-    /// Between two bytes of the body.
+    /// Maximum time between two bytes of the body.
     pub stall: Duration,
-    /// The whole call.
+    /// Maximum duration of the whole call.
     pub total: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for HttpTimeouts {
     }
 }
 
-/// Why a request or its response failed.
+/// Reason why a request or its response failed.
 #[derive(Debug)]
 pub enum HttpError {
     Connect {
@@ -62,11 +62,11 @@ pub enum HttpError {
         phase: CallPhase,
         after: Duration,
     },
-    /// The connection ended early, or its bytes are not HTTP.
+    /// The connection ended early or carried bytes that are not HTTP.
     Broken,
 }
 
-/// Sends requests. Cheap to clone; TLS sessions are resumed across calls.
+/// HTTP client. Cheap to clone. TLS sessions are resumed across calls.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
     tls: Arc<tls::TlsClient>,
@@ -78,7 +78,7 @@ impl HttpClient {
         Self { tls: Arc::new(tls::TlsClient::new(roots)), proxies: Arc::new(proxies) }
     }
 
-    /// A client with the system's certificates and the proxies of the environment.
+    /// Makes a client with the system's certificates and the proxies that the environment names.
     pub fn of_system() -> Self {
         Self::new(TrustRoots::System, ProxyRules::of_environment())
     }
@@ -102,12 +102,12 @@ impl HttpClient {
     }
 }
 
-/// Deadlines of one call: one for each phase, and one for the whole.
+/// Deadlines of one call: one for its current phase, and one for the whole call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallDeadlines {
     timeouts: HttpTimeouts,
     ends: Instant,
-    /// Deadline of the first byte, once the request is sent.
+    /// Deadline of the body's first byte. Set when the request has been sent.
     first_by: Option<Instant>,
 }
 
@@ -116,7 +116,7 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Starts the deadline of the first byte.
+    /// Sets the deadline of the body's first byte.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }
@@ -127,7 +127,7 @@ impl CallDeadlines {
         what: impl Future<Output = T>,
     ) -> Result<T, HttpError> {
         let mut what = pin!(what);
-        // What is there already costs no look at the clock.
+        // If the future is ready at once, no clock needs to be read.
         if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(what.as_mut().poll(cx))).await {
             return Ok(done);
         }

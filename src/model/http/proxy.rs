@@ -1,4 +1,5 @@
-//! Proxies that the environment names: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`.
+//! Proxies that the environment configures by `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
+//! `NO_PROXY`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -33,12 +34,13 @@ impl ProxyRules {
         Self(None)
     }
 
-    /// Uses this proxy for every address that is not on this machine.
+    /// Rules that use this proxy for every address that is not on this machine.
     pub fn all(uri: &str) -> Self {
         Self(Some(Matcher::builder().all(uri.to_owned()).build()))
     }
 
-    /// The proxy to use for an endpoint. A server on this machine is always reached directly.
+    /// Returns the proxy for an endpoint, or `None` for a direct connection. Servers on this
+    /// machine are always reached directly.
     pub(super) fn on_the_way_to(
         &self,
         endpoint: &ProviderEndpoint,
@@ -71,7 +73,7 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// Asks the proxy to open a tunnel to `endpoint` over an open connection.
+    /// Requests a tunnel to `endpoint` from the proxy, over a connection to the proxy.
     pub async fn tunnel(
         &self,
         stream: &mut BoxedStream,
@@ -92,7 +94,7 @@ impl HttpProxy {
         ask.push_str("\r\n");
         let broken = |e: std::io::Error| format!("the proxy {}: {e}", self.host);
         stream.write_all(ask.as_bytes()).await.map_err(broken)?;
-        // Byte by byte: what follows the head belongs to the tunnel.
+        // Reads single bytes, because the bytes after the head belong to the tunnel.
         let mut head = Vec::new();
 
         while !head.ends_with(b"\r\n\r\n") {

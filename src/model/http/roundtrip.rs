@@ -1,5 +1,5 @@
-//! One HTTP/1.1 request over one connection, with a response that is read in pieces (RFC 9112,
-//! without reuse of connections).
+//! One HTTP/1.1 request over one connection, with a response that is read in pieces (RFC 9112).
+//! Connections are not reused.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -47,7 +47,7 @@ pub(super) fn request(
     let relay = relay.map(|value| ("proxy-authorization", value));
 
     for (name, value) in headers.iter().map(|(name, value)| (*name, value)).chain(relay) {
-        // A line break would begin another header.
+        // A line break in a value would begin another header.
         if !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
             return Err(bad(format!("the header {name} cannot be written")));
         }
@@ -58,7 +58,7 @@ pub(super) fn request(
     Ok([head.as_bytes(), body.as_bytes()].concat())
 }
 
-/// A response whose body is not read yet. Dropping it closes the connection.
+/// A response whose body is still to be read. Dropping it closes the connection.
 pub struct HttpResponse {
     line: HttpConnection,
     head: ResponseHead,
@@ -67,7 +67,7 @@ pub struct HttpResponse {
     /// The piece of the body that was returned last.
     piece: Vec<u8>,
     patience: CallDeadlines,
-    /// Whether a byte of the body has arrived.
+    /// Whether any byte of the body has arrived.
     has_begun: bool,
 }
 
@@ -98,7 +98,7 @@ impl HttpResponse {
         self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the available bytes of the body, or `None` at its proper end.
+    /// Returns the next available bytes of the body, or `None` at the proper end of the body.
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>, HttpError> {
         self.piece.clear();
         loop {
@@ -125,7 +125,7 @@ impl HttpResponse {
     }
 }
 
-/// A connection with the unsent part of the request and the unread part of the response.
+/// A connection together with the unsent part of the request and the unread part of the response.
 struct HttpConnection {
     stream: BoxedStream,
     saying: Option<RequestWriter>,
@@ -205,15 +205,15 @@ impl ResponseHead {
     }
 }
 
-/// A request that is being sent.
+/// A request that is being written.
 struct RequestWriter {
     request: Vec<u8>,
     said: usize,
 }
 
 impl RequestWriter {
-    /// Ready when the whole request is written or the server no longer reads. The response shows
-    /// which.
+    /// Ready when the whole request has been written or the server has stopped reading. The
+    /// response shows which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unsaid) = self.request.get(self.said..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut *to).poll_write(cx, unsaid)) {

@@ -12,7 +12,7 @@ use super::connect::BoxedStream;
 /// Trusted root certificates.
 #[derive(Debug)]
 pub enum TrustRoots {
-    /// The system's certificates, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// The system's certificates, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
     System,
     /// Only these certificates.
     Only(Vec<CertificateDer<'static>>),
@@ -20,7 +20,7 @@ pub enum TrustRoots {
 
 pub(super) struct TlsClient {
     roots: TrustRoots,
-    /// TLS connector, built at the first use because reading the system's certificates takes
+    /// TLS connector. Built at first use, because reading the system's certificates takes
     /// milliseconds.
     connector: OnceLock<Result<TlsConnector, String>>,
 }

@@ -1,4 +1,4 @@
-//! Assembles native calls from their streamed pieces.
+//! Assembles native calls from the pieces in which they are streamed.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ struct FunctionDelta<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// A JSON string, borrowed if it holds no escapes.
+/// A JSON string, borrowed if it contains no escapes.
 #[derive(Deserialize)]
 pub(super) struct JsonText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
@@ -37,7 +37,7 @@ struct PartialCall {
     call: ToolCall,
 }
 
-/// The calls of one answer, in the order in which they began.
+/// The calls of one answer, ordered by their first pieces.
 #[derive(Default)]
 pub(super) struct CallAssembler(Vec<PartialCall>);
 
@@ -68,8 +68,8 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// The call that a piece belongs to. Some servers give all calls the same index, so a new id at
-    /// a known index begins a new call.
+    /// Returns the call that a piece belongs to. Some servers give all calls the same index, so a
+    /// new id at a known index begins a new call.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {
@@ -88,8 +88,8 @@ impl CallAssembler {
         Ok(self.0.get_mut(at).expect("it was found or pushed"))
     }
 
-    /// Returns the complete calls. If the answer was cut short, its last call may be incomplete and
-    /// is left out.
+    /// Returns the complete calls. If the answer was cut short, leaves out the last call, which may
+    /// be incomplete.
     pub fn finish(&mut self, stop: StopReason) -> Vec<ToolCall> {
         let mut calls: Vec<_> =
             std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();
@@ -98,7 +98,8 @@ impl CallAssembler {
             calls.pop();
         }
 
-        // One that says nothing at all is no call; one without a name is told so.
+        // A call without name and arguments is dropped. A call without a name only is kept, and the
+        // model gets an error for it.
         calls.retain(|call| !call.name.is_empty() || !call.arguments.trim().is_empty());
 
         for (number, call) in calls.iter_mut().enumerate() {
@@ -111,8 +112,8 @@ impl CallAssembler {
     }
 }
 
-/// Index for a piece without one: a piece with an id begins a new call, any other continues the
-/// last one.
+/// Index for a piece that states none: a piece with an id begins a new call, and any other piece
+/// continues the last call.
 fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     let written = piece.index.and_then(|raw| raw.get().parse().ok());
     written.unwrap_or_else(|| {
@@ -122,7 +123,7 @@ fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     })
 }
 
-/// Text of a JSON string, or the JSON text of any other value.
+/// The text of a JSON string, or the JSON itself for any other value.
 fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
     match raw.get() {
         "null" => Ok(Cow::Borrowed("")),

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions API, which many other providers offer, too.
+//! Wire format of OpenAI's chat completions API, which many other providers use, too.
 
 mod calls;
 mod read;
@@ -9,7 +9,7 @@ pub(super) use write::body;
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, OpenAiQuirks, WireDialect};
 
-/// The wire format, with the deviations of one provider.
+/// Wire format of chat completions, with the deviations of one provider.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
     pub quirks: OpenAiQuirks,

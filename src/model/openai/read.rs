@@ -1,4 +1,4 @@
-//! Reads a stream of chat completion chunks. Its terminator is `[DONE]`.
+//! Reads an event stream of chat completion chunks. Its terminator is `[DONE]`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::model::remote::{
 };
 use crate::model::sse::SseEvent;
 
-/// One chunk of a stream. Unknown keys are skipped.
+/// One chunk of the stream. Unknown keys are ignored.
 #[derive(serde::Deserialize)]
 struct OpenAiChunk<'a> {
     #[serde(rename = "choices", borrow, default)]
@@ -47,10 +47,10 @@ struct OpenAiChoice<'a> {
 struct OpenAiDelta<'a> {
     #[serde(rename = "content", borrow, default)]
     content: Option<DeltaContent<'a>>,
-    /// Reasoning, in the key of DeepSeek and vLLM.
+    /// Reasoning text, under the key that DeepSeek and vLLM use.
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<JsonText<'a>>,
-    /// Reasoning, in the key of other providers.
+    /// Reasoning text, under the key that other providers use.
     #[serde(rename = "reasoning", borrow, default)]
     reasoning: Option<JsonText<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]
@@ -61,34 +61,34 @@ struct OpenAiDelta<'a> {
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
 
-/// Content of a chunk: a text or a list of parts.
+/// Content of a chunk: either a text or a list of parts.
 enum DeltaContent<'a> {
     Text(JsonText<'a>),
     Parts(Vec<ContentPart<'a>>),
 }
 
-/// A part of a content list.
+/// One part of a content list.
 #[derive(serde::Deserialize)]
 struct ContentPart<'a> {
     #[serde(rename = "text", borrow, default)]
     text: Option<JsonText<'a>>,
-    /// Reasoning, in the key of Mistral.
+    /// Reasoning text, under the key that Mistral uses.
     #[serde(rename = "thinking", borrow, default)]
     thinking: Option<Vec<ContentPart<'a>>>,
 }
 
-/// Reader of one stream.
+/// Reader of one stream of chat completion chunks.
 pub(super) struct OpenAiReader {
     quirks: OpenAiQuirks,
     calls: CallAssembler,
     finish: Option<String>,
     has_refused: bool,
     counted: ReportedUsage,
-    /// Model that the stream names.
+    /// Name of the model as the stream states it.
     model: Option<String>,
-    /// Reasoning text, kept for providers that want it back.
+    /// Reasoning text so far, for providers that require it in later requests.
     reasoning: String,
-    /// Reasoning details as JSON texts.
+    /// Reasoning details so far, as JSON texts.
     details: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl OpenAiReader {
         delta: &OpenAiDelta<'_>,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
-        // Some send the same reasoning under both names.
+        // Some providers send the same reasoning under both keys.
         if let Some(reasoning) = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref()) {
             self.think(&reasoning.0, out)?;
         }
@@ -189,7 +189,7 @@ impl OpenAiReader {
         details: &RawValue,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
-        // Where it is no list, there is nothing to send back.
+        // Details that are no list cannot be sent back.
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(details.get()) else {
             return Ok(());
         };

@@ -60,7 +60,7 @@ struct OpenAiMessage<'a> {
     tool_calls: Vec<OpenAiCall<'a>>,
 }
 
-/// Reasoning of an earlier answer that the provider wants back.
+/// Reasoning of an earlier answer, for a provider that requires it back.
 #[derive(Deserialize, Default)]
 struct KeptReasoning<'a> {
     #[serde(rename = "reasoning_content", borrow, default)]
@@ -160,8 +160,8 @@ pub(in crate::model) fn body(
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Whether the request may ask for one call only. OpenAI's `o` series always makes one call at a
-/// time and rejects the parameter.
+/// Whether the request may limit the answer to one call. OpenAI's `o` series always makes one call
+/// at a time and rejects the parameter.
 fn takes_one_call(settings: &WireSettings, quirks: OpenAiQuirks) -> bool {
     let is_of_series = |series: &str| {
         let rest = settings.model.strip_prefix(series);
@@ -183,8 +183,8 @@ impl OpenAiMessage<'_> {
     }
 }
 
-/// Writes a message of the user's side: results directly after the calls that they belong to, then
-/// the other blocks.
+/// Writes a message of the user's side. Tool results come first, directly after the calls that they
+/// answer; the other blocks follow.
 fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &message.blocks {
         if let ChatBlock::Result { id, text, .. } = block {

@@ -1,8 +1,9 @@
-//! Playback: a provider that plays recorded turns, found by agent, thread labels and turn.
+//! Playback: a provider that plays recorded turns. It finds a turn by agent, thread labels and turn
+//! number.
 //!
-//! A recorded text may hold placeholders (see `placeholders`). They are filled from the request's
-//! conversation, so that a played answer quotes the results of this run. `docs/AGENTS.md` describes
-//! the file format.
+//! A recorded text may contain placeholders (see `placeholders`). They are filled from the
+//! request's conversation, so that a played answer quotes the results of the current run.
+//! `docs/AGENTS.md` describes the file format.
 
 mod nonce;
 mod placeholders;
@@ -25,7 +26,7 @@ use super::{
 use crate::ids::ListenerName;
 use crate::limits;
 
-/// Why a recording cannot be played.
+/// Reason why a recording cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("the recording {path} cannot be read: {source}")]
@@ -38,7 +39,7 @@ pub enum LoadError {
 
 type TurnKey = (ListenerName, String, u32);
 
-/// Recorded turns that can be played. Cheap to clone.
+/// A provider that plays recorded turns. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PlaybackModel {
     shelf: Arc<RecordedTurns>,
@@ -62,7 +63,7 @@ impl PlaybackModel {
         Self::parse(&shown, &text)
     }
 
-    /// Parses a recording. Errors name `path`.
+    /// Parses a recording; `path` is only used in error messages.
     pub fn parse(path: &str, text: &str) -> Result<Self, LoadError> {
         let path = path.to_owned();
         let recording: RecordingFile = toml::from_str(text)
@@ -84,13 +85,13 @@ impl PlaybackModel {
         Ok(Self { shelf, delay: Duration::ZERO })
     }
 
-    /// Adds a delay between chunks, to imitate a live model.
+    /// Adds a delay between two chunks, to imitate a live model.
     pub fn paced(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Description that the recording file gives of itself.
+    /// Description of the recording, as its file states it.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }
@@ -158,7 +159,7 @@ impl ModelProvider for PlaybackModel {
     }
 }
 
-/// Cuts a text into pieces of at most [`limits::PLAYBACK_CHUNK_BYTES`], between characters.
+/// Splits a text into pieces of at most [`limits::PLAYBACK_CHUNK_BYTES`], at character boundaries.
 fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,11 +1,12 @@
-//! The nonce of a turn. A recording cannot know it, so `{{nonce}}` stands for it.
+//! The nonce of a turn. A recording cannot know the nonce of a later run, so recorded texts contain
+//! `{{nonce}}` instead.
 
 use crate::model::request::{ChatRole, ModelRequest};
 
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// The nonce of a request, read from the last slot that its last text names.
+/// The nonce of a request. It is read from the last slot that the request's last text names.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|said| said.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

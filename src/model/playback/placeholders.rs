@@ -1,9 +1,9 @@
-//! Placeholders of a recorded text, filled from the conversation so far.
+//! Placeholders in a recorded text, which are filled from the conversation so far.
 //!
-//! `{{search-results/match/file}}` is the text of the first `file` in the first `match` of the
-//! latest `search-results` that the conversation shows; `match[2]` is the second, `@name` an
-//! attribute. A value is escaped as XML text, so that it cannot become markup. A missing value
-//! becomes [`MISSING`]. `{{nonce}}` is the nonce of the turn.
+//! `{{search-results/match/file}}` stands for the text of the first `file` in the first `match` of
+//! the latest `search-results` in the conversation. `match[2]` means the second `match`, and
+//! `@name` an attribute. Values are escaped as XML text, so that they cannot become markup. A
+//! missing value becomes [`MISSING`]. `{{nonce}}` stands for the nonce of the turn.
 
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_text, unescape_text};
@@ -11,8 +11,8 @@ use crate::xml::escape::{escape_text, unescape_text};
 pub const MISSING: &str = "(nothing found)";
 const NONCE: &str = "nonce";
 
-/// Fills the placeholders of `template` from the texts of the user's side, oldest first, and from
-/// the nonce of this turn.
+/// Fills the placeholders of `template`. Values come from the texts of the user's side, oldest
+/// first, and from the nonce of the turn.
 pub(super) fn fill<'a>(
     template: &str,
     nonce: Option<&str>,
@@ -45,7 +45,8 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Unescapes the payloads inside `<tool_result>`, which old renderer versions escaped as a whole.
+/// Unescapes the payloads inside `<tool_result>` elements, which old renderer versions escaped as a
+/// whole.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -74,7 +75,7 @@ fn select(heard: &[String], path: &str) -> Option<String> {
     })
 }
 
-/// Every position where an element with this local name starts.
+/// Positions at which an element with this local name starts.
 fn starts<'t>(text: &'t str, name: &str) -> impl DoubleEndedIterator<Item = (usize, &'t str)> {
     let opens = text.match_indices('<').filter_map(|(at, _)| Some((at, text.get(at..)?)));
     opens.filter(move |(_, rest)| local_name(rest) == Some(name)).collect::<Vec<_>>().into_iter()
@@ -89,7 +90,7 @@ fn local_name(tag: &str) -> Option<&str> {
 
 struct PathStep<'a> {
     name: &'a str,
-    /// Index among equal siblings, from 0.
+    /// Index among siblings of the same name, from 0.
     index: usize,
 }
 

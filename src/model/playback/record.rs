@@ -1,8 +1,8 @@
 //! Recording: writes every answer of a live run to a file that playback can play.
 //!
-//! A recording identifies turns by agent, labels and number, not by root thread. If a run has
-//! several trees with the same turn, the first is kept. The nonce differs in every run, so the
-//! recording holds its placeholder instead.
+//! A recording identifies a turn by agent, thread labels and turn number, not by root thread. If
+//! several trees of a run have the same turn, the first one is kept. The nonce differs in every
+//! run, so the recording contains a placeholder in its place.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -17,11 +17,11 @@ use crate::model::{
     CallAdmission, CallFuture, Error, ModelProvider, OnChunk, SharedModel, WireSettings,
 };
 
-/// Records the answers of models.
+/// Records the answers of the models that it wraps.
 #[derive(Debug)]
 pub struct TurnRecorder {
     path: PathBuf,
-    /// Description of the recording in its file.
+    /// Description of the recording, written into its file.
     recorded: String,
     shelf: Mutex<CollectedTurns>,
 }
@@ -45,14 +45,14 @@ struct CollectedTurn {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,
-    /// Number of turns that were not kept because another root thread has the same turn.
+    /// Number of turns that were not kept, because another root thread had the same turn.
     pub skipped: usize,
-    /// Why the file is incomplete, if it is.
+    /// Reason why the file is incomplete, or `None` if it is complete.
     pub failure: Option<String>,
 }
 
 impl TurnRecorder {
-    /// Creates a recording file without turns.
+    /// Creates a recording file that contains no turns yet.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
         let path = path.to_owned();
         let recorded = recorded.to_owned();

@@ -1,4 +1,4 @@
-//! Format of a recording file, for reading and writing. `docs/AGENTS.md` describes it.
+//! Format of a recording file, for both reading and writing. `docs/AGENTS.md` describes the format.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::model::answer::{OwnBlock, StopReason, ToolCall};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordingFile {
-    /// Statement that the turns are recorded, by whom, and from which run.
+    /// States that the turns are recorded, by whom, and from which run.
     #[serde(rename = "recorded")]
     pub recorded: String,
     /// Name of the model that answered, or `recorded`.
@@ -36,8 +36,8 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
-    /// Whether the text holds `{{` that is no placeholder. Then only `{{nonce}}` is a placeholder,
-    /// in a turn that has a nonce.
+    /// Whether the text contains a `{{` that begins no placeholder. In such a turn, only
+    /// `{{nonce}}` is a placeholder, if the turn has a nonce.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]
@@ -76,7 +76,7 @@ pub(super) struct RecordedBlock {
     json: String,
 }
 
-/// How a recorded stream ends.
+/// How a recorded stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum RecordedStop {
     #[default]
@@ -90,13 +90,13 @@ pub(super) enum RecordedStop {
     Refused,
     #[serde(rename = "unknown")]
     Unknown,
-    /// The stream ends without its terminator.
+    /// The stream ended without its terminator.
     #[serde(rename = "cut")]
     Cut,
 }
 
 impl RecordedStop {
-    /// Stop reason, or `None` for a stream without its terminator.
+    /// The stop reason, or `None` if the stream ended without its terminator.
     pub fn reason(self) -> Option<StopReason> {
         Some(match self {
             Self::Normal => StopReason::Normal,

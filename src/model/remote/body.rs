@@ -1,17 +1,18 @@
-//! Distinguishes an event stream from other response bodies.
+//! Distinguishes event streams from other response bodies.
 
 use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether a response may be an event stream. A missing content type, or plain text, counts as one.
+/// Whether a response may be an event stream, by its content type. A missing content type and plain
+/// text also count as one.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
     answer.status() == 200 && !is_other
 }
 
-/// Beginning of a response body, kept until the first event is read.
+/// The beginning of a response body, kept until the first event was read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     kept: Vec<u8>,
@@ -26,13 +27,13 @@ impl AnswerHead {
         }
     }
 
-    /// Drops the kept bytes after the first event: the body is a stream.
+    /// Drops the kept bytes after the first event, which proves that the body is a stream.
     pub fn forget(&mut self) {
         self.is_over = true;
         self.kept = Vec::new();
     }
 
-    /// The body, if it is not a stream.
+    /// The body, if it turned out to be no stream.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
         (text.starts_with(b"{") || looks_like_html(text)).then_some(text)

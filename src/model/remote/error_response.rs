@@ -1,4 +1,4 @@
-//! Maps a provider's error response to an error of this module.
+//! Maps a provider's error response to an error of a model call.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::model::error::Error;
 use crate::model::http::HttpResponse;
 use crate::model::sse::OverlongEvent;
 
-/// Error as the server reports it.
+/// An error as the server reports it.
 #[derive(Debug, Default)]
 struct ErrorBody {
     message: String,
@@ -22,11 +22,11 @@ struct ErrorBody {
 }
 
 impl RemoteModel {
-    /// Error for a response that is not a stream.
+    /// The error for a response that is no event stream.
     pub(super) async fn no_stream(&self, answer: &mut HttpResponse) -> Error {
         let mut body = Vec::new();
         while body.len() < limits::ERROR_BODY_BYTES_MAX {
-            // What is said after a break is lost; what was said before it is enough.
+            // If reading fails, the part of the text that was read is enough.
             let Ok(Some(piece)) = answer.chunk().await else { break };
             let room = limits::ERROR_BODY_BYTES_MAX - body.len();
             body.extend(piece.iter().take(room));
@@ -35,7 +35,7 @@ impl RemoteModel {
         self.refused(answer, &body)
     }
 
-    /// Error for a stream that ended without its terminator.
+    /// The error for a stream that ended without its terminator.
     pub(super) fn ended(&self, answer: &HttpResponse, head: AnswerHead, bytes: usize) -> Error {
         match head.instead() {
             Some(text) => self.refused(answer, text),
@@ -59,7 +59,8 @@ impl RemoteModel {
         Error::InvalidEvent { route: self.route(), detail: overlong.to_string() }
     }
 
-    /// Makes a server's text fit for messages: without the key, on one line, and shortened.
+    /// Makes a server's text safe for error messages: removes the key and line breaks, and shortens
+    /// the text.
     pub(super) fn clean(&self, text: &str) -> String {
         let text = match &self.options.key {
             Some(key) => key.hide_in(text),
@@ -120,7 +121,7 @@ impl RemoteModel {
         }
     }
 
-    /// Maps a JSON document that came instead of a stream to an error.
+    /// Maps a JSON document that arrived in place of a stream to an error.
     fn instead_of_a_stream(&self, complaint: &ErrorBody, message: String) -> Error {
         let route = self.route();
         if complaint.kind.is_empty() && complaint.message.is_empty() {
@@ -130,7 +131,7 @@ impl RemoteModel {
         self.of_kind(&complaint.kind, message)
     }
 
-    /// Error for an error event in the middle of a stream.
+    /// The error for an error event within a stream.
     fn stream_error(&self, error: &str) -> Error {
         let complaint = complaint(error.as_bytes());
         let message = self.clean(&complaint.message);
@@ -171,7 +172,7 @@ pub(super) fn looks_like_html(text: &[u8]) -> bool {
         .any(|tag| head.starts_with(tag))
 }
 
-/// Title of an HTML page, which usually describes the error.
+/// Title of an HTML page. It usually describes the error.
 fn title(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let lower = text.to_ascii_lowercase();
@@ -187,8 +188,8 @@ fn is_about_credit(kind: &str) -> bool {
     ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
 }
 
-/// Reads the forms in which servers say what is wrong: an object `error`, a text `error`,
-/// `message`, `detail`, a list of those, or plain text.
+/// Parses an error body in any of the known forms: an object `error`, a text `error`, `message`,
+/// `detail`, a list of these, or plain text.
 fn complaint(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
         return ErrorBody {
@@ -221,7 +222,7 @@ fn complaint(body: &[u8]) -> ErrorBody {
     ErrorBody { message, kind: kinds.join(", ") }
 }
 
-/// Delay that the server asks for: in milliseconds, in seconds, or until a date.
+/// Delay that the server requests: in milliseconds, in seconds, or as a date.
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {
@@ -234,7 +235,7 @@ fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     }
 
     let until = date(text)?;
-    // By the server's own clock, where it tells the time.
+    // A date is compared with the server's own clock, if the response states its time.
     let now = answer.header("date").and_then(date).unwrap_or_else(Time::now);
     Some(until.since(now))
 }

@@ -1,7 +1,9 @@
-//! Models behind a network: one call over HTTP, read as a stream, in the provider's wire format.
+//! Models that are reached over the network: one HTTP call, whose response is read as a stream in
+//! the provider's wire format.
 //!
-//! Holds what both wire formats share: sends the request, maps a body that is not a stream to an
-//! error, and treats a stream without its terminator as cut off. Does not retry; the router does.
+//! This module contains what all wire formats share. It sends the request, maps a body that is no
+//! stream to an error, and treats a stream without its terminator as cut off. It does not retry:
+//! the router does.
 
 mod body;
 mod error_response;
@@ -27,11 +29,11 @@ use super::{CallFuture, ModelProvider, OnChunk, anthropic, openai, sse};
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Settings of one model of one provider.
+/// Settings for one model of one provider.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub preset: &'static ProviderPreset,
-    /// The provider's name of the model.
+    /// Name of the model at its provider.
     pub model: String,
     pub endpoint: ProviderEndpoint,
     pub key: Option<ProviderKey>,
@@ -39,11 +41,11 @@ pub struct Options {
     pub answer: AnswerSettings,
 }
 
-/// Settings of every answer. A missing one leaves the provider's default.
+/// Settings that apply to every answer. An absent setting leaves the provider's default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswerSettings {
-    /// Bound on the answer's tokens if the request has none.
+    /// Maximum tokens of an answer, for requests that state no maximum.
     #[serde(rename = "max_tokens")]
     pub max_tokens: Option<u32>,
     #[serde(rename = "temperature")]
@@ -53,13 +55,13 @@ pub struct AnswerSettings {
     /// Reasoning effort as a word, such as `low`.
     #[serde(rename = "reasoning_effort")]
     pub reasoning_effort: Option<String>,
-    /// Bound on reasoning, in tokens.
+    /// Maximum tokens of reasoning.
     #[serde(rename = "thinking_tokens")]
     pub thinking_tokens: Option<u32>,
 }
 
 impl Options {
-    /// All settings that decide how a request is written.
+    /// All settings that determine how a request is written.
     pub fn settings(&self) -> WireSettings {
         WireSettings {
             provider: self.preset.name.to_owned(),
@@ -71,7 +73,7 @@ impl Options {
 }
 
 impl AnswerSettings {
-    /// Maximum tokens of one answer, with reasoning, if bounded.
+    /// Maximum tokens of one answer including reasoning, or `None` if unbounded.
     pub fn answer(&self) -> Option<u32> {
         let bounded = self.max_tokens.is_some() || self.thinking_tokens.is_some();
         let most = self.max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
@@ -81,7 +83,7 @@ impl AnswerSettings {
 
 /// Wire format of a provider.
 pub(super) trait WireDialect: Debug + Send + Sync {
-    /// Path beneath the base address.
+    /// Path of the API beneath the base address.
     fn path(&self) -> &'static str;
 
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)>;
@@ -89,7 +91,7 @@ pub(super) trait WireDialect: Debug + Send + Sync {
     fn reader(&self) -> Box<dyn AnswerReader>;
 }
 
-/// Reads one stream, one event at a time.
+/// Reads the events of one stream.
 pub(super) trait AnswerReader: Send {
     fn event(
         &mut self,
@@ -97,7 +99,7 @@ pub(super) trait AnswerReader: Send {
         out: &mut AnswerWriter<'_>,
     ) -> Result<ReadProgress, StreamFault>;
 
-    /// Summary of the stream, after its terminator.
+    /// Summary of the stream. Called after the terminator.
     fn finish(&mut self) -> StreamSummary;
 }
 
@@ -106,9 +108,9 @@ pub(super) struct StreamSummary {
     pub stop: StopReason,
     pub counted: ReportedUsage,
     pub calls: Vec<ToolCall>,
-    /// Own blocks of the provider, as JSON texts.
+    /// Blocks that only the provider can read, as JSON texts.
     pub own: Vec<String>,
-    /// Model that the stream names.
+    /// Name of the model as the stream states it.
     pub model: Option<String>,
 }
 
@@ -164,7 +166,7 @@ impl RemoteModel {
         Ok(self.end(reader.finish(), request, bytes))
     }
 
-    /// Reads the stream up to its terminator.
+    /// Reads the stream of an answer up to its terminator.
     async fn read(
         &self,
         answer: &mut HttpResponse,
@@ -192,7 +194,7 @@ impl RemoteModel {
             }
         }
 
-        // Its last line may lack its end, if only all of it is there.
+        // The last line may lack its line break, but is complete otherwise.
         let last = decoder.unfinished().map_err(|e| self.unreadable(&e))?;
         if let Some(event) = last
             && let Ok(ReadProgress::Done) = reader.event(event, out)

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A provider that the config may name without an address.
+/// A provider that the config can name without stating an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderPreset {
     /// Name of the provider in the config.
     pub name: &'static str,
     pub wire: WireFormat,
-    /// Base address; `None` if the config must state it.
+    /// Base address; `None` if the config must state one.
     pub base_url: Option<&'static str>,
-    /// Environment variable that usually holds the key.
+    /// Environment variable that usually contains the key.
     pub key_variable: Option<&'static str>,
     /// Whether the provider requires a key.
     pub needs_key: bool,
@@ -27,7 +27,7 @@ pub enum WireFormat {
     Anthropic,
 }
 
-/// Name of the key that bounds an answer.
+/// Name of the JSON key that bounds the length of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoundKey {
     #[serde(rename = "max_tokens")]
@@ -36,20 +36,21 @@ pub enum BoundKey {
     MaxCompletionTokens,
 }
 
-/// Deviations among providers of OpenAI's format.
+/// Deviations of a provider from OpenAI's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenAiQuirks {
-    /// Key that bounds the tokens of an answer.
+    /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the request must ask for usage in a stream. Other providers send it anyway and
-    /// reject the key.
+    /// Whether the request must ask for the usage of a stream. Other providers report the usage
+    /// anyway, and reject the key.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
-    /// Whether the provider is known to accept the key that limits an answer to one call.
+    /// Whether the provider is known to accept the JSON key that limits an answer to one call.
     #[serde(rename = "takes_one_call")]
     pub takes_one_call: bool,
-    /// Whether the provider wants the reasoning before a native call back with the call's result.
+    /// Whether the provider requires the reasoning before a native call to be sent back with the
+    /// result of that call.
     #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
 }

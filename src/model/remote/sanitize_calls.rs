@@ -1,5 +1,5 @@
-//! Replaces malformed native calls in requests to their provider, which would otherwise reject the
-//! whole conversation. The record keeps them unchanged.
+//! Replaces malformed native calls in requests to a provider, because the provider would reject the
+//! whole conversation. The record keeps the calls unchanged.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use serde_json::Value as Json;
 use crate::limits;
 use crate::model::answer::ToolCall;
 
-/// Name for a call whose name the model left out.
+/// Name that is sent for a call without a name.
 const UNNAMED: &str = "unnamed";
 
-/// Name of the call, in characters that every provider accepts.
+/// Name of the call, limited to characters that every provider accepts.
 pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match call.name.as_str() {
@@ -26,13 +26,13 @@ pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     }
 }
 
-/// Arguments of the call as a JSON object. Arguments that are not an object are wrapped in one.
+/// Arguments of the call as a JSON object. Any other value is wrapped in an object.
 pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))
 }
 
-/// Arguments as text: the model's own text if it is an object.
+/// Arguments of the call as text. If they are an object, this is the model's own text.
 pub(in crate::model) fn arguments_text(call: &ToolCall) -> Cow<'_, str> {
     match serde_json::from_str::<Json>(&call.arguments) {
         Ok(Json::Object(_)) => Cow::Borrowed(&call.arguments),

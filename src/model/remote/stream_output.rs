@@ -13,14 +13,14 @@ pub(in crate::model) enum ReadProgress {
     Done,
 }
 
-/// Why a stream cannot be read further.
+/// Reason why a stream cannot be read any further.
 #[derive(Debug)]
 pub(in crate::model) enum StreamFault {
     /// An event does not follow the wire format.
     Unreadable {
         detail: String,
     },
-    /// The provider reported an error, as JSON.
+    /// The provider reported this error, as JSON.
     Reported {
         error: String,
     },
@@ -28,7 +28,7 @@ pub(in crate::model) enum StreamFault {
 }
 
 impl StreamFault {
-    /// Fault for an event whose data is not the expected JSON.
+    /// The fault of an event whose data is not the expected JSON.
     pub fn json(error: &serde_json::Error, event: sse::SseEvent<'_>) -> Self {
         let data = String::from_utf8_lossy(event.data);
         let head: String = data.chars().take(limits::ERROR_MESSAGE_CHARS_MAX / 4).collect();
@@ -36,7 +36,7 @@ impl StreamFault {
     }
 }
 
-/// Passes on the pieces of an answer, bounded and without the key.
+/// Passes on the pieces of an answer. Bounds their size and removes the key.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,
@@ -68,7 +68,7 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Counts bytes that the reader keeps for the end of the stream.
+    /// Counts bytes that the reader keeps until the end of the stream.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));
@@ -81,12 +81,13 @@ impl<'a> AnswerWriter<'a> {
         if self.bytes > limits::ANSWER_BYTES_MAX { Err(StreamFault::TooLong) } else { Ok(()) }
     }
 
-    /// Number of bytes of text so far.
+    /// Number of bytes of text that were passed on so far.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }
 
-    /// Passes on text that the key filter held back. Returns the size of the whole answer in bytes.
+    /// Passes on the text that the key filter has held back. Returns the size of the whole answer
+    /// in bytes.
     pub fn finish(mut self) -> usize {
         let reasoning = self.reasoning_filter.as_mut().map(KeyFilter::finish);
         let text = self.text_filter.as_mut().map(KeyFilter::finish);

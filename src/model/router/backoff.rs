@@ -1,5 +1,5 @@
-//! Backoff between attempts: doubling delays with jitter, so that callers that failed together do
-//! not return together.
+//! Backoff between attempts: doubling delays with jitter, so that callers that failed at the same
+//! time do not retry at the same time.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ impl JitterSource {
         Self(OsRng.next_u64())
     }
 
-    /// Delay before round `round`, from 1: a random duration up to a bound that doubles each round.
+    /// Delay before the given round, counted from 1. The delay is random, up to a bound that
+    /// doubles with each round.
     pub fn pause(&mut self, round: u32) -> Duration {
         let doubled = 1u32.checked_shl(round.saturating_sub(1)).unwrap_or(u32::MAX);
         let bound = limits::MODEL_BACKOFF_FIRST.saturating_mul(doubled);

@@ -1,7 +1,8 @@
-//! Limits concurrent requests and tokens per minute of one model, and adapts to its responses.
+//! Limits the concurrent requests and the tokens per minute of one model, and adapts the limits to
+//! the provider's responses.
 //!
-//! The configured limit is the maximum. Each "too many requests" halves the current limit, each
-//! answer raises it a little (additive increase, multiplicative decrease).
+//! The configured limit is the maximum. Each "too many requests" response halves the current limit,
+//! and each answer raises it a little (additive increase, multiplicative decrease).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,10 +14,10 @@ use crate::limits;
 use crate::model::answer::TokenUsage;
 use crate::model::error::Error;
 
-/// Maximum load of one model.
+/// Configured limits of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Maximum concurrent calls.
+    /// Maximum number of concurrent calls.
     pub concurrency: u32,
     pub tokens_per_minute: Option<u64>,
 }
@@ -27,12 +28,13 @@ impl Default for RateLimits {
     }
 }
 
-/// Admits calls within the limits of one model.
+/// Admits calls to one model within its current limits.
 #[derive(Debug)]
 pub struct RateLimiter {
     pace: RateLimits,
+    /// Held only for arithmetic, never across an await, because all callers of the model share it.
     state: Mutex<LimiterLoad>,
-    /// Notifies waiters when capacity was freed.
+    /// Wakes waiting calls when capacity becomes free.
     freed: Notify,
 }
 
@@ -43,14 +45,15 @@ struct LimiterLoad {
     allowed: f64,
     /// Current limit of tokens per minute.
     rate: f64,
-    /// Tokens that are available at once. Negative after a call that used more than it announced.
+    /// Tokens that are available now. Negative after a call that used more tokens than it
+    /// announced.
     tokens: f64,
     filled: Instant,
     lowered: Instant,
     rests_until: Option<Instant>,
 }
 
-/// Permit of an admitted call; dropping it frees the capacity.
+/// Permit of an admitted call; dropping it frees the call's capacity.
 #[derive(Debug)]
 pub struct CallPermit<'a> {
     limiter: &'a RateLimiter,
@@ -83,7 +86,7 @@ impl RateLimiter {
         Self { pace, state: Mutex::new(state), freed: Notify::new() }
     }
 
-    /// Waits until there is capacity for a call of about `tokens` tokens.
+    /// Waits until a call of about `tokens` tokens is within the limits.
     pub async fn enter(&self, tokens: u64) -> CallPermit<'_> {
         loop {
             let freed = self.freed.notified();
@@ -105,7 +108,7 @@ impl RateLimiter {
         }
     }
 
-    /// Running calls as a share of the current limit.
+    /// Number of running calls as a share of the current limit.
     pub fn load(&self) -> f64 {
         let state = self.state();
         f64::from(state.under_way) / state.allowed
@@ -117,7 +120,7 @@ impl RateLimiter {
         (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
     }
 
-    /// End of the pause that the provider asked for, while it lasts.
+    /// End of the pause that the provider requested, or `None` if there is no pause now.
     pub fn rests_until(&self) -> Option<Instant> {
         self.state().rests_until.filter(|until| *until > Instant::now())
     }
@@ -134,7 +137,7 @@ enum LimiterEntry {
     },
     /// The limit of concurrent calls is reached.
     Full,
-    /// Too few tokens are available; more will be after this delay.
+    /// Too few tokens are available now. Enough will be available after this delay.
     Dry(Duration),
 }
 
@@ -146,7 +149,7 @@ impl LimiterLoad {
 
         if self.rate.is_finite() {
             self.fill();
-            // What is larger than a minute's worth waits for a full minute.
+            // A call that exceeds the limit of a minute takes all tokens of a full minute.
             let taken = tokens.min(self.rate);
             if self.tokens < taken {
                 let missing = taken - self.tokens;
@@ -201,7 +204,8 @@ impl CallPermit<'_> {
             state.rests_until = state.rests_until.max(Some(until));
         }
 
-        // Calls that began before the last lowering say nothing about what is allowed now.
+        // Calls that began before the limit was last lowered do not show what the provider allows
+        // now.
         if self.began >= state.lowered {
             state.lowered = now;
             let under_way = f64::from(state.under_way);

@@ -1,10 +1,10 @@
 //! The router: chooses the route of a call, retries, and limits the rate.
 //!
-//! A call tries its routes, in the order of the strategy, until one answers. A failure that may
-//! pass is retried in later rounds, after a backoff; a failure that only concerns one provider is
-//! retried on the others. After an answer that broke off, [`AnswerChunk::Restart`] precedes the
-//! next answer: the receiver drops the text that it has. The router waits between attempts and
-//! nowhere else; dropping a call ends it at once.
+//! A call tries its routes in the order of the strategy until one answers. A temporary failure is
+//! retried in later rounds, after a backoff. A failure that only concerns one provider is retried
+//! on the other routes. If an answer broke off, [`AnswerChunk::Restart`] comes before the next
+//! answer, and the receiver drops the text that it has. The router waits only between attempts.
+//! Dropping a call ends it immediately.
 
 mod backoff;
 mod limiter;
@@ -33,13 +33,13 @@ pub enum RoutingStrategy {
     /// In the order of the config. The next route is tried only if the one before fails (failover).
     #[default]
     Failover,
-    /// Each call starts with the route after the previous call's.
+    /// Calls begin with each route in turn.
     RoundRobin,
-    /// The route with the smallest share of its limit in use is tried first.
+    /// The route that uses the smallest share of its limit is tried first.
     LeastLoaded,
 }
 
-/// A model with its rate limiter, which all callers share. Cheap to clone.
+/// A model and its rate limiter, which all callers share. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RoutedModel {
     pub model: SharedModel,
@@ -52,14 +52,15 @@ impl RoutedModel {
     }
 }
 
-/// Several models that replace each other, or one model that is retried.
+/// Several models that can replace each other, or one model with retries.
 #[derive(Debug)]
 pub struct ModelRouter {
     routes: Vec<RoutedModel>,
     strategy: RoutingStrategy,
-    /// Number of rounds over the routes.
+    /// Maximum number of rounds over the routes.
     attempts: u32,
     next: AtomicUsize,
+    /// Shared by all calls, so that their delays differ.
     jitter: Mutex<JitterSource>,
 }
 
@@ -71,7 +72,7 @@ impl ModelRouter {
         Self { routes, strategy, attempts, next: AtomicUsize::new(0), jitter }
     }
 
-    /// Seeds the jitter, so that every run has the same delays.
+    /// Sets the seed of the jitter, so that every run has the same delays.
     pub fn seeded(mut self, seed: u64) -> Self {
         self.jitter = Mutex::new(JitterSource::seeded(seed));
         self
@@ -86,7 +87,7 @@ impl ModelRouter {
                 let routes = order.len().max(1);
                 order.rotate_left(first % routes);
             }
-            // Among equals, as they are written.
+            // Routes with the same load keep the order of the config.
             RoutingStrategy::LeastLoaded => {
                 order.sort_by(|a, b| a.limiter.load().total_cmp(&b.limiter.load()));
             }
@@ -95,7 +96,8 @@ impl ModelRouter {
         order
     }
 
-    /// Name of a route in metrics. A number distinguishes two routes of one provider and model.
+    /// Name of a route in metrics. If two routes have the same provider and model, a number
+    /// distinguishes them.
     fn name_of(&self, route: &RoutedModel) -> String {
         let name = route.model.route().to_string();
         let namesakes = self.routes.iter().filter(|other| other.model.route().to_string() == name);
@@ -141,14 +143,14 @@ impl ModelRouter {
     }
 }
 
-/// One call with all its attempts.
+/// One call with all its attempts on all routes.
 struct CallAttempts<'a> {
     request: &'a ModelRequest,
     on_chunk: OnChunk<'a>,
     admission: Option<&'a dyn CallAdmission>,
-    /// Maximum requests on each route.
+    /// Maximum number of requests to each route.
     most: u32,
-    /// Whether pieces were passed on that belong to no complete answer.
+    /// Whether pieces of an answer that broke off were passed on.
     is_void: bool,
     tries: u32,
     last: Option<Error>,
@@ -156,19 +158,19 @@ struct CallAttempts<'a> {
 
 enum RetryDecision {
     Answered(Box<StreamEnd>),
-    /// Another attempt may succeed, on this route or another.
+    /// A later attempt may succeed, on this route or on another.
     Later,
-    /// Only another route may succeed.
+    /// Only an attempt on another route may succeed.
     NotHere,
-    /// No attempt can succeed.
+    /// No further attempt can succeed.
     Final,
     /// The budget or the pump admits no further request.
     NotAdmitted(Error),
 }
 
 impl CallAttempts<'_> {
-    /// Returns the routes without a pause. If all have one, waits for the shortest. A route with a
-    /// pause that is longer than the maximum wait counts as failed.
+    /// Returns the routes that have no pause. If every route has one, waits for the shortest pause.
+    /// A route whose pause is longer than the maximum wait counts as failed.
     async fn rested<'r>(&mut self, order: &mut Vec<&'r RoutedModel>) -> Vec<&'r RoutedModel> {
         let now = Instant::now();
         order.retain(|route| {
@@ -199,7 +201,7 @@ impl CallAttempts<'_> {
         vec![first]
     }
 
-    /// Records that a route was skipped because its provider asked for a pause.
+    /// Records that a route was skipped because its provider had requested a pause.
     fn refused(&mut self, route: ModelRoute, rest: Duration) {
         let message = "it asked to be left alone after an earlier request".to_owned();
         let retry_after = Some(Duration::from_secs(rest.as_secs()));

@@ -1,9 +1,9 @@
-//! Determines the listener from which a process stems, by the parents that the operating system
+//! Finds the listener that a process descends from, by the parents that the operating system
 //! reports.
 //!
-//! A process that detached itself has the pump as its parent (see [`crate::children`]); then it is
-//! only known to be hosted. Environment and process groups are no evidence of the listener, because
-//! a process chooses them.
+//! A process that detached itself has this program as its parent (see [`crate::children`]), so its
+//! listener is unknown. Its environment and its process group are no evidence of the listener,
+//! because a process can change both.
 
 use uuid::Uuid;
 
@@ -15,34 +15,35 @@ use crate::mutant::mutant;
 /// Maximum number of parents to follow.
 const GENERATIONS_MAX: usize = 64;
 
-/// Maximum walks up the parents of a process whose parents change meanwhile.
+/// Maximum number of walks up the parents of a process whose parents keep changing.
 const LOOKS_MAX: usize = 8;
 
-/// Known origin of a process.
+/// The origin of a process, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
-    /// This program started the process, directly or not. The listener is given if it is certain.
+    /// This program started the process, directly or not. The listener is given if it is known with
+    /// certainty.
     Hosted(Option<ListenerName>),
-    /// Unknown: the process is in another PID namespace, or processes cannot be read.
+    /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
 }
 
-/// End of a walk up the parents.
+/// How a walk up the parents ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// The walk reached this program, from its child with this id.
+    /// The walk reached this program. The id is that of the program's child in the walk.
     Here(u32),
     /// The walk reached the first process, or left the namespace.
     Elsewhere,
-    /// The walk reached a process that has exited, so that its parents are unknown.
+    /// The walk reached a process that has exited, so the parents of that process are unknown.
     Gone,
     Hidden,
 }
 
-/// Ancestry of the process `pid`, the socket's peer; 0 is a process of an invisible namespace.
-/// `is_own` tests whether this organism keeps the journal with that id.
+/// Ancestry of the process `pid` at the other end of the socket. A `pid` of 0 stands for a process
+/// in an invisible namespace. `is_own` tests whether this organism has the journal with an id.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return ProcessAncestry::Unknown };
     if !processes_are_ours() || mutant("hide-the-caller") {
@@ -59,14 +60,15 @@ pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
                 WalkEnd::Here(child) => ProcessAncestry::Hosted(children::listener_of(child)),
                 WalkEnd::Gone => ProcessAncestry::Hosted(None),
                 WalkEnd::Hidden => ProcessAncestry::Unknown,
-                // A command hides its own environment, and what started it may show one.
+                // A command may hide its own environment, but one of its parents may show the
+                // pump's mark.
                 WalkEnd::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
                     ProcessAncestry::Hosted(None)
                 }
                 WalkEnd::Elsewhere => ProcessAncestry::Foreign,
             };
         }
-        // A parent ended meanwhile, and its number may be somebody else's by now.
+        // A parent ended during the walk, so its process id may have been reused. Walk again.
         seen = again;
     }
 
@@ -83,7 +85,7 @@ fn processes_are_ours() -> bool {
     shown == Some(std::process::id())
 }
 
-/// The parents of a process with their status, and how the walk ended.
+/// The parents of a process with their status, and how the walk up to them ended.
 fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);
@@ -94,7 +96,7 @@ fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
         };
         let child = passed.last().map(|(_, child): &(i64, ProcessStatus)| child.started);
         if child.is_some_and(|started| started < status.started) {
-            // Younger than its child: another process has the number.
+            // A parent that is younger than its child is another process that got the same id.
             return (passed, WalkEnd::Gone);
         }
         passed.push((next, status));
@@ -119,9 +121,9 @@ fn exists(pid: i64) -> bool {
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether the environment of a process has the mark of a pump of one of our journals, so that an
-/// earlier pump started it. The listener's name there is no evidence, because a person may set it
-/// for a program on NATS.
+/// Whether the environment of a process has a pump's mark of one of this organism's journals, so
+/// that an earlier pump started the process. The listener's name in the environment is no evidence,
+/// because a person may set that name for a program on NATS.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

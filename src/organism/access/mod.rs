@@ -1,9 +1,9 @@
-//! Access rules of the control socket (law 5). They rely on the operating system's view of the
-//! caller, never on the claims of a request.
+//! Access rules of the control socket (law 5). They rely on what the operating system reports about
+//! the caller, and never on claims in a request.
 //!
-//! A process that this organism hosts is refused, with everything that it started. The one
-//! exception is a listener with its own client, which may send as this client. A caller of unknown
-//! ancestry needs a client's secret or an operator's signature.
+//! A process that this organism hosts is refused, and so are its descendants. The one exception is
+//! a listener with its own client, which may send as that client. A caller of unknown ancestry
+//! needs a client's secret or an operator's signature.
 
 mod ancestry;
 
@@ -27,13 +27,13 @@ use crate::service::{BearerSecret, ServiceRequest, SubmitRequest, journal_in};
 use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
 
-/// Environment variable of every hosted process with its listener's name.
+/// Environment variable with the listener's name, which every hosted process has.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 
-/// Sender on record for a hosted process whose listener is uncertain.
+/// Recorded sender of a request from a hosted process whose listener is not known.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
-/// The connected process, as the operating system identifies it.
+/// The process at the other end of a connection, as the operating system identifies it.
 #[derive(Debug, Clone)]
 pub struct SocketCaller {
     ancestry: ProcessAncestry,
@@ -41,21 +41,21 @@ pub struct SocketCaller {
     uid: Option<u32>,
 }
 
-/// A refused request, with the sender that goes on record.
+/// A refused request, and the sender that is recorded for it.
 #[derive(Debug)]
 pub struct DeniedCaller {
     pub sender: ListenerName,
     pub refusal: Refusal,
 }
 
-/// Access rules of one config.
+/// Access rules of the control socket under one config.
 #[derive(Debug, Clone, Default)]
 pub struct AccessRules {
-    /// Hosted listeners, each with its own client if it has one.
+    /// The hosted listeners, and the client of each listener that has its own.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
     operators: OperatorKeys,
-    /// Parent directory of the journals whose pumps mark their processes.
+    /// Directory beneath which the journals lie whose pumps mark their processes.
     data: PathBuf,
 }
 
@@ -69,8 +69,8 @@ impl AccessRules {
         Self { listeners, secrets, operators, data: config.data.clone() }
     }
 
-    /// Identifies the process at the other end of a connection. Call it directly after the accept,
-    /// while that process still exists.
+    /// Identifies the process at the other end of a connection. Must be called directly after the
+    /// connection is accepted, while that process still exists.
     pub fn caller(&self, stream: &UnixStream) -> SocketCaller {
         let peer = stream.peer_cred().ok();
         let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
@@ -106,11 +106,11 @@ impl AccessRules {
     }
 }
 
-/// Recorded name of a caller without proof.
+/// Recorded name of a caller that proves no identity.
 const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
-    /// Checks a request of a caller of unknown ancestry.
+    /// Checks a request from a caller whose ancestry is unknown.
     fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let message = match ask {
             ServiceRequest::Submit(parcel) if self.is_proved(parcel) => return Ok(()),
@@ -120,7 +120,7 @@ impl AccessRules {
                  [clients.{}], for the organism and for this command",
                 parcel.client
             ),
-            // Journal, time and nonce are for the pump to judge, as of every decision.
+            // The pump checks the journal, the time and the nonce, as in every decision.
             _ if self.is_signed(ask) => return Ok(()),
             ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => self.unknown_operator(),
             _ => "nothing tells here which process this is (it may run in another container): \
@@ -131,7 +131,7 @@ impl AccessRules {
         Err(Box::new(nobody(message, ask)))
     }
 
-    /// Message to a person who cannot prove the right to decide.
+    /// Text for a person who has not proved the right to decide.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -156,8 +156,8 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
-    /// Checks a request over NATS. The servers' permissions decide who may send requests; a client
-    /// with a secret also needs the secret.
+    /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
+    /// A client with a secret must also prove that secret.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let ServiceRequest::Submit(parcel) = ask else { return Ok(()) };
         let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
@@ -173,9 +173,9 @@ impl AccessRules {
         Err(Box::new(nobody(message, ask)))
     }
 
-    /// Adds proof to a request that was accepted here, for a pump elsewhere: the client's secret to
-    /// a submission, and the socket's user to a decision, in place of the person whom the request
-    /// names.
+    /// Adds proof to a request that was accepted here and goes to a pump in another process. A
+    /// submission gets its client's secret. A decision gets the user of the socket as its person,
+    /// in place of any person that the request names.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let origin = match ask {
             ServiceRequest::Submit(parcel) => {
@@ -201,8 +201,8 @@ impl AccessRules {
         origin.get_or_insert_default().who = who;
     }
 
-    /// Whether the request has its client's secret. Compares digests, so that the time of the
-    /// comparison reveals nothing about the secret.
+    /// Whether the request contains its client's secret. Compares digests, so that the duration of
+    /// the comparison reveals nothing about the secret.
     fn is_proved(&self, parcel: &SubmitRequest) -> bool {
         let known = self.secrets.iter().find(|known| known.client == parcel.client);
         let expected = known.and_then(ClientSecret::digest);
@@ -217,15 +217,15 @@ fn nobody(message: String, ask: &ServiceRequest) -> DeniedCaller {
     DeniedCaller { sender, refusal }
 }
 
-/// Whether a journal in `data`, or of a partition there, has this id.
+/// Whether the journal in `data`, or the journal of a partition in it, has this id.
 fn has_journal(data: &Path, id: Uuid) -> bool {
     let mut journals = partitions_in(data).into_iter();
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a process that a pump of this organism started, since the control
-/// socket would refuse that process. Relies on the environment: a process that hides it could as
-/// well write to the journal's files.
+/// Refuses to start a pump in a process that a pump of this organism has started, because the
+/// control socket would refuse that process, too. Relies on the environment: a process that hides
+/// its environment could also write to the journal's files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };
@@ -234,7 +234,8 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
 
     let contract = named.as_ref().and_then(|name| config.contracts.get(name));
     let is_named = contract.is_some_and(|contract| contract.role == Role::Listener);
-    // A journal on JetStream may have no projection in these directories.
+    // A journal on JetStream may have no projection in these directories, so its id cannot be
+    // compared.
     let is_hosted = is_named || has_journal(&config.data, mark.journal());
     if !is_hosted || mutant("trust-the-process") {
         return Ok(());
@@ -271,7 +272,7 @@ fn denied(
     }
 }
 
-/// The refused attempt as recorded text.
+/// The refused request as the text that is recorded.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(parcel) => return parcel.payload.clone(),

@@ -1,7 +1,7 @@
-//! The keys of NATS users. Each user gets a file with the seed; the server's config holds the
-//! public half.
+//! Keys of NATS users. Each user has a file with its seed. The server's config contains the public
+//! key.
 //!
-//! A user has one key or, while keys change, two: `NAME.nk` and `NAME.old.nk`.
+//! A user has one key or, during a rotation, two: `NAME.nk` and `NAME.old.nk`.
 
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use nkeys::{KeyPair, KeyPairType};
 
-/// Kind of key rotation.
+/// How the key of a user is rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRotation {
     /// Makes a new key. The old key stays valid until it is retired.
     Renew,
-    /// Invalidates the old key.
+    /// Makes the old key invalid.
     Retire,
-    /// Makes a new key and invalidates the old one at once, because it was exposed.
+    /// Makes a new key, and the old one invalid immediately, because it was exposed.
     Revoke,
 }
 
-/// Why a key cannot be read or written.
+/// Reason why a key cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("{path}: {source}")]
@@ -33,7 +33,7 @@ pub enum KeyError {
     Another { path: PathBuf, organism: String },
 }
 
-/// A directory with seeds of NATS users.
+/// A directory that contains the seeds of NATS users.
 pub(super) struct SeedFolder {
     directory: PathBuf,
 }
@@ -56,7 +56,7 @@ impl SeedFolder {
         self.directory.join(format!("{user}.old.nk"))
     }
 
-    /// Public keys of a user, the current one first. Makes a key if there is none.
+    /// Returns the public keys of a user, the current one first. Makes a key if the user has none.
     pub fn of(&self, user: &str) -> Result<Vec<String>, KeyError> {
         let path = self.path(user);
         let old = self.old(user);
@@ -72,7 +72,7 @@ impl SeedFolder {
         Ok(keys)
     }
 
-    /// Refuses a directory with the keys of another organism.
+    /// Refuses a directory that contains the keys of another organism.
     pub fn is_of(&self, organism: &str) -> Result<(), KeyError> {
         let path = self.directory.join("accounts.conf");
         let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
@@ -91,7 +91,7 @@ impl SeedFolder {
         }
     }
 
-    /// Rotates the key of a user, after [`can_rotate`](Self::can_rotate) has allowed it.
+    /// Rotates the key of a user. [`can_rotate`](Self::can_rotate) must have allowed it before.
     pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let path = self.path(user);
         let old = self.old(user);
@@ -116,7 +116,7 @@ impl SeedFolder {
         make(&path)
     }
 
-    /// Removes the keys of listeners that the config no longer has.
+    /// Removes the keys of listeners that are not among `users`.
     pub fn only(&self, users: &[&str]) -> Result<(), KeyError> {
         let failed = |source| KeyError::Io { path: self.directory.clone(), source };
         for entry in std::fs::read_dir(&self.directory).map_err(failed)? {
@@ -133,8 +133,8 @@ impl SeedFolder {
         Ok(())
     }
 
-    /// Reads the shared secret of the cluster's servers, or creates it. It has the strength of a
-    /// seed.
+    /// Returns the secret that the cluster's servers share, and makes it if there is none. It is as
+    /// strong as a seed.
     pub fn cluster_secret(&self) -> Result<String, KeyError> {
         let path = self.directory.join("cluster.secret");
         let failed = |source| KeyError::Io { path: path.clone(), source };
@@ -163,7 +163,7 @@ fn public(path: &Path) -> Result<String, KeyError> {
     }
 }
 
-/// Writes a file that only its owner can read, even if it existed with other permissions.
+/// Writes a file that only its owner can read, even if the file existed with other permissions.
 pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

@@ -1,8 +1,8 @@
-//! Writes the config of a NATS server on which each listener can publish only its own subjects,
-//! with the keys that identify the users.
+//! Writes configs of NATS servers that let each listener publish only on its own subjects, and the
+//! keys that identify the users.
 //!
-//! A listener gets core NATS only: with any JetStream right, it could make the server publish on
-//! another listener's subject.
+//! A listener gets core NATS only. With any permission on JetStream, it could make the server
+//! publish on another listener's subject.
 
 mod keys;
 mod rights;
@@ -19,7 +19,7 @@ pub use server::{ServerNode, ServerTls};
 use keys::SeedFolder;
 use rights::SubjectRights;
 
-/// Name of the file with a listener's or agent's seed, in the directory of keys.
+/// Name of the file with the seed of a listener or agent, in the directory of keys.
 pub fn seed_of(listener: &ListenerName) -> String {
     format!("{}.nk", user_of(listener))
 }
@@ -28,7 +28,7 @@ fn user_of(listener: &ListenerName) -> String {
     format!("listener-{listener}")
 }
 
-/// Users that are not listeners.
+/// NATS user of the pump.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
 /// The only user of the servers' system account.
@@ -37,13 +37,13 @@ const SYSTEM: &str = "system";
 /// Settings of the written files.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Directory of keys and configs. It is created if it is missing.
+    /// Directory of keys and configs. It is created if it does not exist.
     pub directory: PathBuf,
-    /// Servers of the cluster; at least one.
+    /// The servers of the cluster, at least one.
     pub nodes: Vec<ServerNode>,
     pub client_port: u16,
     pub cluster_port: u16,
-    /// Directory in which a server keeps its streams.
+    /// Directory in which each server keeps its streams.
     pub store: PathBuf,
     pub tls: Option<ServerTls>,
     /// Whether servers sync every message to disk before they acknowledge it.
@@ -52,7 +52,7 @@ pub struct Options {
     pub rotate: Vec<(String, KeyRotation)>,
 }
 
-/// Why the files were not all written.
+/// Reason why not all files were written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -77,17 +77,17 @@ pub enum Error {
 /// Paths of the written files.
 #[derive(Debug, Clone)]
 pub struct WrittenFiles {
-    /// Config files, one for each node, for `nats-server --config`.
+    /// Configs for `nats-server --config`, one file for each node.
     pub servers: Vec<PathBuf>,
     /// Users with their seed files.
     pub seeds: Vec<(String, PathBuf)>,
 }
 
-/// Creates missing keys and rewrites the configs.
+/// Makes missing keys and rewrites all configs.
 ///
 /// # Errors
 ///
-/// For an invalid name or host, before anything is written.
+/// For an invalid name or host. Nothing is written then.
 pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> {
     let users = users(config)?;
     for (user, _) in &options.rotate {
@@ -147,7 +147,7 @@ fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {
     Ok(())
 }
 
-/// All users with their permissions.
+/// All users with their public keys and permissions.
 fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     let journal = match &config.storage {
         StorageConfig::JetStream { journal, .. } => Some(journal),

@@ -1,11 +1,11 @@
-//! Permissions of each user to publish and to subscribe.
+//! Permissions of each NATS user to publish and to subscribe.
 
 use crate::bus::nats::ListenerSubjects;
 use crate::ids::ListenerName;
 use crate::journal::jetstream;
 use crate::mutant::mutant;
 
-/// Subjects that a user may publish and subscribe, as written in the server config.
+/// Subjects that a user may publish to and subscribe to, as the server config states them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectRights {
     pub publish: Vec<String>,
@@ -13,13 +13,14 @@ pub struct SubjectRights {
 }
 
 impl SubjectRights {
-    /// Allows its deliveries and cancels in, and its answers out. Discovery requests (ADR-32) may
-    /// be answered only in the operators' inboxes: the sender chooses the reply subject, and no
-    /// server checks it.
+    /// Allows a listener to receive its deliveries and cancellations, and to publish its answers.
+    /// Discovery requests (ADR-32) may be answered only in the inboxes of operators: the sender of
+    /// such a request chooses the reply subject, and no server checks it.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![
-            // A queue group of its own name and no other: nobody takes deliveries away.
+            // The listener may join only the queue group with its own name. In another group, it
+            // would take deliveries away from its other replicas.
             format!("{} {listener}", subjects.deliveries()),
             subjects.cancels(),
             format!("{}.>", subjects.inbox()),
@@ -38,8 +39,8 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// Permissions of the pump. It publishes to the inboxes of `hosted`: listeners that remember
-    /// calls, and agents that request their threads.
+    /// Permissions of the pump. It may publish to the inboxes of the listeners in `hosted`: those
+    /// that remember calls, and agents that request their threads.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
@@ -49,7 +50,7 @@ impl SubjectRights {
         let own = |what: &str| format!("organism.{organism}.{what}");
         let mut publish = vec![own("to.*"), own("cancel.*"), own("pump.>")];
         publish.push("$SRV.PING.>".to_owned());
-        // What other pumps of this organism ask is answered in their inboxes.
+        // Responses to requests of other pumps of this organism go to those pumps' inboxes.
         publish.push("_INBOX.>".to_owned());
         publish.extend(
             hosted.map(|name| format!("{}.>", ListenerSubjects::new(organism, name).inbox())),
@@ -70,23 +71,25 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// A user that reads the sync settings of servers.
+    /// Permissions of the user that reads the sync settings of servers.
     pub fn of_system() -> Self {
         let publish = vec!["$SYS.REQ.SERVER.PING.VARZ".to_owned()];
         Self { publish, subscribe: vec!["_INBOX.>".to_owned()] }
     }
 
-    /// A user that sends discovery requests. It has no rights on JetStream: the sender chooses the
-    /// reply subject, and the server would publish its answer to any subject.
+    /// Permissions of a user that sends discovery requests. It has no permissions on JetStream,
+    /// because a server publishes the response to a JetStream request to any reply subject that the
+    /// request names.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }
 }
 
-/// Prefix of operators' inboxes.
+/// Prefix of the inboxes of operators.
 const OPERATORS: &str = "_INBOX_operator.";
 
-/// Names of a journal's streams. A wildcard matches whole tokens only, so each stream is named.
+/// Names of a journal's streams. Each stream is listed, because a wildcard matches only whole
+/// tokens.
 fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
     let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
     let all = (0..partitions).map(of);

@@ -1,4 +1,4 @@
-//! Writes the text of server configs.
+//! Writes the configs of NATS servers.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use crate::limits;
 /// A server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNode {
-    /// Name of the server, one token.
+    /// Name of the server, which is one token of a subject.
     pub name: String,
-    /// Address on which it listens and the other servers reach it.
+    /// Address on which the server listens, and at which the other servers reach it.
     pub host: String,
 }
 
-/// Paths of a server's TLS files on its own host.
+/// Paths of a server's TLS files, on the server's own machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Certificate authority of the other servers' certificates.
+    /// Certificate authority of the other servers' certificates, if the cluster uses TLS.
     pub ca: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl ServerNode {
         self.host == "localhost" || address == Ok(true)
     }
 
-    /// Name of the config file of this server in a cluster of `of` servers.
+    /// Name of this server's config file in a cluster of `of` servers.
     pub fn file(&self, of: usize) -> String {
         match of {
             1 => "server.conf".to_owned(),
@@ -42,7 +42,7 @@ impl ServerNode {
     }
 }
 
-/// Accounts and users. The same for every server.
+/// Accounts and users. They are the same in the config of every server.
 pub fn accounts(organism: &str, users: &[(String, Vec<String>, SubjectRights)]) -> String {
     let mut out = String::from(
         "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
@@ -135,7 +135,7 @@ fn files(tls: &ServerTls) -> String {
     out
 }
 
-/// `host:port`, with brackets around an IPv6 address.
+/// The address as `host:port`, with brackets around an IPv6 address.
 fn at(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

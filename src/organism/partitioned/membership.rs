@@ -1,7 +1,8 @@
-//! Membership of the processes that share an organism. Each announces its partitions twice a second
-//! over NATS; a member without a recent announcement counts as gone.
+//! Membership of the processes that share an organism. Each process announces its partitions over
+//! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
-//! Membership only decides handovers. Leases and fences alone decide who may write.
+//! Membership only decides when a partition is handed over. Who may write is decided by leases and
+//! fences alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,27 +20,28 @@ use crate::limits;
 use crate::organism::Error;
 use crate::organism::health::PumpHealth;
 
-/// Membership of one process: announces its partitions, and starts handovers that are due.
+/// Membership of this process: announces the partitions of the process, and starts handovers that
+/// are due.
 pub(super) struct GroupMembership {
     table: Arc<PartitionMap>,
-    /// Name of this process, for messages.
+    /// Name of this process, used in messages.
     holder: String,
     config: Digest,
-    /// Channels to the workers of its partitions.
+    /// Channel to the worker of each partition of this process.
     keepers: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The last handover with its receiver and its time, until the receiver announces the
+    /// The last handover: partition, receiver and time. Cleared when the receiver announces the
     /// partition.
     given: Option<(u32, MemberId, Instant)>,
-    /// Members that did not take over a partition in time, with the time of the attempt.
+    /// Members that did not take over a partition in time, with the time of that attempt.
     spurned: BTreeMap<MemberId, Instant>,
     warned: BTreeSet<MemberId>,
 }
 
-/// The next owner of a partition.
+/// The process that takes over a partition next.
 pub(super) struct PartitionHeir {
     pub id: MemberId,
-    /// Name of the next owner's process, for messages.
+    /// Name of that process, used in messages.
     pub holder: String,
 }
 
@@ -56,7 +58,7 @@ impl GroupMembership {
         Self { table, holder, config, keepers, known, given: None, spurned, warned }
     }
 
-    /// Announces this member until it is stopped, and then announces that it leaves.
+    /// Announces this member until it is stopped. Then announces that the member leaves.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
         let mut heard = rpc.subscribe_members().await?;
@@ -97,8 +99,8 @@ impl GroupMembership {
         }
     }
 
-    /// Warns of a member with another config, because the processing of a message then depends on
-    /// the owner of its partition.
+    /// Warns about a member with another config. With different configs, the processing of a
+    /// message depends on which process owns the message's partition.
     fn warn_of(&mut self, entry: &MemberRecord) {
         let is_news = entry.config != self.config && self.warned.len() < limits::ROLL_MAX;
         if !is_news || !self.warned.insert(entry.id) {
@@ -145,7 +147,7 @@ impl GroupMembership {
         }
     }
 
-    /// Whether the last handover is still in progress.
+    /// Whether the last handover has not been completed yet.
     fn is_under_way(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
@@ -165,7 +167,7 @@ impl GroupMembership {
     }
 }
 
-/// Members with a recent announcement.
+/// The members whose announcements are recent.
 #[derive(Default)]
 struct LiveMembers {
     entries: BTreeMap<MemberId, (MemberRecord, Instant)>,
@@ -178,7 +180,7 @@ impl LiveMembers {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
-    /// Name and last announcement of each member.
+    /// Name and time of the last announcement of each member.
     fn holders(&self) -> BTreeMap<MemberId, (String, Instant)> {
         let entries = self.entries.values();
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
@@ -215,7 +217,8 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due, if every member had time to learn of all others.
+    /// Returns the handover that is due. Returns `None` until every member had time to learn of all
+    /// others.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::BALANCE_CALM;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?
@@ -229,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// A full membership table refuses new members and keeps the known ones up to date.
+    /// A full table of members refuses new ones and still updates those that it contains.
     #[test]
     fn a_full_membership_table_still_updates_known_members() {
         let mut known = LiveMembers::default();

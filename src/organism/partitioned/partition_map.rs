@@ -1,4 +1,5 @@
-//! Maps each partition to its owner, as far as this process knows, and routes requests there.
+//! Maps each partition to its owner, as far as this process knows the owners, and routes requests
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,34 +19,35 @@ use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse, follow
 
 /// Location of every partition.
 pub struct PartitionMap {
+    /// Read by every request and written by the workers. No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
-    /// Position up to which the journal of each partition can be read on this host; empty after the
+    /// For each partition, the position up to which this host can read the journal. Empty when the
     /// last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     poise: Mutex<TakeoverPlan>,
     /// Notified when a partition has a new owner.
     arrivals: Notify,
-    /// Health of the pumps that run here, by partition.
+    /// Health of the pumps that run in this process, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
-    /// Names of the live processes of this organism, with their last announcements.
+    /// Live processes of this organism, each with its name and the time of its last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
     pub(super) rpc: PumpRpc,
-    /// Access rules for requests over NATS.
+    /// Access rules for requests that come over NATS.
     pub(in crate::organism) rules: Arc<AccessRules>,
 }
 
-/// Takeover state: partitions that this process could take over, and those that it is taking over.
+/// The partitions that this process could take over, and those that it is taking over.
 #[derive(Default)]
 struct TakeoverPlan {
-    /// Partitions whose takeover is possible at any time.
+    /// Partitions that this process could take over at any time.
     ready: BTreeSet<u32>,
-    /// Partitions whose leases this process holds, and whose pumps are starting.
+    /// Partitions whose lease this process holds, and whose pump is starting.
     arriving: BTreeSet<u32>,
 }
 
-/// Announced state of a process: its partitions, those that it could take over, and whether one is
-/// being moved.
+/// The state that a process announces: the partitions that it pumps, those that it could take over,
+/// and whether one of its partitions is being moved.
 pub(super) type MemberPosture = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]
@@ -109,12 +111,13 @@ impl PartitionMap {
         self.all().iter().map(PartitionLocation::standing).collect()
     }
 
-    /// Locks the table of pumps that run here.
+    /// Locks the table of the pumps that run in this process.
     pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, PumpHealth>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Live processes, including this one. Empty until every process had time to announce itself.
+    /// Returns the live processes, including this one. Empty until every process had time to
+    /// announce itself.
     pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
         if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
             return BTreeMap::new();
@@ -151,7 +154,7 @@ impl PartitionMap {
         poise.arriving.insert(partition);
     }
 
-    /// State of this process for its announcements.
+    /// The state of this process, for its announcements.
     pub(super) fn posture(&self) -> MemberPosture {
         let places = self.all();
         let poise = self.poise();
@@ -175,14 +178,14 @@ impl PartitionMap {
         self.arrivals.notify_waiters();
     }
 
-    /// The journal of a partition can be read up to here.
+    /// Records that this host can read the partition's journal up to `position`.
     pub(super) fn set_recorded(&self, partition: u32, position: Position) {
         if let Some(recorded) = self.recorded().get(partition as usize) {
             recorded.send_replace(position);
         }
     }
 
-    /// Ends every follower: nothing is recorded here any more.
+    /// Ends all followers of the journals, because no more records will become readable here.
     pub(super) fn end_followers(&self) {
         self.recorded().clear();
     }
@@ -195,7 +198,7 @@ impl PartitionMap {
         self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
-    /// Records a refusal through any pump that runs here.
+    /// Records a refusal through any of the pumps that run in this process.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
         let pump = self.all().iter().find_map(|place| match place {
             PartitionLocation::Here(pump) => Some(PumpService::clone(pump)),
@@ -207,14 +210,15 @@ impl PartitionMap {
         }
     }
 
-    /// Carries out a request here, or through the pump of its partition.
+    /// Carries out a request in this process, or passes it on to the pump of its partition.
     pub(in crate::organism) async fn respond(
         &self,
         mut request: ServiceRequest,
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         if let ServiceRequest::Submit(submission) = &mut request {
-            // A program may write its own requests: they find the same way as everybody else's.
+            // A client may write its own requests. They get a thread and a key here as all others
+            // do, so that each attempt reaches the same partition.
             submission.assign_thread_and_key();
         }
 
@@ -236,7 +240,7 @@ impl PartitionMap {
             PartitionLocation::Here(_) | PartitionLocation::Leaving => {
                 self.respond_here(partition, request, responses).await
             }
-            // What is broken here may be whole elsewhere.
+            // A partition that is broken here may work in another process.
             PartitionLocation::Foreign
             | PartitionLocation::Starting
             | PartitionLocation::Elsewhere(_)
@@ -244,7 +248,8 @@ impl PartitionMap {
                 tokio::select! {
                     sent = self.rpc.transport.send(partition, &request, responses) => sent,
                     () = self.arrival_of(partition) => {
-                        // The process that had it responds no more.
+                        // The pump has moved to this process, so the process that had it does not
+                        // respond any more.
                         let here = ServiceResponse::unavailable("it is here now", true, true);
                         responses.send(here).await.ok();
                         Ok(())
@@ -277,7 +282,7 @@ impl PartitionMap {
         }
     }
 
-    /// Carries out a request on a partition that is pumped here.
+    /// Carries out a request on a partition whose pump runs in this process.
     pub(in crate::organism) async fn respond_here(
         &self,
         partition: u32,
@@ -292,7 +297,7 @@ impl PartitionMap {
             _ => ServiceResponse::unavailable("it is changing hands", true, false),
         };
 
-        // The client may have left.
+        // The send fails if the client has left.
         responses.send(response).await.ok();
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Rebalance: which process hands a partition to which. Every process computes it from the
-//! announcements of all.
+//! Rebalance: decides which process hands over a partition, and to which process. Every process
+//! computes the same decision from the announcements of all.
 //!
-//! A process hands over one partition if it has at least two more than another process that stands
-//! by for it. Each handover reduces the difference, so rebalancing ends and no partition is handed
-//! back.
+//! A process hands over a partition if it has at least two more than another process that stands by
+//! for that partition. Each handover makes the difference smaller, so rebalancing ends, and no
+//! partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Digest;
 use crate::journal::jetstream::MemberId;
 
-/// Announcement of a process.
+/// A process as it announces itself to the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRecord {
     #[serde(rename = "id")]
     pub id: MemberId,
-    /// Name of the process, for messages.
+    /// Name of the process, used in messages.
     #[serde(rename = "holder")]
     pub holder: String,
     /// Digest of the process's config.
     #[serde(rename = "config")]
     pub config: Digest,
-    /// Partitions that it pumps.
+    /// Partitions that the process pumps.
     #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
-    /// Partitions that it stands by for and has caught up with.
+    /// Partitions for which the process stands by, with a projection that has caught up.
     #[serde(rename = "ready")]
     pub ready: BTreeSet<u32>,
-    /// Whether one of its partitions is being taken over or handed over.
+    /// Whether the process is taking over or handing over a partition.
     #[serde(rename = "is_moving")]
     pub is_moving: bool,
     /// Whether the process is stopping.
@@ -37,7 +37,7 @@ pub struct MemberRecord {
     pub is_leaving: bool,
 }
 
-/// A handover of one of these partitions.
+/// A handover of one of several partitions to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,
@@ -51,7 +51,8 @@ pub fn due<'a>(roll: impl Iterator<Item = &'a MemberRecord> + Clone) -> Option<P
     let fitting = pairs.filter(|(from, to)| {
         let calm = !from.is_moving && !to.is_moving;
         let uneven = from.has.len() >= to.has.len() + 2;
-        // A partition goes on by other rules only where it must.
+        // Partitions are balanced only between processes with equal configs: a partition continues
+        // under another config only if it must.
         calm && uneven && from.config == to.config && !from.has.is_disjoint(&to.ready)
     });
     let (from, to) =
@@ -97,7 +98,7 @@ mod tests {
         }
     }
 
-    /// A member that may pump `may` and pumps none of them.
+    /// A member that may pump the partitions in `may` and pumps none of them yet.
     fn entry(may: &[u32]) -> MemberRecord {
         MemberRecord {
             id: MemberId::new(),
@@ -130,7 +131,7 @@ mod tests {
         (moves, roll.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// Settles members where the first has all its partitions and the others have none.
+    /// Settles members of which the first one has all its partitions, and the others have none.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut roll: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut roll[0];

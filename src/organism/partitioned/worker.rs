@@ -1,5 +1,5 @@
-//! The worker of one partition: follows its stream as a standby, pumps it once it holds the lease,
-//! and returns to standby when another pump takes over.
+//! The worker of one partition. It follows the partition's stream as a standby, and pumps the
+//! partition once it holds the lease. When another pump takes over, it returns to standby.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -29,20 +29,20 @@ pub(super) struct PartitionWorker {
     config: Arc<Config>,
     partition: u32,
     table: Arc<PartitionMap>,
-    /// Receives the heir that takes over the partition.
+    /// Receives the process to which the partition must be handed over.
     hand_over: mpsc::Receiver<PartitionHeir>,
-    /// Receives the reason for a stop of the whole process.
+    /// Receives the reason when the whole process must stop.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
 }
 
-/// Why a running pump must stop.
+/// Reason why a running pump must stop.
 enum WorkerStop {
     Stop(String),
     HandOver(PartitionHeir),
 }
 
-/// A caught-up core with the journal that it may now write.
+/// A core that has caught up, and the journal that it may now write.
 type AcquiredJournal = (Core, jetstream::StreamJournal);
 
 impl PartitionWorker {
@@ -78,7 +78,8 @@ impl PartitionWorker {
                 Err(error) if is_passing_at_start(&error) => {
                     tracing::warn!(partition = self.partition, "it is not pumped here: {error}");
                     self.table.put(self.partition, PartitionLocation::Elsewhere(error.to_string()));
-                    // Another process may have more luck, and this one later.
+                    // Another process may be able to pump the partition, and this process may be
+                    // later.
                     sleep(limits::STANDBY_RETRY).await;
                     false
                 }
@@ -122,24 +123,26 @@ impl PartitionWorker {
         Ok(None)
     }
 
-    /// Runs the pump. Returns true if the worker must stop, and false if another pump has taken
-    /// over or will.
+    /// Runs the pump. Returns true if the worker must stop. Returns false if another pump takes
+    /// over, so that the worker must stand by.
     async fn pump(&mut self, works: PumpRuntime, bequest: &LeaseHandover) -> Result<bool, Error> {
         let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
-                // Whoever comes next serves it better.
+                // Without the subscription, no client can reach this pump, and the next pump serves
+                // them better.
                 works.drain("nobody can be answered over NATS").await?;
                 return Err(error);
             }
         };
 
         self.table.watched().insert(self.partition, works.watched());
-        // Meant for the time before this one.
+        // Discard requests for handovers that came before this pump started.
         while self.hand_over.try_recv().is_ok() {}
 
         self.table.put(self.partition, PartitionLocation::Here(Box::new(works.service())));
-        // A pump records until it has ended, also while it is stopped or hands over.
+        // A pump continues to record during a stop or a handover, so its position is followed until
+        // it has ended.
         let recorded = works.handle().recorded();
         let publishing =
             tokio::spawn(publish_recorded(Arc::clone(&self.table), self.partition, recorded));
@@ -165,7 +168,8 @@ impl PartitionWorker {
             }
         };
 
-        // The next pump answers as soon as it can: it and this one would say different things.
+        // Responding stops as soon as the pump has ended: the next pump responds as soon as it can,
+        // and its responses would contradict those of this one.
         let (ended, ()) = tokio::join!(ending, async {
             over.await;
             serving.stop();
@@ -185,7 +189,7 @@ impl PartitionWorker {
         }
     }
 
-    /// Time for deliveries in flight to end before a planned handover.
+    /// Waits for the time that deliveries in flight have to end before a planned handover.
     async fn long_enough(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -204,7 +208,7 @@ impl PartitionWorker {
     }
 }
 
-/// Publishes how far the pump of a partition has recorded, until it has ended.
+/// Publishes how far the pump of a partition has recorded, until the pump has ended.
 async fn publish_recorded(
     table: Arc<PartitionMap>,
     partition: u32,
@@ -218,8 +222,8 @@ async fn publish_recorded(
     }
 }
 
-/// Whether a retry may fix an error of the start after the lease was acquired, which includes the
-/// listeners' connection.
+/// Whether a retry may succeed after this error between the acquisition of the lease and the end of
+/// the start. The listeners' connection is part of the start.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),
@@ -228,7 +232,7 @@ fn is_passing_at_start(error: &Error) -> bool {
     }
 }
 
-/// Whether a retry may succeed.
+/// Whether a retry may succeed after this error of the journal.
 fn is_passing(error: &journal::Error) -> bool {
     use journal::Error;
     matches!(
@@ -242,7 +246,7 @@ fn is_passing(error: &journal::Error) -> bool {
     )
 }
 
-/// Waits for the lease on its own thread, until it is acquired or `released` closes.
+/// Waits for the lease on a separate thread, until the lease is acquired or `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
     released: &'a Receiver<()>,
@@ -259,7 +263,7 @@ impl LeaseWait<'_> {
                 other => return other,
             };
             self.passing(&error, &mut warned);
-            // All of the projection is read again each time.
+            // Each attempt reads the whole projection again, so some errors need a longer pause.
             let pause = match error {
                 journal::Error::Full { .. } => limits::STANDBY_RETRY_FULL,
                 _ => limits::STANDBY_RETRY,
@@ -270,7 +274,7 @@ impl LeaseWait<'_> {
         }
     }
 
-    /// Follows the stream until the lease is free, then takes it.
+    /// Follows the stream until the lease is free, then takes the lease.
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
         let Config { data, state, storage, .. } = self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Responds with the positions of this process's projections, for a pump that is about to lead.
+//! Reports the positions of this process's projections to a pump that is about to lead.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,15 +14,15 @@ use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
-/// Live processes of the organism that this one knows, including itself.
+/// Live processes of the organism that this process knows, including itself.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 
-/// Responds until it is dropped.
+/// Reports positions until it is dropped.
 pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);
 
 impl ProjectionResponder {
-    /// Waits for the end of the subscription.
+    /// Returns when the subscription has ended.
     pub async fn ended(&mut self) {
         (&mut self.0).await.ok();
     }
@@ -48,7 +48,7 @@ impl PumpRpc {
             (0..config.partitions()).map(|partition| config.of_partition(partition).data).collect();
         let client = self.transport.client().clone();
         let answering = tokio::spawn(async move {
-            // One after another: each reads one record of a file.
+            // Handled one at a time, because each reads only one record of a file.
             while let Some(question) = questions.next().await {
                 let Some(inbox) = question.reply.clone().filter(|inbox| is_inbox(inbox)) else {
                     continue;
@@ -73,7 +73,7 @@ impl PumpRpc {
     }
 }
 
-/// Partition that a request asks about.
+/// The partition that a request concerns.
 fn partition_of(question: &Message) -> Option<usize> {
     question.subject.rsplit('.').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Server side of the RPC: responses of a partition's pump to requests over NATS.
+//! Responds to requests over NATS that are meant for the pump of a partition.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk
 use crate::service::encoding;
 use crate::service::{ServiceRequest, ServiceResponse};
 
-/// Prefix of inbox subjects. Responses are published only to these.
+/// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
 
 /// Whether a subject is an inbox, so that a response may be published to it.
@@ -43,7 +43,8 @@ impl PumpRpc {
         partition: u32,
     ) -> Result<PartitionSubscription, Error> {
         let mut messages = self.subscribe(self.transport.subject(partition)).await?;
-        // Every request in progress holds an end of this: it closes when all of them are done.
+        // Every request in progress holds a sender of this channel, so the channel closes when all
+        // requests are done.
         let (responding, responded) = mpsc::channel(1);
         let client = self.transport.client().clone();
         let handler =
@@ -53,7 +54,7 @@ impl PumpRpc {
             let places = Arc::new(Semaphore::new(limits::EXCHANGES_MAX));
             while let Some(message) = messages.next().await {
                 let Some((inbox, request)) = partial.add(&message) else { continue };
-                // Without a place a request gets no response, and its client repeats it.
+                // If no place is free, the request gets no response, and its client repeats it.
                 let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
                 let handler = handler.clone();
                 let responding = responding.clone();
@@ -68,12 +69,12 @@ impl PumpRpc {
 }
 
 impl PartitionSubscription {
-    /// Stops accepting requests. Those in progress still get every response.
+    /// Stops accepting requests. Requests in progress still get all their responses.
     pub fn stop(&mut self) {
         self.receiving.abort();
     }
 
-    /// Stops accepting requests and waits until those in progress have every response.
+    /// Stops accepting requests, and waits until requests in progress have all their responses.
     pub async fn drain(mut self) {
         self.receiving.abort();
         let all = async { while self.responded.recv().await.is_some() {} };
@@ -90,12 +91,12 @@ impl Drop for PartitionSubscription {
     }
 }
 
-/// Requests with missing chunks, by the inbox for their responses.
+/// Requests of which some chunks have not arrived, by the inbox for the response.
 #[derive(Default)]
 struct PartialRequests(HashMap<String, (ChunkDecoder, Instant)>);
 
 impl PartialRequests {
-    /// Adds a chunk. Returns the request if it is complete, with the inbox for its responses.
+    /// Adds a chunk. If the request is complete, returns it with the inbox for the response.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
@@ -184,7 +185,7 @@ impl RequestHandler {
     }
 }
 
-/// Publishes the responses to one request.
+/// Publishes all responses to one request.
 struct InboxWriter<'c> {
     client: &'c Client,
     inbox: String,
@@ -216,7 +217,7 @@ impl InboxWriter<'_> {
     }
 
     async fn publish(&self, chunk: Vec<u8>) {
-        // A connection that is closed for good reaches no client.
+        // The publish fails if the connection is closed, and then no client can be reached.
         self.client.publish(self.inbox.clone(), chunk.into()).await.ok();
     }
 }

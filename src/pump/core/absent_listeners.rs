@@ -1,7 +1,9 @@
-//! Listeners that are absent for now. A delivery that no listener took was no attempt.
+//! Listeners that are absent for now. A delivery that no listener took does not count as an
+//! attempt.
 //!
-//! While a listener is absent, one of its calls at a time is delivered as a probe, with backoff.
-//! The others wait. A call that finds no listener within its time-out is undeliverable.
+//! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
+//! backoff. The listener's other calls wait. A call whose listener stays absent until the call's
+//! time-out is undeliverable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +19,24 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// Listeners that did not take their last delivery. Ordered, so that the same events cause the same
-/// probes.
+/// Listeners that did not take their last delivery. The map is ordered, so that the same events
+/// cause the same probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// Number of probes that were not taken.
+    /// Number of probes that the listener did not take.
     rounds: u32,
     /// Earliest time of the next probe.
     probe_at: Time,
-    /// The probe in flight, and its start.
+    /// Call that is delivered as a probe, and the time at which the probe started.
     probe: Option<(CallId, Time)>,
-    /// Deadline after which each waiting call is undeliverable.
+    /// For each waiting call, the deadline after which the call is undeliverable.
     due: BTreeMap<CallId, Time>,
 }
 
-/// Deliveries that a listener may be given.
+/// Which deliveries a listener may be given now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Any,
@@ -43,7 +45,8 @@ pub(super) enum Admission {
 }
 
 impl Absence {
-    /// Whether the probe in flight counts as taken, because it was not returned for so long.
+    /// Whether the probe in flight counts as taken, because it has been in flight for
+    /// [`limits::ABSENT_PROBE_TIMEOUT`] without being returned.
     fn is_over(&self, now: Time) -> bool {
         self.probe.is_some_and(|(_, since)| since.plus(limits::PROBE_PATIENCE) <= now)
     }
@@ -63,8 +66,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Records a returned delivery. Returns the time of the next one, and whether the absence is
-    /// new.
+    /// Records that a delivery to `listener` was returned. Returns the time of the next probe, and
+    /// whether the listener was present before.
     fn came_back(&mut self, listener: &ListenerName, call: CallId, now: Time) -> (Time, bool) {
         let is_news = self.0.get(listener).is_none_or(|absence| absence.is_over(now));
         if is_news {
@@ -77,7 +80,8 @@ impl AbsentListeners {
             probe: None,
             due: BTreeMap::new(),
         });
-        // Several may have been out when it left: they came back together.
+        // Several deliveries may have been in flight when the listener left. All of them are
+        // returned, and count as one failed round.
         if absence.probe_at <= now {
             let doubled = limits::PROBE_FIRST.saturating_mul(1 << absence.rounds.min(16));
             absence.rounds += 1;
@@ -88,7 +92,8 @@ impl AbsentListeners {
         (absence.probe_at, is_news)
     }
 
-    /// Records a call as the probe. Returns the time at which it counts as taken.
+    /// Records that `call` is delivered as the probe. Returns the time at which the probe counts as
+    /// taken.
     pub fn probes(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -96,7 +101,8 @@ impl AbsentListeners {
         now.plus(limits::PROBE_PATIENCE)
     }
 
-    /// Sets the deadline of a waiting call, unless it has an earlier one. Returns its deadline.
+    /// Sets the deadline of a waiting call, unless the call has an earlier deadline. Returns the
+    /// deadline that is valid now.
     fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
         let Some(absence) = self.0.get_mut(listener) else { return due };
         let known = absence.due.entry(call).or_insert(due);
@@ -104,7 +110,7 @@ impl AbsentListeners {
         *known
     }
 
-    /// Deadline of a call that waits for an absent listener.
+    /// Deadline of a call that waits for an absent listener, or `None` if the call waits for none.
     fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
         let absence = self.0.get(listener).filter(|absence| !absence.is_over(now))?;
         absence.due.get(&call).copied()
@@ -129,7 +135,8 @@ impl AbsentListeners {
         out.map(Absence::next_look).collect()
     }
 
-    /// Extends all times by a standstill, which counts for no deadline.
+    /// Extends all times by the duration of a standstill, because a standstill counts for no
+    /// deadline.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -139,15 +146,15 @@ impl AbsentListeners {
         }
     }
 
-    /// Absent listeners whose probe is due or counts as taken.
+    /// Absent listeners whose next probe is due, or whose probe in flight counts as taken.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
 }
 
 impl Core {
-    /// Queues a call for its listener. The wait for an absent listener is bounded by the call's
-    /// time-out.
+    /// Queues a call for its listener. While the listener is absent, the call's time-out bounds its
+    /// wait.
     pub(super) fn enqueue(
         &mut self,
         step: &mut Step,
@@ -162,7 +169,8 @@ impl Core {
         }
     }
 
-    /// Starts the deadline of the wait at the call's first failed delivery, or now.
+    /// Sets the deadline of a call's wait for its listener. The wait began at the call's first
+    /// failed delivery, or begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contracts.get(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -171,7 +179,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Handles a delivery that no listener took: reverts the delivery and its attempt.
+    /// Handles a delivery that no listener took: reverts the start of the delivery and its attempt
+    /// number.
     pub(super) fn not_taken(&mut self, step: &mut Step, source: &AttemptSource, detail: String) {
         let AttemptSource { listener, call, attempt } = source;
         let listener = listener.clone();
@@ -196,7 +205,7 @@ impl Core {
         self.fact(step, back);
         self.is_absent(step, &listener, call);
         if contract.serial_per_thread {
-            // What comes after it in the thread waits until it is dealt with.
+            // Later calls of the thread wait until this call is settled.
             self.scheduler.holds_thread(&listener, &thread, call);
         }
 
@@ -215,7 +224,7 @@ impl Core {
         }
     }
 
-    /// Handles a due probe, or one that counts as taken because it was in flight for so long.
+    /// Handles the alarm of probes: a probe is due, or a probe in flight counts as taken.
     pub(super) fn probe(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -228,7 +237,7 @@ impl Core {
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
             step.records(open.thread.root(), Input::Probe { listener: listener.clone() });
             self.scheduler.mark_runnable(&listener);
-            // One record for each.
+            // Each probe gets its own record: request the next one by an alarm.
             return step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Probe });
         }
     }
@@ -252,7 +261,7 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
 
-    /// Handles a report from a listener: its waiting calls may be delivered.
+    /// Handles any sign of life from a listener: its waiting calls may be delivered again.
     pub(super) fn is_present(&mut self, listener: &ListenerName) {
         if self.scheduler.absences.end(listener) {
             self.scheduler.mark_runnable(listener);

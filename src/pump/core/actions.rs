@@ -1,4 +1,4 @@
-//! Actions: calls to peers, and an agent's messages to itself.
+//! Actions of an outcome: calls to peers, and messages of an agent to itself.
 
 use super::cycle;
 use super::message::NewMessage;
@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::thread::{Opener, Opening};
 
-/// Why a call cannot be opened.
+/// Why a call cannot be opened: the broken rule, and its explanation.
 type CallDenial = (Rule, String);
 
 impl Core {
@@ -21,14 +21,14 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// The refusal, if nothing of the action was accepted.
+    /// Returns the refusal if the action had no effect.
     pub(super) fn act(
         &mut self,
         step: &mut Step,
         scene: &OutcomeContext,
         checked: &Checked,
     ) -> Result<(), Refusal> {
-        // An action before this one may have ended the call.
+        // An earlier action of this outcome may have ended the call.
         if self.state.call(scene.call).is_none() {
             return Err(refusal_of(Rule::CallClosed, CALL_CLOSED, checked));
         }
@@ -55,11 +55,12 @@ impl Core {
         self.accept(step, message.in_call(scene.call));
     }
 
-    /// Opens a call in `thread` to every peer that the payload goes to, or to the sender itself.
+    /// Opens a call in `thread` to each peer that accepts the payload, or to the sender itself if
+    /// the payload is a message to itself.
     ///
     /// # Errors
     ///
-    /// The broken rule with its explanation.
+    /// Returns the broken rule with its explanation.
     pub(super) fn call(
         &mut self,
         step: &mut Step,
@@ -74,7 +75,8 @@ impl Core {
         };
 
         self.can_call(scene, checked, peers, thread, step.time)?;
-        // From another thread a result comes back as a `thread-result`, to whoever sent there.
+        // The result of a call in another thread comes back as a `thread-result` to the listener
+        // that sent it there, so such a call cannot be forwarded.
         let forward = forward && *thread == scene.thread;
         let mut group = None;
         let mut calls = Vec::new();
@@ -135,11 +137,13 @@ impl Core {
         if self.is_full() { Err((Rule::Busy, "too much is in flight".to_owned())) } else { Ok(()) }
     }
 
-    /// Which budget of a tree is used up, if one is.
+    /// Description of the budget of `thread`'s tree that is used up, or `None` if there is budget
+    /// left.
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.budgets.limits.messages;
-        // What is held will be handed over or answered: its share is spoken for.
+        // A held call will be delivered or answered later, so its share of the messages is already
+        // taken.
         if tree.request_usage().messages.saturating_add(tree.held) >= most {
             return Some(format!("all {most} messages of this tree are used"));
         }

@@ -1,7 +1,7 @@
 //! Decisions on held calls: an operator approves or refuses a call, a person answers a question.
 //!
-//! A decision names the id of the request, is valid whatever happened to the pump meanwhile, and
-//! counts once. A second decision is refused, on record.
+//! A decision names the message id of the call's request, so it stays valid across restarts of the
+//! pump. A decision counts once. A second decision is refused, and the refusal is recorded.
 
 use super::event::{CallDecision, Effect, GatedAnswer};
 use super::outcome::{Gated, OutcomeContext};
@@ -75,7 +75,8 @@ impl Core {
             let thread = self.state.call(call).map(|open| open.thread.clone());
             let open = thread.is_some().then_some(call);
             self.refuse(step, &by, thread.as_ref(), open, refusal.clone());
-            // Only now: the refusal belongs into the thread of an open call.
+            // Only after the call is known to be open: the refusal is recorded in the thread of an
+            // open call.
             if refusal.rule == Rule::BudgetSpent {
                 self.fail_void(step, call, &refusal.message);
             }
@@ -84,8 +85,8 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
-    /// Returns the operator who made a decision. A decision on a call that is not held changes
-    /// nothing, so its signature is not checked.
+    /// Returns the operator who made a decision. The signature of a decision is not checked if its
+    /// call is not held, because such a decision changes nothing.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -141,7 +142,8 @@ impl Core {
         Ok(())
     }
 
-    /// Which budget the caller used up while the call was held. The result would then be useless.
+    /// Description of the caller's budget that was used up while the call was held, or `None`.
+    /// Without that budget, the caller could not use the result.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -152,7 +154,7 @@ impl Core {
             return Some(spent);
         }
 
-        // Its own share is among what is spoken for.
+        // The share of this call is among the messages that held calls have taken.
         let tree = self.state.tree(&thread)?;
         let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
 
@@ -192,7 +194,7 @@ impl Core {
         Ok(())
     }
 
-    /// Handles an answer to a question. An answer that the gate refuses leaves the question open.
+    /// Handles an answer to a question. If the gate refuses the answer, the question stays open.
     fn answer_held(
         &mut self,
         step: &mut Step,
@@ -224,7 +226,7 @@ impl Core {
     }
 }
 
-/// The operator as a payload's text names them.
+/// Name of an operator for the text of a payload.
 pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     if *operator == ListenerName::operator() {
         "the operator".to_owned()
@@ -233,7 +235,7 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Adds the signed answer to the refusal of its signature, for the record.
+/// Adds the signed answer to a refusal of its signature, so that the record has the whole answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),
@@ -241,7 +243,8 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// The recorded form of an answer, without payloads, which are among the messages or the refusals.
+/// The recorded form of an answer. It has no payloads, because the record's messages or refusals
+/// contain them.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),
@@ -251,7 +254,7 @@ fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
-/// Whether `hash` is `digest` or a sufficiently long beginning of it.
+/// Whether `hash` is `digest` in hexadecimal, or a sufficiently long prefix of it.
 fn names(hash: &str, digest: Digest) -> bool {
     hash.len() >= limits::HASH_CHARS_MIN && digest.to_string().starts_with(hash)
 }

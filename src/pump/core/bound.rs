@@ -1,5 +1,5 @@
-//! Threads that the core cancels: those that are bound to a call that has closed, and those that a
-//! listener above them ends.
+//! Threads that the core cancels: threads bound to a call that has closed, and threads that a
+//! listener of a thread above cancels.
 
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
@@ -7,12 +7,13 @@ use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Call, Opener};
 
-/// Reason for the end of a thread whose call has closed.
+/// Reason recorded when a thread ends because the call that it is bound to has closed.
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Open calls in threads that are bound to `call`, and beneath these, each with its bound thread:
-    /// by thread, deepest first. One pass over the open calls of the tree.
+    /// Returns the open calls in threads that are bound to `call` or lie beneath such a thread.
+    /// Each call comes with its bound thread, the deepest threads first. Scans the open calls of
+    /// the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
@@ -35,8 +36,8 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels calls of bound threads, once the call that these are bound to is closed: a result of
-    /// theirs is too late.
+    /// Cancels the given calls of bound threads. Their results would come too late, because the
+    /// call that binds these threads is closed.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let mut noted = None;
         for (thread, call) in calls {
@@ -48,7 +49,8 @@ impl Core {
         }
     }
 
-    /// Whether a thread beneath `above` is bound to a call that has closed, or is beneath one that is.
+    /// Whether a thread between `above` and `thread` is bound to a call that has closed. `thread`
+    /// itself counts, `above` does not.
     pub(super) fn has_ended(&self, thread: &ThreadId, above: &ThreadId) -> bool {
         threads_up_to(thread, above).any(|thread| {
             let bound = self.state.thread(&thread).and_then(|thread| thread.bound);
@@ -56,8 +58,8 @@ impl Core {
         })
     }
 
-    /// Cancels everything open in a thread and beneath it, and records why in the thread. Where nothing
-    /// is open, nothing is recorded.
+    /// Cancels all open calls in a thread and its subthreads, and records the reason in the thread.
+    /// Records nothing if no call is open.
     pub(super) fn cancel_subtree(
         &mut self,
         step: &mut Step,
@@ -81,12 +83,12 @@ impl Core {
     }
 }
 
-/// Whether a call was opened from its own thread.
+/// Whether a call was opened by a call of the same thread.
 fn is_nested(call: &Call) -> bool {
     matches!(&call.opening.opener, Opener::Call { thread, .. } if *thread == call.thread)
 }
 
-/// The threads from `thread` up to the one right beneath `above`.
+/// The threads from `thread` up to the direct child of `above`.
 fn threads_up_to<'t>(
     thread: &ThreadId,
     above: &'t ThreadId,

@@ -13,12 +13,12 @@ use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
-/// Limits of every tree, and the turns that each tree is certain to take. Spent and reserved
-/// amounts are recorded and part of the state.
+/// Limits that every tree has, and the model calls that each tree is certain to make. Spent and
+/// reserved amounts are not here: they are recorded, as part of the state.
 ///
-/// **Invariant:** `turns` holds a call exactly while its callee is an agent and it is in flight,
-/// queued or held: each of these will make a model call. A wake reads their number without counting
-/// them.
+/// **Invariant:** `turns` contains a call exactly while its callee is an agent and the call is in
+/// flight, queued or held, because each such call will make a model call. A wake reads the size of
+/// the set instead of counting the calls.
 ///
 /// **Invariant:** a tree without such calls has no entry.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl Budgets {
         Self { limits, turns: Map::default() }
     }
 
-    /// Reserves the turn of a call; `root` is the call's tree.
+    /// Reserves a turn for `call` in the tree with this root.
     pub fn reserve_turn(&mut self, root: ThreadId, call: CallId) {
         self.turns.entry(root).or_default().insert(call);
     }
@@ -55,8 +55,8 @@ impl Budgets {
 }
 
 impl Core {
-    /// Reserves the turn of a call to an agent that is in flight, queued or held. Releases the turn
-    /// of any other call.
+    /// Reserves a turn if `call` is in flight, queued or held and its callee is an agent.
+    /// Otherwise, releases the turn that the call may have reserved.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(root) = self.state.calls.get(&call) else { return };
         if self.state.call(call).is_some_and(|open| self.will_take_turn(open)) {
@@ -72,7 +72,8 @@ impl Core {
         is_under_way && contract.is_some_and(Contract::spends)
     }
 
-    /// Why `listener` may take no turn, so that its model call is refused before it is made.
+    /// Reason why the budgets allow `listener` no turn, or `None` if they allow one. Asked before
+    /// the model call is made.
     pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
@@ -110,7 +111,8 @@ impl Core {
             .or_else(|| spent(contract.budget, own, &of_listener))
     }
 
-    /// Why the budgets have no room for a request of a model call, if they have none.
+    /// Reason why the budgets have no room for the next request of a model call, or `None` if they
+    /// have room.
     pub(super) fn room_for(
         &self,
         call: CallId,
@@ -131,7 +133,8 @@ impl Core {
             return Ok(());
         }
 
-        // Also for another attempt at the same turn, whose failed one was a model call too.
+        // The check also applies to a repeated attempt at the same turn, because the failed attempt
+        // was a model call, too.
         if tree.request_usage().model_calls >= self.budgets.limits.model_calls {
             return Err(format!(
                 "all {} model calls of this tree are used",
@@ -144,9 +147,10 @@ impl Core {
         within(contract.budget, of_own, reservation, agent.as_str())
     }
 
-    /// Warns once for each budget of the tree that is nearly spent.
+    /// Warns the tree once about each of its budgets that is nearly spent.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &OutcomeContext) {
-        // With nobody to warn, the next turn of the tree is warned.
+        // The call has ended, so no agent can be warned now. The next turn of the tree gets the
+        // warning.
         if self.state.call(scene.call).is_none() {
             return;
         }
@@ -176,14 +180,14 @@ impl Core {
     }
 }
 
-/// Use of one budget.
+/// How much of one budget is used.
 struct BudgetUse {
     budget: &'static str,
     /// Owner of the budget: an agent, or `None` for the tree.
     of: Option<ListenerName>,
     used: u64,
     limit: u64,
-    /// Whether the values are billionths of a currency's unit.
+    /// Whether the values are amounts of money, in billionths of the currency's unit.
     is_money: bool,
 }
 
@@ -222,7 +226,7 @@ impl BudgetUse {
         self.limit > 0 && self.used.saturating_mul(100) >= mark
     }
 
-    /// Key of the budget among the warnings of its tree.
+    /// Key that identifies the budget among the warnings given to its tree.
     fn key(&self) -> String {
         match &self.of {
             Some(of) => format!("{} of {of}", self.budget),
@@ -249,7 +253,7 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
             Some(format!("all {limit} tokens"))
         }
-        // What costs nothing may go on when nothing is left.
+        // A model call without cost is allowed even if no money is left.
         Budget { money: Some(limit), .. } if used.money > limit => {
             Some(format!("all {limit} of the money"))
         }

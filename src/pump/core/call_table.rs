@@ -1,5 +1,4 @@
-//! Attempts: the delivery of each open call that is in flight, and deliveries that have outlived
-//! their call.
+//! Attempts in flight for open calls, and deliveries still in progress after their call closed.
 
 use super::Core;
 use super::outcome::AttemptSource;
@@ -8,23 +7,23 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Attempts in flight, and deliveries that have outlived their call. Rebuilt after every boot; the
-/// start of a delivery is recorded.
+/// Attempts in flight, and deliveries that have outlived their call. Rebuilt after every boot from
+/// recorded starts of deliveries.
 ///
 /// **Invariant:** a call has at most one attempt in flight.
 ///
-/// **Invariant:** a delivery is in flight or orphaned, never both, and ends once.
+/// **Invariant:** a delivery is either in flight for an open call or orphaned, and ends once.
 ///
-/// **Invariant:** the attempts of an open call are numbered upwards.
+/// **Invariant:** attempt numbers of an open call only increase.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallTable {
     running: Map<CallId, RunningAttempt>,
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
-    /// Number of attempts of each open call in this epoch.
+    /// For each open call, the number of its attempts in this epoch.
     attempts: Map<CallId, u32>,
 }
 
-/// A delivery that a listener works on, for an open call.
+/// A delivery that a listener works on, and whose call is open.
 #[derive(Debug, Clone)]
 pub(super) struct RunningAttempt {
     pub attempt: Attempt,
@@ -44,7 +43,7 @@ pub(super) struct OrphanedDelivery {
 }
 
 impl CallTable {
-    /// Number of deliveries in flight.
+    /// Number of deliveries in flight, whether their calls are open or closed.
     pub fn handed_over(&self) -> usize {
         self.running.len() + self.orphans.len()
     }
@@ -70,8 +69,8 @@ impl CallTable {
         self.running.insert(call, running);
     }
 
-    /// Ends the current attempt of a call. Returns `None` for any other attempt, and for another
-    /// listener.
+    /// Ends the current attempt of a call. Returns `None` if `source` names another attempt or
+    /// another listener.
     fn finish(&mut self, source: &AttemptSource) -> Option<RunningAttempt> {
         let running = self.running.get(&source.call)?;
         let is_current = running.attempt == source.attempt || mutant("trust-any-attempt");
@@ -83,7 +82,8 @@ impl CallTable {
         self.running.remove(&source.call)
     }
 
-    /// Closes a call. Returns the attempt that its listener still works on.
+    /// Removes a closed call and keeps its delivery as orphaned. Returns the attempt that the
+    /// listener still works on.
     fn close(&mut self, call: CallId, orphan: OrphanedDelivery) -> Option<Attempt> {
         self.attempts.remove(&call);
         let running = self.running.remove(&call)?;
@@ -99,14 +99,15 @@ impl CallTable {
     }
 }
 
-/// Changes that concern several parts, each made in one place.
+/// Changes that concern both the call table and other parts of the core, each in one method.
 impl Core {
     /// Whether a call is in flight or queued.
     pub(super) fn is_busy_with(&self, call: CallId) -> bool {
         self.calls.running(call).is_some() || self.scheduler.is_waiting(call)
     }
 
-    /// Ends the current attempt of a call, and its deadline. Returns `None` for any other attempt.
+    /// Ends the current attempt of a call together with its deadline. Returns `None` if `source`
+    /// names another attempt.
     pub(super) fn end_attempt(
         &mut self,
         source: &AttemptSource,

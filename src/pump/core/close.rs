@@ -1,4 +1,4 @@
-//! Closing a call: exactly once, with all calls beneath it, and with a result for its opener.
+//! Closes calls: each exactly once, with all calls beneath it, and with a result for its opener.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::xml::scan::scan;
 /// Result of a call, before it becomes a message.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition of messages that were not delivered to the callee. The request counts as failed
-    /// unless this states more.
+    /// Disposition of the messages that were not delivered to the callee. If this is `Late` and the
+    /// call failed, the request counts as failed.
     pub unheard: Disposition,
     pub payloads: Vec<(Kind, PayloadName, Payload)>,
 }
@@ -50,7 +50,7 @@ impl CallResult {
     }
 }
 
-/// Data about a call that is being closed.
+/// The data of a call that is needed while the call is being closed.
 #[derive(Clone)]
 pub(super) struct ClosingCall {
     pub id: CallId,
@@ -83,7 +83,7 @@ impl Core {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
 
-    /// Like [`Core::fail`]; `unheard` is the disposition of messages that were delivered in vain.
+    /// Like [`Core::fail`]; `unheard` is the disposition of messages that were not handled.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
@@ -137,7 +137,7 @@ impl Core {
         );
     }
 
-    /// Name of the listener in the result of a group, if the call is a leg of one.
+    /// Name of the callee for the result of a group, or `None` if the call is no leg of a group.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -150,7 +150,8 @@ impl Core {
         }
     }
 
-    /// Closes one call. Returns the call to close next, with its result, if that is a forwarder's.
+    /// Closes one call. If that completes a forwarder's call, returns the forwarder's call and its
+    /// result, for the caller to close next.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -159,7 +160,8 @@ impl Core {
     ) -> Option<(CallId, CallResult)> {
         let closed = self.about(call)?;
         self.drop_beneath(step, call);
-        // The result first, while the opener still awaits this call and knows its place.
+        // Deliver the result before the call is removed: only until then does the opener await this
+        // call and know its place in the order of replies.
         self.hand_back(step, &closed, &result);
         self.shut(step, &closed, result.how, result.unheard);
         let Opener::Call { call: opener, .. } = closed.opening.opener else { return None };
@@ -175,7 +177,7 @@ impl Core {
         None
     }
 
-    /// Result of a forwarder, once every leg of its call has a result.
+    /// Result of a forwarder's call, or `None` while a leg of the forwarded call has no result.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -231,7 +233,7 @@ impl Core {
         }
     }
 
-    /// Closes a call whose result its opener no longer wants.
+    /// Cancels a call whose opener no longer needs the result.
     pub(super) fn drop_call(&mut self, step: &mut Step, call: CallId) {
         let Some(closed) = self.about(call) else { return };
         self.drop_beneath(step, call);
@@ -301,7 +303,7 @@ impl Core {
         }
     }
 
-    /// Records a system payload that is not delivered.
+    /// Records a system payload as a note, which is not delivered.
     pub(super) fn system_note(
         &mut self,
         step: &mut Step,
@@ -353,7 +355,7 @@ impl Core {
         messages
     }
 
-    /// Records a result that nothing in its thread handles.
+    /// Records a result that no open call of the thread will handle.
     fn record_result(
         &mut self,
         step: &mut Step,
@@ -391,7 +393,8 @@ impl Core {
     }
 }
 
-/// The payload for another thread: the result's payloads, or a statement of where they are.
+/// The `thread-result` for another thread. If the result's payloads do not fit, it states where
+/// they are recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> Answer {
     let thread = closed.thread.clone();
     let status = result.status();
@@ -400,7 +403,8 @@ pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> Answer
     if size + limits::ENVELOPE_BYTES_MAX <= limits::PAYLOAD_BYTES_MAX {
         let payloads = parts.cloned().collect();
         let whole = Answer::ThreadResult { thread: thread.clone(), status, payloads };
-        // One level more around it may be one too many: what the core writes passes the gate too.
+        // The wrapping element adds one level of depth, which may exceed the gate's limit. The
+        // core's own payloads must pass the gate, too.
         if scan(whole.payload().as_str().as_bytes()).is_ok() {
             return whole;
         }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::Core;
 use crate::ids::{CallId, ListenerName, ThreadId};
 
-/// Whether a call to `agent` in `thread` from `caller` could never be answered, because the agent's
-/// current call there waits, directly or not, for `caller`.
+/// Whether a call to `agent` in `thread` from `caller` could never be answered. This is so if the
+/// agent's current call in that thread waits for `caller`, directly or through other calls.
 pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: &ThreadId) -> bool {
     let mut seen = HashSet::new();
     let mut next: Vec<_> = core.scheduler.holder(agent, thread).into_iter().collect();
@@ -17,7 +17,7 @@ pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: 
         }
         let Some(call) = core.state.call(id).filter(|_| seen.insert(id)) else { continue };
         next.extend(call.awaiting.iter().flat_map(|awaited| awaited.open.iter().map(|leg| leg.0)));
-        // A call to an agent that another call has waits for that one.
+        // If another call occupies the agent in this thread, the call waits for that other call.
         next.extend(core.scheduler.holder(&call.callee, &call.thread));
     }
 

@@ -16,15 +16,15 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues `call` if its listener can continue: no delivery is in flight, and no result is
-    /// awaited.
+    /// Queues `call` if its listener can continue it: no delivery of the call is in flight, and the
+    /// listener awaits no result.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.hearing == Some(id) {
             return;
         }
 
-        // What an earlier pump handed over is dealt with first.
+        // A delivery that an earlier pump started must be settled first.
         if !call.is_ready() || call.handed_over.is_some() {
             return;
         }
@@ -42,8 +42,8 @@ impl Core {
         self.enqueue(step, &listener, &thread, id);
     }
 
-    /// Starts all deliveries that may start, as facts of the step's record. During a drain, queued
-    /// calls stay for the next start, because they are on record.
+    /// Starts all deliveries that may start, and records each start. During a drain, nothing
+    /// starts: queued calls are on record and continue at the next start of the organism.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -89,7 +89,8 @@ impl Core {
         }
     }
 
-    /// Handles time that counts for no deadline. Without open calls, nothing is recorded.
+    /// Handles uncounted time, such as a standstill, by extending deadlines. Records nothing if no
+    /// call is open.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         if self.state.calls.is_empty() {
             return;
@@ -105,16 +106,17 @@ impl Core {
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::PAUSE_MIN };
         self.timeouts.extend_all(standstill.all() + grace);
         self.scheduler.absences.extend_all(standstill.all() + grace);
-        // Their alarms come too early now, and do nothing.
+        // The alarms that were set for these probes fire too early now and have no effect, so set
+        // new ones.
         let probes = self.scheduler.absences.probes_out().into_iter();
         for at in probes.filter(|_| !mutant("forget-a-probe")) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
         }
     }
 
-    /// Ends the wait of an agent that has got a message.
+    /// Ends the `wait` of an agent whose thread has got a message.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
-        // Whoever waits has taken a turn, and so has the thread.
+        // A waiting agent has taken a turn, so its call occupies the thread.
         let holder = self.scheduler.holder(listener, thread);
         let waiting = |call: &CallId| self.state.call(*call).is_some_and(|c| c.waiting.is_some());
         if let Some(call) = holder.filter(waiting) {

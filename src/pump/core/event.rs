@@ -1,4 +1,4 @@
-//! Events and effects of the pump: two closed lists.
+//! Events and effects of the pump: two closed enums.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::trace::TraceParent;
 /// Thread that a client's payload goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A new root thread, with this id if it is free.
+    /// A new root thread. It gets this id unless the id is in use.
     New {
         suggested: Option<String>,
     },
@@ -28,38 +28,38 @@ pub enum Target {
 /// A payload from outside, after the gate accepted or refused it.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// Id (UUIDv7), made at the entry point.
+    /// Message id (UUIDv7), made where the submission entered.
     pub id: MessageId,
     pub client: ListenerName,
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
-    /// Trace context that the client sent.
+    /// Trace context that the client sent along.
     pub trace: Option<TraceParent>,
-    /// Trace to begin, if the thread belongs to none.
+    /// Trace to begin if the thread belongs to no trace yet.
     pub begun: Option<TraceParent>,
 }
 
 /// A person's decision on a held call.
 #[derive(Debug, Clone)]
 pub struct CallDecision {
-    /// Identifies the waiting caller of the decision; not recorded.
+    /// Identifies the caller that waits for the ruling. Not recorded.
     pub ticket: Uuid,
-    /// Request of the held call.
+    /// Message id of the held call's request.
     pub message: MessageId,
     pub decision: Decision<GatedAnswer>,
-    /// Person who decided, if the entry point knows.
+    /// Person who made the decision, if the entry point knows it.
     pub origin: Option<DecisionOrigin>,
 }
 
-/// A person's cancellation of all open calls in a thread and its subthreads.
+/// A person's request to cancel all open calls in a thread and its subthreads.
 #[derive(Debug, Clone)]
 pub struct Cancellation {
-    /// Identifies the waiting caller of the cancellation; not recorded.
+    /// Identifies the caller that waits for the ruling. Not recorded.
     pub ticket: Uuid,
     pub thread: ThreadId,
     pub reason: String,
-    /// Person who cancels, if the entry point knows.
+    /// Person who cancels, if the entry point knows it.
     pub origin: Option<DecisionOrigin>,
 }
 
@@ -72,12 +72,12 @@ pub struct GatedAnswer {
 
 #[derive(Debug)]
 pub enum Event {
-    /// The first event of every start.
+    /// The first event after every start of a pump.
     Boot {
         journal: Uuid,
         epoch: u32,
         detail: String,
-        /// Digests of texts that the organism uses, which the journal holds already.
+        /// Digests of texts that this organism uses and that the journal already holds.
         blobs: Vec<Digest>,
     },
     Submit(Submission),
@@ -87,7 +87,7 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Turn>,
-        /// Time at which this pump's host read the answer, if one did.
+        /// Time at which a host of this pump read the answer, if a host read it.
         arrived: Option<Time>,
     },
     Failed {
@@ -96,17 +96,17 @@ pub enum Event {
         attempt: Attempt,
         failure: Failure,
     },
-    /// No listener took this delivery.
+    /// A delivery was returned, because no listener took it.
     NotTaken {
         listener: ListenerName,
         call: CallId,
         attempt: Attempt,
         detail: String,
     },
-    /// An answer that names another attempt than its instance had.
+    /// A process instance named another attempt in its answer than the attempt that it was given.
     Stray {
         listener: ListenerName,
-        /// The named attempt, shortened.
+        /// The attempt that the answer named, shortened.
         named: String,
         payloads: Vec<Result<Checked, Refusal>>,
     },
@@ -114,7 +114,8 @@ pub enum Event {
         call: CallId,
         attempt: Attempt,
     },
-    /// A model call asks to send its next request, with this maximum cost.
+    /// An agent requests permission to send the next request of a model call, with this maximum
+    /// cost.
     Reserve {
         call: CallId,
         attempt: Attempt,
@@ -131,16 +132,16 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
-    /// Time has passed that counts for no deadline.
+    /// Time has passed that counts for no deadline, such as a standstill of the process.
     Standstill(Standstill),
-    /// An interval of counting `busy` refusals to one client is over.
+    /// An interval has ended in which `busy` refusals to one client were counted.
     Busy(BusyCount),
     Shutdown {
         reason: String,
     },
     /// An action of an operator on the organism itself.
     Operator {
-        /// Identifies the caller that waits until the action is durable; not recorded.
+        /// Identifies the caller that waits until the action is durable. Not recorded.
         ticket: Uuid,
         action: OperatorAction,
     },
@@ -149,9 +150,9 @@ pub enum Event {
 /// Time that counts for no deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
-    /// Time in which the pump was frozen or blocked, or the machine was suspended.
+    /// Duration for which the pump was frozen or blocked, or the machine was suspended.
     pub stood: Duration,
-    /// Time by which the system's clock was set forward.
+    /// Amount by which the system's clock was set forward.
     pub stepped: Duration,
 }
 
@@ -161,16 +162,16 @@ impl Standstill {
     }
 }
 
-/// `busy` refusals to one client, counted instead of recorded one by one.
+/// Count of `busy` refusals to one client, which are not recorded one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusyCount {
     pub client: ListenerName,
-    /// Time of the first of them.
+    /// Time of the first counted refusal.
     pub since: Time,
     pub count: u64,
 }
 
-/// An alarm that the core has requested. An outdated alarm has no effect.
+/// An alarm that the core has requested. If the state has changed since, the alarm has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -180,13 +181,13 @@ pub enum Alarm {
     Retry {
         call: CallId,
     },
-    /// An absent listener may be due for a probe.
+    /// A probe of an absent listener may be due.
     Probe,
     /// A call has waited for an absent listener until its deadline.
     Untaken {
         call: CallId,
     },
-    /// An earlier pump started this attempt and did not record its end.
+    /// An earlier pump started this attempt, and no end of it is recorded.
     Lost {
         call: CallId,
         attempt: Attempt,
@@ -202,7 +203,7 @@ pub enum Alarm {
     Held {
         call: CallId,
     },
-    /// A reservation of an earlier start has no result, and will get none.
+    /// A reservation of an earlier start of the pump has no recorded cost, and will get none.
     Unsettled {
         call: CallId,
         attempt: Attempt,
@@ -212,19 +213,19 @@ pub enum Alarm {
 /// Response to a client's submission.
 #[derive(Debug, Clone)]
 pub enum Receipt {
-    /// The payload is on record. If several peers accept it, there is a call for each.
+    /// The payload is on record. There is one call for each peer that accepts the payload.
     Accepted {
         thread: ThreadId,
         calls: Vec<CallId>,
         again: bool,
-        /// Whether one of the calls waits for an approval.
+        /// Whether at least one of these calls waits for an approval.
         held: bool,
     },
     Refused {
         refusal: Refusal,
         retry_after: Option<Duration>,
     },
-    /// The client may not write to the thread. The payload states the reason.
+    /// The client may not write to this thread. The payload states the reason.
     NoThread {
         answer: String,
     },
@@ -234,7 +235,7 @@ pub enum Receipt {
 #[derive(Debug)]
 pub enum Effect {
     Deliver(Delivery),
-    /// Cancels a delivery whose caller no longer waits.
+    /// Cancels a delivery whose result its caller no longer awaits.
     Withdraw {
         listener: ListenerName,
         call: CallId,
@@ -248,7 +249,8 @@ pub enum Effect {
     CountBusy {
         client: ListenerName,
     },
-    /// Reports the result of a decision or a cancellation, or confirms a recorded operator action.
+    /// Sends the ruling on a decision or a cancellation to its waiting caller, or confirms that an
+    /// operator's action is recorded.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
@@ -266,7 +268,7 @@ pub enum Effect {
         listener: ListenerName,
         hold: Hold,
     },
-    /// Reports the result of a client's call.
+    /// Reports the result of a client's call to all who wait for it.
     Result {
         call: CallId,
         how: Closing,

@@ -1,4 +1,4 @@
-//! Failed attempts: a retry, or the failure of their call.
+//! Failed attempts: either a retry follows, or the call fails.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Core {
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         if failure.is_retried() && failures < contract.attempts {
             if contract.serial_per_thread {
-                // What comes after it in the thread waits until it is dealt with.
+                // Later calls of the thread wait until this call is settled.
                 self.scheduler.holds_thread(&listener, &thread, call);
             }
             let at = step.time.plus(backoff(call, failures));
@@ -62,7 +62,7 @@ impl Core {
         self.attempts_spent(step, call, &listener, &failure);
     }
 
-    /// Fails a call after its last attempt.
+    /// Fails a call whose last attempt has failed.
     fn attempts_spent(
         &mut self,
         step: &mut Step,
@@ -80,10 +80,10 @@ impl Core {
 
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         let text = match (failure, failures) {
-            // Nobody failed: what it would have taken was not to be had.
+            // The listener did not fail: what its work requires was not available.
             (Failure::Spent { detail } | Failure::TooLarge { detail }, _) => detail.clone(),
             (Failure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
-            // What a caller can do depends on the cause.
+            // The text depends on the cause, because the cause decides what a caller can do.
             (Failure::Model { detail, .. }, _) => {
                 format!("{listener} failed: its model call came to nothing: {detail}")
             }
@@ -99,8 +99,8 @@ impl Core {
         }
     }
 
-    /// Handles an attempt of an earlier pump that ended before it recorded the result. It counts as
-    /// an attempt, so that a delivery that crashes its pump is not repeated forever.
+    /// Handles an attempt of an earlier pump whose end is not recorded. It counts as an attempt, so
+    /// that a delivery that crashes its pump is not repeated forever.
     fn attempt_lost(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };
@@ -112,7 +112,7 @@ impl Core {
         self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
         self.charge_reservation(step, call, attempt);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
-        // Without a listener nothing is left to be tried.
+        // Without a listener, no further attempt is possible.
         let attempts = self.contracts.get(&listener).map_or(0, |contract| contract.attempts);
         if failures < attempts || mutant("deliver-what-was-lost") {
             self.pick_up_call(step, &thread, call)
@@ -135,8 +135,9 @@ impl Core {
         }
     }
 
-    /// Fails a call whose listener has used up its consecutive failed rounds, or delays the next
-    /// one. Returns whether it did. Rounds of agents are paced by their model calls.
+    /// If a listener has used up its consecutive failed rounds, fails the call; otherwise delays
+    /// the call's next round. Returns whether either was done. Rounds of agents have no bound here,
+    /// because model calls pace them.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let listener = open.callee.clone();
@@ -191,7 +192,7 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call whose listener the config no longer has.
+    /// Fails a call whose listener is no longer in the config.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -202,10 +203,11 @@ impl Core {
     }
 }
 
-/// Text for a delivery whose result will never be known.
+/// Explanation for a delivery whose outcome can never be known.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
-/// Description of a failure for callers: its kind, without details of the listener.
+/// Description of a failure for callers. It names the kind of the failure, without details of the
+/// listener.
 fn outward(failure: &Failure) -> &'static str {
     match failure {
         Failure::Crashed { .. } => "it ended without an answer",
@@ -219,7 +221,8 @@ fn outward(failure: &Failure) -> &'static str {
     }
 }
 
-/// Doubling delay. Its jitter comes from the call's id, so that the step stays pure.
+/// Delay before a retry, doubled with each failure. Its jitter is derived from the call's id, so
+/// that the step stays pure.
 fn backoff(call: CallId, failures: u32) -> Duration {
     let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let base = doubled.min(limits::BACKOFF_MAX);

@@ -1,5 +1,5 @@
-//! How the legs of a `first` group end: a reply cancels the other legs, and faults are given only when
-//! every leg has failed.
+//! How the legs of a `first` group end. A reply cancels the other legs. Faults are delivered only
+//! when every leg has failed.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
-    /// Adds a leg's result to its group. In a `first` group, a reply drops the other legs and the
-    /// faults kept so far.
+    /// Adds a leg's result to its group. In a `first` group, a reply cancels the other legs and
+    /// discards the kept faults.
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
@@ -41,8 +41,8 @@ impl Core {
     }
 
     /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
-    /// is kept while another leg may still reply; the last fault delivers the kept ones, too.
-    /// Returns whether this result is kept.
+    /// is kept while another leg may still reply; the last fault delivers all kept faults. Returns
+    /// whether the result of this leg was kept instead of delivered.
     pub(super) fn settle_away(
         &mut self,
         step: &mut Step,
@@ -53,7 +53,7 @@ impl Core {
         let Some((group, Gather::First)) = closed.opening.group else { return false };
         let others = self.other_legs(closed, group);
 
-        // Where nobody waits any more, each leg runs on.
+        // If the opener of the group is closed, every leg continues to its own end.
         let is_awaited = self.state.call(opener).is_some();
         if result.has_reply() {
             for leg in others.into_iter().filter(|_| is_awaited) {
@@ -70,7 +70,7 @@ impl Core {
         false
     }
 
-    /// Other legs of the group that are open, in the order of their calls.
+    /// The other open legs of the group, in the order of their calls.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -79,16 +79,16 @@ impl Core {
         others
     }
 
-    /// Faults of the legs that ended before this one, in the order in which they ended.
+    /// Kept faults of legs that ended before `closed`, in the order in which they ended.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
         let kept = tree.into_iter().flat_map(|tree| &tree.kept_faults);
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 
-    /// Gives a client the result of a call. The legs of a `first` group complete together, and a
-    /// client counts a completion for each of its calls: where one leg replied, the others complete
-    /// without messages.
+    /// Reports the result of a call to its client. The legs of a `first` group complete together.
+    /// If one leg replied, the others complete without messages, so that the client still gets one
+    /// completion for each of its calls.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Delivers the faults of legs that ended before this one.
+    /// Delivers the kept faults of legs that ended before `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
@@ -135,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Drops faults of other legs at the action that has got its reply.
+    /// Discards the kept faults of the group's other legs, because a reply has arrived.
     fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &ClosingCall) {
         let Some(open) = self.state.call(opener) else { return };
         let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));

@@ -1,5 +1,5 @@
-//! Held calls: opened and recorded, but not delivered until a person decides. Their time-outs do
-//! not run.
+//! Held calls: open and recorded, but not delivered until a person decides. The time-out of a held
+//! call does not run.
 
 use std::collections::hash_map::Entry;
 
@@ -13,25 +13,25 @@ use crate::mutant::mutant;
 use crate::system::{Answer, DecisionPayload, ErrorCode};
 use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
 
-/// The held calls of each client at each listener. Rebuilt after every boot; the hold of a call is
-/// recorded.
+/// The held calls of each client at each listener. Rebuilt after every boot from recorded holds.
 ///
-/// **Invariant:** `by_call` holds exactly the open calls that the state holds.
+/// **Invariant:** `by_call` contains exactly the open calls that are held in the state.
 ///
-/// **Invariant:** `counts` holds how many of them have each key, and no key without any.
+/// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
+/// for zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holds {
     by_call: Map<CallId, HoldKey>,
     counts: Map<HoldKey, usize>,
 }
 
-/// The client and the listener whose held calls share one bound: a call stays held until a person
-/// decides, so one client must not use up the room of another.
+/// A client and a listener. All held calls with the same key share one bound: a held call stays
+/// until a person decides, and one client must not use up the room of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HoldKey {
-    /// The client that opened the tree of the call.
+    /// The client that opened the call's tree.
     pub client: ListenerName,
-    /// The listener that the call is for.
+    /// The callee.
     pub listener: ListenerName,
 }
 
@@ -66,7 +66,8 @@ impl Holds {
 }
 
 impl Core {
-    /// Starts a call that was just opened or released: queues it, or holds it for a person.
+    /// Starts a call that was just opened or released from a hold. Queues the call, or holds it if
+    /// the config requires a person's decision.
     pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
 
@@ -80,7 +81,8 @@ impl Core {
         }
     }
 
-    /// Queues a call for its listener, with all effects of a message to that listener.
+    /// Queues a call for its listener. As after any message to that listener, an agent's `wait`
+    /// ends.
     pub(super) fn hand_over(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -90,13 +92,15 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// The hold that the config requires for an open call, with the reason.
+    /// The hold that the config requires for an open call, with the reason. `None` if the config
+    /// requires no hold.
     fn hold_of(&self, call: &Call) -> Option<(Hold, &'static str)> {
         let payload = call.request().map(|request| request.payload.as_str());
         self.required_hold(&call.callee, payload)
     }
 
-    /// The hold that the config requires for a call with this payload, with the reason.
+    /// The hold that the config requires for a call with this payload, with the reason. `None` if
+    /// the config requires no hold.
     fn required_hold(
         &self,
         listener: &ListenerName,
@@ -111,7 +115,7 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Number of this client's held calls at this listener, if one more would exceed the bound.
+    /// Number of held calls of this client at this listener, if one more would exceed the bound.
     pub(super) fn too_many_held(
         &self,
         client: &ListenerName,
@@ -133,7 +137,7 @@ impl Core {
         self.state.in_flight.saturating_sub(held) >= limits::IN_FLIGHT_MAX
     }
 
-    /// Adds a call to the counts if it is held.
+    /// Adds a call to the counts if the call is held.
     pub(super) fn count_hold(&mut self, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.held.is_some()) else { return };
         let Some(root) = self.state.thread(&open.thread.root()) else { return };
@@ -158,8 +162,8 @@ impl Core {
         }
     }
 
-    /// Ends a hold: the call was approved, or the hold lapsed because the config no longer requires
-    /// one.
+    /// Ends a hold because the call was approved, or because the config no longer requires a hold;
+    /// `lapsed` states the latter.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.holds.remove(call);
@@ -175,13 +179,14 @@ impl Core {
         self.system_note(step, &held.thread, &held.caller, &answer);
     }
 
-    /// Whether one of these calls waits for an approval.
+    /// Whether at least one of these calls waits for an approval.
     pub(super) fn awaits_approval(&self, calls: &[CallId]) -> bool {
         let held = |call: &CallId| self.state.call(*call).and_then(|open| open.held);
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// Time of a held call's alarm: at once if the config now requires another hold.
+    /// Time at which the alarm of a held call is due. The alarm is due at once if the config now
+    /// requires another hold.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -190,15 +195,15 @@ impl Core {
             None => match wanted? {
                 Hold::Answer => Some(now),
                 Hold::Approval if mutant("wave-old-calls-through") => None,
-                // What its listener has begun to work on needs no approval after the fact.
-                // Whether it was ever handed over before that, nothing on record says.
+                // A call whose listener has taken a turn needs no approval any more. Records of old
+                // journals do not state whether a call without a turn was delivered before.
                 Hold::Approval => (!call.approved && call.turns == 0).then_some(now),
             },
         }
     }
 
-    /// Handles the alarm of a held call: its deadline has passed, or the config requires another
-    /// hold.
+    /// Handles the alarm of a held call: the deadline of the hold has passed, or the config
+    /// requires another hold.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };
@@ -277,7 +282,7 @@ impl Core {
     }
 }
 
-/// A held call in the words of notices to its caller.
+/// Description of a held call for notices to its caller.
 #[derive(Clone)]
 struct HeldCallNotice {
     message: MessageId,

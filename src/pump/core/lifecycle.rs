@@ -1,4 +1,4 @@
-//! Life cycle of the organism: boot, listeners that come and go, cancellation, shutdown.
+//! Life cycle of the organism: boot, arrival and departure of listeners, cancellation, shutdown.
 
 use uuid::Uuid;
 
@@ -48,8 +48,8 @@ impl Core {
         self.pick_up(step);
     }
 
-    /// Resumes the work that was open when the last pump ended, so that no recorded call waits in
-    /// vain.
+    /// Resumes all work that was open when the previous pump ended, so that every recorded call
+    /// continues.
     fn pick_up(&mut self, step: &mut Step) {
         let open = self.state.trees.values().flat_map(|tree| tree.calls.values());
         let mut open: Vec<_> = open.map(|call| (call.thread.clone(), call.id)).collect();
@@ -63,7 +63,7 @@ impl Core {
             self.count_turn(*id);
             let Some(call) = self.state.call(*id) else { continue };
             let contract = self.contracts.get(&call.callee);
-            // What was handed over keeps its place, too, until it is dealt with.
+            // A call that was delivered also keeps its place in the thread until it is settled.
             let is_out = call.handed_over.is_some();
             let holds = contract.is_some_and(|contract| {
                 (contract.is_serial() && (call.turns > 0 || is_out))
@@ -93,7 +93,7 @@ impl Core {
         }
     }
 
-    /// Resumes a call that no listener works on.
+    /// Resumes a call that is not being worked on by any listener.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() {
@@ -125,7 +125,7 @@ impl Core {
         self.organism_note(step, &Answer::ShutdownSignal { reason });
     }
 
-    /// Records an operator's action on the organism itself. It has no other effect.
+    /// Records an operator's action on the organism itself. The core does nothing else about it.
     pub(super) fn operator_action(
         &mut self,
         step: &mut Step,
@@ -142,8 +142,8 @@ impl Core {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 
-    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. A
-    /// cancellation without open calls is refused on record and adds nothing to the thread.
+    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If no
+    /// call is open, the cancellation is refused on record, and the thread gets no message.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
@@ -203,7 +203,8 @@ impl Core {
     }
 
     /// Open calls of the subtree that were opened from other threads, deepest first, so that no
-    /// call is woken just before it is cancelled. The other calls are cancelled with them.
+    /// call is woken just before it is cancelled. Cancelling these calls also cancels all others of
+    /// the subtree.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

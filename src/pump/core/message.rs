@@ -1,4 +1,4 @@
-//! Messages before the pump stamps them.
+//! Messages that are not stamped yet.
 
 use super::Step;
 use crate::envelope::{Kind, Message, Payload};
@@ -7,7 +7,7 @@ use crate::pump::gate::Checked;
 use crate::system::Answer;
 use crate::thread::Opening;
 
-/// A message without its `seq` and time, and usually without its id.
+/// A message before the step stamps it: without `seq` and time, and usually without an id.
 pub(super) struct NewMessage {
     kind: Kind,
     from: ListenerName,
@@ -17,7 +17,7 @@ pub(super) struct NewMessage {
     call: Option<CallId>,
     name: PayloadName,
     payload: Payload,
-    /// Id of an external message; others get theirs when they are stamped.
+    /// Id of a message from outside. Other messages get their id when they are stamped.
     id: Option<MessageId>,
     opening: Option<Opening>,
     key: Option<String>,
@@ -46,7 +46,7 @@ impl NewMessage {
         }
     }
 
-    /// A payload that passed the gate.
+    /// A message with a payload that passed the gate.
     pub fn checked(
         kind: Kind,
         from: &ListenerName,
@@ -57,7 +57,7 @@ impl NewMessage {
         Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
     }
 
-    /// A payload of the core.
+    /// A message from the core.
     pub fn system(to: &ListenerName, thread: &ThreadId, answer: &Answer) -> Self {
         let payload = (&answer.name(), &answer.payload());
         Self::new(Kind::System, &ListenerName::core(), to, thread, payload)
@@ -71,7 +71,7 @@ impl NewMessage {
         Self { call: call.into(), ..self }
     }
 
-    /// Makes the message open a call, whose id is that of the message.
+    /// Makes the message the request of a new call. The call's id is the message id.
     pub fn opening(self, opening: Opening) -> Self {
         Self { opening: Some(opening), ..self }
     }
@@ -85,7 +85,8 @@ impl NewMessage {
         Self { key, ..self }
     }
 
-    /// Stamps the message. Returns it with the call that it opens and the key of that call.
+    /// Stamps the message. Returns it together with the call that it opens and the client key of
+    /// that call.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

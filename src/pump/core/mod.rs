@@ -56,18 +56,19 @@ use timeouts::Timeouts;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Parts that are rebuilt after every boot and never recorded.
+    /// Parts that are rebuilt after every boot and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
     holds: Holds,
     contracts: Arc<Contracts>,
-    /// Keys of operators. Without any, decisions need no signature.
+    /// Keys of operators. If there are none, decisions need no signature.
     operators: OperatorKeys,
     budgets: Budgets,
     config: Digest,
     draining: bool,
-    /// The call whose outcome is being processed. It is woken after the last payload.
+    /// The call whose outcome is being processed. It is woken only after the last payload of the
+    /// outcome.
     hearing: Option<CallId>,
 }
 
@@ -92,22 +93,22 @@ impl Core {
         &self.state
     }
 
-    /// Number of deliveries in flight.
+    /// Number of deliveries in flight, including those whose call is closed.
     pub fn handed_over(&self) -> usize {
         self.calls.handed_over()
     }
 
-    /// Number of calls that wait for room at their listener.
+    /// Number of queued calls of all listeners.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
-    /// Number of calls that wait for this listener.
+    /// Number of calls that are queued for `listener`.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.scheduler.backlog(listener)
     }
 
-    /// Applies the facts of a record. Recovery replays every record in order.
+    /// Applies the facts of a record to the state. A recovery calls this for every record in order.
     pub fn replay(&mut self, record: &Record) {
         for fact in &record.facts {
             self.state.apply(&record.tree, record.time, fact);
@@ -115,8 +116,8 @@ impl Core {
         self.state.reached(&record.tree, record.position);
     }
 
-    /// Processes one event as the step at `position`. The step has no record if nothing must be
-    /// recorded.
+    /// Processes one event as the step at `position`. The returned step has a record only if
+    /// something must be recorded.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
         let mut step = Step::new(position, now, self.state.journal);
         match event {

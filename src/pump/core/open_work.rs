@@ -1,4 +1,4 @@
-//! Open work at the end of a pump, for the log.
+//! Open work at the end of a pump, described for the program's log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,11 @@ use super::Core;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 
-/// Open calls and timers. All of them are on record and continue at the next start.
+/// Open calls and timers at the end of a pump. All of them are on record and continue at the next
+/// start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenWork {
-    /// For each thread with open calls, the listeners that work on them or are waited for.
+    /// For each thread with open calls, the callees of these calls, with the number of calls each.
     pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
     /// Number of held calls.
     pub held: usize,
@@ -39,8 +40,8 @@ impl OpenWork {
     }
 }
 
-/// Prints, for example, `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them
-/// held, 1 timer`.
+/// Formats like `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them held, 1
+/// timer`.
 impl fmt::Display for OpenWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls: usize = self.threads.values().flat_map(BTreeMap::values).sum();

@@ -1,4 +1,4 @@
-//! Processes the outcome of a listener: each payload, in order.
+//! Processes the outcome of a listener, payload by payload.
 
 use super::call_table::{OrphanedDelivery, RunningAttempt};
 use super::message::NewMessage;
@@ -16,17 +16,17 @@ use crate::system::{Answer, ErrorCode, Huh, WaitFor};
 use crate::thread::{Call, Fact, Input, Verdict};
 use crate::xml::findings::TextLocation;
 
-/// A payload after the gate: accepted or refused.
+/// A payload that passed the gate, or the gate's refusal of it.
 pub(super) type Gated = Result<Checked, Refusal>;
 
-/// Sender of an outcome or of a failure: listener, call and attempt.
+/// Listener, call and attempt that an outcome or a failure came from.
 pub(super) struct AttemptSource {
     pub listener: ListenerName,
     pub call: CallId,
     pub attempt: Attempt,
 }
 
-/// The call of an outcome, with the data that its processing needs.
+/// The call that an outcome belongs to, with the data that processing the outcome needs.
 pub(super) struct OutcomeContext {
     pub call: CallId,
     pub listener: ListenerName,
@@ -34,7 +34,7 @@ pub(super) struct OutcomeContext {
     pub receives_refusals: bool,
     /// `seq` of the first message that follows from this outcome.
     pub first_seq: u64,
-    /// Number of messages of the thread that the listener had seen when it gave this outcome.
+    /// Number of messages of the thread that the listener had been shown when it gave this outcome.
     pub shown: u32,
 }
 
@@ -50,7 +50,7 @@ impl OutcomeContext {
         Self { call, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
-    /// Makes a message in the call's thread of a payload of the outcome.
+    /// Makes a message in the call's thread from a payload of the outcome.
     pub fn message(&self, kind: Kind, to: &ListenerName, checked: &Checked) -> NewMessage {
         let message = NewMessage::checked(kind, &self.listener, to, &self.thread, checked);
         message.caused_by(self.call.0)
@@ -66,7 +66,8 @@ impl Core {
         turn: Option<Turn>,
         arrived: Option<Time>,
     ) {
-        // It says more than the time of the record only where the deadline has passed since.
+        // The time of arrival is recorded only if the deadline has passed since: otherwise the time
+        // of the record suffices.
         let has_passed = self.timeouts.has_passed(source.call, source.attempt, step.time);
         let input = Input::Outcome {
             listener: source.listener.clone(),
@@ -102,7 +103,8 @@ impl Core {
         }
     }
 
-    /// Returns the open call of an outcome with its contract, if the sender is the callee.
+    /// Returns the context and the contract of an outcome. Returns `None` if the call is closed or
+    /// the sender is not its callee.
     fn scene(&self, source: &AttemptSource) -> Option<(OutcomeContext, Contract)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
@@ -131,8 +133,8 @@ impl Core {
         }
     }
 
-    /// Processes the outcome of a listener that is no agent: all of its payloads are accepted, or
-    /// none.
+    /// Processes the outcome of a listener that is not an agent. Either all payloads of the outcome
+    /// are accepted, or none is.
     fn listener_outcome(&mut self, step: &mut Step, scene: &OutcomeContext, payloads: Vec<Gated>) {
         let rubbish = |payload: &Gated| matches!(payload, Err(refusal) if refusal.name.is_none());
         if payloads.iter().any(rubbish) {
@@ -170,8 +172,9 @@ impl Core {
         self.reply(step, scene, finals);
     }
 
-    /// An empty outcome acknowledges. While threads or timers of the call are open, or one has ended
-    /// that the listener was not given, it waits for the next of them.
+    /// Handles an outcome without actions and replies, which only acknowledges the delivery. The
+    /// call then waits for the next of its threads or timers. It also waits if one of these has
+    /// ended and the listener was not given the end yet.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -257,7 +260,7 @@ impl Core {
         self.warn_of_budgets(step, scene);
     }
 
-    /// Records the verdict on a payload, and handles its refusal.
+    /// Records the verdict on a payload. If the payload was refused, also handles the refusal.
     fn settle(&mut self, step: &mut Step, scene: &OutcomeContext, taken: Gated) {
         step.verdict(verdict(&taken));
         if let Err(refusal) = taken {
@@ -368,8 +371,8 @@ impl Core {
         }
     }
 
-    /// Handles an answer to another attempt than the current one. `thread` is set if the call is
-    /// open.
+    /// Handles an answer to an attempt that is not the current one. `thread` is set if the call is
+    /// still open.
     fn stale_outcome(
         &mut self,
         step: &mut Step,
@@ -391,8 +394,9 @@ impl Core {
     }
 }
 
-/// Reduces a turn for the recorded input. The note's text is a payload of the record, positions of
-/// payloads are in their refusals, and the sent inputs are stored by digest.
+/// Reduces a turn to what the recorded input must state. The note's text is recorded as a payload,
+/// the positions of payloads are in their refusals, and the inputs of the model call are stored by
+/// digest.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, ..turn }
 }
@@ -446,7 +450,7 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Which actions of a turn are allowed: at most so many, and no calls beside a final.
+/// Rules for the actions of one turn: a maximum number of actions, and no calls beside a final.
 struct ActionPlan {
     room: u32,
     has_final: bool,
@@ -490,8 +494,8 @@ impl ActionPlan {
     }
 }
 
-/// Removes line numbers from the further places of a message, because they count within the
-/// payload.
+/// Removes the line numbers of all places in a message but the first, because they count from the
+/// start of the payload.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

@@ -1,4 +1,4 @@
-//! Primitives: an agent's requests to the core, which are answered in the same step.
+//! Primitives: requests to the core, which the core answers in the same step.
 
 use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
@@ -81,8 +81,8 @@ impl Core {
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 
-    /// The suggested label, or the first free `label-n`. Without a suggestion, a short derived
-    /// label.
+    /// Returns a free label for a new subthread: the suggested label, or a short label derived from
+    /// an id if none is suggested. If that label is taken, the first free `label-n` is returned.
     fn free_label(&self, step: &mut Step, parent: &ThreadId, label: Option<String>) -> String {
         let taken = |label: &str| {
             let thread = self.state.thread(parent);
@@ -106,8 +106,9 @@ impl Core {
         (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
     }
 
-    /// Routes the payload inside a primitive. The record has it in the primitive itself. If it is
-    /// refused, its sender gets the refusal.
+    /// Routes the payload inside a primitive. The payload has no message of its own, because the
+    /// primitive's message contains it. If the payload is refused, the sender of the primitive gets
+    /// the refusal.
     fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.scene, inner, thread) {
@@ -135,7 +136,8 @@ impl Core {
         self.cancel_subtree(step, &thread, CANCELLED_FROM_ABOVE);
     }
 
-    /// A thread beneath that of the sender.
+    /// Parses the id of a living thread beneath the sender's thread. Returns `None` for any other
+    /// id.
     fn descendant(&self, scene: &OutcomeContext, thread_id: &str) -> Option<ThreadId> {
         let is_beneath =
             |thread: &ThreadId| thread.is_beneath(&scene.thread) || mutant("reach-any-thread");
@@ -144,7 +146,8 @@ impl Core {
         (is_known && !self.has_ended(&thread, &scene.thread)).then_some(thread)
     }
 
-    /// The same answer for a foreign thread and for one that there is not.
+    /// Answers with an error that is the same for unknown threads and for threads outside the
+    /// sender's subtree.
     fn no_descendant(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
         let text = ask.checked.payload().as_str().as_bytes();
         let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text);
@@ -170,7 +173,8 @@ impl Core {
     fn clear_context(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, keep: u32) {
         let agent = ask.scene.listener.clone();
         let thread = ask.scene.thread.clone();
-        // The turn that asked stays beside what is kept, and is not counted.
+        // The messages of the requesting turn also stay in the window. They do not count towards
+        // `keep`.
         let kept = keep.min(ask.scene.shown);
         let before = ask.scene.first_seq;
         self.fact(step, Fact::Window { agent, thread, before, kept });
@@ -239,14 +243,14 @@ impl Core {
     }
 }
 
-/// A primitive that is being answered.
+/// A primitive that the core is answering.
 struct PrimitiveRequest<'a> {
     scene: &'a OutcomeContext,
     checked: &'a Checked,
     request: MessageId,
 }
 
-/// Reason for the end of a thread that a listener above it has cancelled.
+/// Reason recorded when a listener of a thread above cancels a thread.
 const CANCELLED_FROM_ABOVE: &str = "this thread was cancelled from the thread above it";
 
 const SHORT_LABEL_CHARS: usize = 6;

@@ -9,14 +9,14 @@ use crate::envelope::{BrokenPayload, Refusal, Rule};
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode};
 
-/// Makes the refusal of a payload that passed the gate.
+/// The refusal by `rule` of a payload that had passed the gate.
 pub(super) fn refusal_of(rule: Rule, message: impl Into<String>, checked: &Checked) -> Refusal {
     Refusal::new(rule, message, checked.payload().as_str().as_bytes()).named(checked.name())
 }
 
 impl Core {
-    /// Refuses a payload of an outcome and informs its sender. A sender that receives refusals gets
-    /// each of them; others get only those that they can act on.
+    /// Refuses a payload of an outcome and informs its sender. A sender whose contract includes
+    /// refusals gets each refusal. Any other sender gets only the refusals that it can act on.
     pub(super) fn turn_down(&mut self, step: &mut Step, scene: &OutcomeContext, refusal: Refusal) {
         let rule = refusal.rule;
         let answer = Answer::to(&refusal);
@@ -25,7 +25,7 @@ impl Core {
         match rule {
             _ if scene.receives_refusals => {}
             Rule::Busy | Rule::Cycle | Rule::BadLabel => {}
-            // Told, it might try for ever.
+            // A listener that got this refusal might retry forever, so its call fails instead.
             Rule::BudgetSpent => {
                 let text = "the budget of this tree is spent";
                 return self.fail(step, scene.call, ErrorCode::BudgetSpent, text);

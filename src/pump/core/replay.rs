@@ -13,11 +13,12 @@ use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Decision, Fact, Input, Record, RecordedAnswer, Verdict};
 
-/// Returns the event that led to `record`. `gate` must have the config of the record.
+/// Returns the event that led to `record`. `gate` must have the config that was valid at the
+/// record.
 ///
-/// Payloads are taken from the record's messages by digest and pass the gate again; refused ones
-/// return as their refusals. Returns `None` if the bytes are redacted, or if the gate now decides
-/// differently.
+/// Accepted payloads are taken from the record's messages by digest and pass the gate again.
+/// Refused payloads return as their recorded refusals. Returns `None` if the bytes are redacted, or
+/// if the gate now decides differently.
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
@@ -88,7 +89,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     Some(event)
 }
 
-/// The alarm that an input records.
+/// The alarm whose firing the input records.
 fn alarm_of(input: &Input) -> Option<Alarm> {
     Some(match input.clone() {
         Input::Deadline { call, attempt } => Alarm::Deadline { call, attempt },
@@ -116,7 +117,7 @@ fn boot(record: &Record, detail: String) -> Option<Event> {
     })
 }
 
-/// Rebuilds a reservation from the fact in its record.
+/// Rebuilds the event of a reservation from the fact in its record.
 fn reserve(record: &Record) -> Option<Event> {
     let Input::Reserved { call, attempt, counted, most } = record.input else { return None };
     record.facts.iter().find_map(|fact| match fact {
@@ -132,7 +133,7 @@ fn reserve(record: &Record) -> Option<Event> {
     })
 }
 
-/// Restores the note's text of a turn from the record's messages.
+/// Restores the text of a turn's note from the record's messages.
 fn with_note(record: &Record, turn: Turn) -> Turn {
     let is_note = |message: &&Message| {
         message.kind == Kind::Note && message.from.is_core() && *message.name.local == *"model-turn"
@@ -152,7 +153,7 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
 struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,
-    /// Refusals of whole payloads that are not used yet.
+    /// Recorded refusals of whole payloads that no verdict has used yet.
     refusals: Vec<&'a Refusal>,
 }
 
@@ -163,7 +164,8 @@ impl<'a> RecordedPayloads<'a> {
             Fact::Refused { refusal, .. } => Some(refusal),
             _ => None,
         });
-        // In an outcome these come from a primitive that itself was accepted, or from the turn.
+        // In the record of an outcome, refusals by these rules concern the inside of an accepted
+        // primitive, or the turn itself. They are no refusals of whole payloads.
         let beside =
             [Rule::UnknownThread, Rule::BadLabel, Rule::MalformedAction, Rule::UnknownAction];
         let of_payloads = |refusal: &&Refusal| is_submitted || !beside.contains(&refusal.rule);

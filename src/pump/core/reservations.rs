@@ -1,8 +1,8 @@
-//! Reservations of model calls: recorded before a request is sent, so that its cost is on record
-//! even if the call, its host or its pump fails.
+//! Reservations of model calls. A reservation is recorded before the model request is sent, so that
+//! the cost is on record even if the call, its host or its pump fails.
 //!
-//! The record of the actual cost ends a reservation. If no such record can come, because the pump
-//! or the host of the call died, the whole reservation is charged.
+//! The record of the actual cost ends the reservation. If the pump or the host died, no such record
+//! can come, and the whole reservation is charged.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -12,7 +12,8 @@ use crate::mutant::mutant;
 use crate::thread::{Fact, Input, ModelReservation, Tree};
 
 impl Core {
-    /// Records the maximum cost of a model call's next request, or returns why it must not be sent.
+    /// Records the maximum cost of the next request of a model call. Replies with an error if the
+    /// request must not be sent.
     pub(super) fn reserve(
         &mut self,
         step: &mut Step,
@@ -21,7 +22,7 @@ impl Core {
         reservation: Reservation,
     ) {
         if reservation.request > 0 && self.is_reserved(call, attempt, reservation.request) {
-            // Its answer was lost on the way, and it is requested again.
+            // The reply to this reservation was lost, and the agent requests it again.
             return step.effect(Effect::Reserved { call, attempt, answer: Ok(()) });
         }
 
@@ -68,7 +69,7 @@ impl Core {
         Err(NotReserved::Exhausted(detail))
     }
 
-    /// Charges the whole reservation of an attempt that ended without reporting its cost.
+    /// Charges the whole reservation of an attempt whose end did not report the actual cost.
     pub(super) fn charge_reservation(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some((tree, _)) = &step.record else { return };
         let tree = self.state.trees.get(tree);
@@ -77,7 +78,8 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// At boot, schedules the settlement of earlier reservations, which will get no result.
+    /// At boot, sets alarms that settle the reservations of earlier pumps, because no actual cost
+    /// will be reported for them.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();
@@ -91,8 +93,8 @@ impl Core {
         }
     }
 
-    /// Settles a reservation of an earlier start. Those of this start are settled by the ends of
-    /// their attempts.
+    /// Charges a reservation of an earlier pump. The current pump's own reservations end with their
+    /// attempts.
     pub(super) fn unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if attempt.epoch == self.state.epoch {
             return;

@@ -1,4 +1,4 @@
-//! Queues of calls that wait for delivery, and the choice of the next one. The threads of each
+//! Queues of calls that wait for delivery, and the choice of the next call. The threads of a
 //! listener take turns.
 
 use std::collections::{HashSet, VecDeque};
@@ -12,11 +12,10 @@ use crate::thread::Map;
 
 /// The queues of all listeners. Rebuilt after every boot, never recorded.
 ///
-/// **Invariant:** a call stands in at most one queue, and `waiting` holds exactly the calls that
-/// stand in one.
+/// **Invariant:** a call is in at most one queue, and `waiting` contains exactly the queued calls.
 ///
-/// **Invariant:** a listener has at most as many deliveries as its `concurrency`, orphaned ones
-/// included.
+/// **Invariant:** a listener never has more deliveries in flight than its `concurrency`, orphaned
+/// deliveries included.
 ///
 /// **Invariant:** a thread of a serial listener belongs to one call until its handler has ended.
 #[derive(Debug, Clone, Default)]
@@ -24,12 +23,12 @@ pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
     waiting: HashSet<CallId, foldhash::fast::RandomState>,
     pub absences: AbsentListeners,
-    /// Listeners that may have a call to deliver since the last dispatch.
+    /// Listeners that may have become able to take a call since the last dispatch.
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call occupies its thread: until its handler has ended or, for a serial listener, until
-/// it is closed.
+/// Whether a call occupies its thread until the handler has ended or, at a serial listener, until
+/// the call is closed.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }
@@ -39,22 +38,23 @@ struct ListenerQueue {
     running: u32,
     waiting: usize,
     threads: Map<ThreadId, ThreadQueue>,
-    /// Threads with a call to deliver, in the order of their turns.
+    /// Threads that have a call to deliver, in the order of their turns.
     ring: VecDeque<ThreadId>,
 }
 
-/// Calls of one thread to one listener.
+/// Calls from one thread to one listener.
 #[derive(Debug, Clone, Default)]
 struct ThreadQueue {
+    /// Queued calls in their order of arrival. A call that was put back comes first.
     ready: VecDeque<CallId>,
-    /// For a serial listener, the call that occupies the thread, closed or not, until its handler
-    /// has ended.
+    /// The call that occupies the thread at a serial listener, until the call's handler has ended.
+    /// The call may be closed already.
     current: Option<CallId>,
     in_ring: bool,
 }
 
 impl ThreadQueue {
-    /// The call that may be delivered now.
+    /// The call of this thread that may be delivered next.
     fn next(&self) -> Option<CallId> {
         match self.current {
             Some(current) => self.ready.iter().copied().find(|call| *call == current),
@@ -68,7 +68,8 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Adds a thread to the ring if it has a call to deliver. Drops the thread if it is idle.
+    /// Adds a thread to the ring if the thread has a call to deliver. Removes the thread's queue if
+    /// the thread is idle.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -94,7 +95,7 @@ impl Scheduler {
         self.queues.get(listener).map_or(0, |queue| queue.waiting)
     }
 
-    /// Queues a call that has something to deliver.
+    /// Queues a call that has messages to deliver.
     pub fn enqueue(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         if !self.waiting.insert(call) {
             return;
@@ -107,7 +108,7 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Returns a call to the front of its listener's queue.
+    /// Puts a call back to the front of its listener's queue.
     pub fn put_back(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         if !self.waiting.insert(call) {
             return;
@@ -158,7 +159,7 @@ impl Scheduler {
         self.runnable.pop_front()
     }
 
-    /// Takes the next call of a listener with free capacity. Threads take turns.
+    /// Takes the next call of a listener that has free capacity. The listener's threads take turns.
     pub fn take(&mut self, contract: &Contract, now: Time) -> Option<(CallId, Admission)> {
         let admission = self.absences.admission(&contract.name, now);
         if admission == Admission::Nothing {
@@ -189,14 +190,14 @@ impl Scheduler {
         None
     }
 
-    /// Counts a started delivery of a listener.
+    /// Counts a delivery to the listener as started.
     pub fn start(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running += 1;
         }
     }
 
-    /// Ends a delivery of an open call.
+    /// Frees the capacity of a delivery whose call is open.
     pub fn end_attempt(
         &mut self,
         listener: &ListenerName,
@@ -205,19 +206,19 @@ impl Scheduler {
         contract: &Contract,
     ) {
         self.release_capacity(listener);
-        // A serial listener's call keeps the thread until it is closed.
+        // At a serial listener, an open call keeps its thread until it is closed.
         if contract.serial_per_thread && !contract.is_serial() {
             self.free_thread(listener, thread, call);
         }
     }
 
-    /// Ends a delivery of a closed call.
+    /// Frees the capacity and the thread of a delivery whose call is closed.
     pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         self.release_capacity(listener);
         self.free_thread(listener, thread, call);
     }
 
-    /// Marks a listener with free capacity as runnable.
+    /// Frees the capacity of one delivery, and marks the listener as runnable.
     fn release_capacity(&mut self, listener: &ListenerName) {
         if let Some(queue) = self.queues.get_mut(listener) {
             queue.running = queue.running.saturating_sub(1);
@@ -237,7 +238,8 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Removes a closed call. `is_running` means that its listener still works on it.
+    /// Removes a closed call from the queues. `is_running` states that its listener still works on
+    /// a delivery of the call.
     pub fn close(
         &mut self,
         call: CallId,
@@ -255,18 +257,19 @@ impl Scheduler {
             }
         }
 
-        // While the handler works, a serial listener's thread stays taken.
+        // A serial listener's thread stays occupied while the handler of the closed call still
+        // works.
         if !is_running || mutant("free-the-thread-early") {
             self.free_thread(listener, thread, call);
         }
     }
 
-    /// The call that occupies a thread of a serial listener.
+    /// The call that occupies a thread of a serial listener, if there is one.
     pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
         self.queues.get(listener)?.threads.get(thread)?.current
     }
 
-    /// Marks the thread of a call as occupied: after a restart, or while the call waits for a
+    /// Marks the thread of a call as occupied. Used after a restart, and while the call waits for a
     /// retry.
     pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
@@ -298,7 +301,7 @@ mod tests {
         contract
     }
 
-    /// Takes the next call and starts its delivery.
+    /// Takes the next call of a listener and counts its delivery as started.
     fn take(scheduler: &mut Scheduler, contract: &Contract) -> Option<CallId> {
         let (call, _) = scheduler.take(contract, NOW)?;
         scheduler.start(&contract.name);

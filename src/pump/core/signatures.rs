@@ -9,23 +9,25 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
 
-/// The part of a decision that its signature covers.
+/// The parts of a decision that its signature covers.
 pub(super) struct SignedDecision<'a> {
-    /// The signed statement; `None` for an approval that does not name the whole digest.
+    /// The signed statement. `None` for an approval that does not contain the whole digest of the
+    /// payload.
     pub statement: Option<DecisionStatement<'a>>,
     pub thread: &'a ThreadId,
     pub signature: Option<&'a DecisionSignature>,
 }
 
 impl Core {
-    /// Accepts only decisions that these operators signed, if there are any.
+    /// Sets the operators whose signatures decisions need. If `operators` is empty, decisions need
+    /// no signature.
     #[must_use]
     pub fn with_operators(self, operators: OperatorKeys) -> Self {
         Self { operators, ..self }
     }
 
-    /// Returns the operator whose signature proves the decision, or an anonymous one if the config
-    /// names no operators. The signature is recorded, so that it never counts again.
+    /// Returns the operator whose signature proves the decision, or an anonymous operator if the
+    /// config names none. Records the signature, so that it counts only once.
     pub(super) fn check_signature(
         &mut self,
         step: &mut Step,
@@ -50,7 +52,7 @@ impl Core {
         Ok(operator)
     }
 
-    /// Why a signature is invalid, if it is.
+    /// Reason why a signature is invalid, or `None` if it is valid.
     fn judge(
         &self,
         now: Time,

@@ -1,4 +1,4 @@
-//! A step under construction: its facts and effects.
+//! The step that is being built: its facts and effects.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Step {
     pub position: Position,
     pub time: Time,
     journal: Uuid,
-    /// Tree and input of the record; `None` if nothing must be recorded.
+    /// Tree and input of the record. `None` if nothing needs to be recorded.
     pub record: Option<(ThreadId, Input)>,
     pub facts: Vec<Fact>,
     pub effects: Vec<Effect>,
@@ -52,7 +52,7 @@ impl Step {
         }
     }
 
-    /// Sets the operator who is proved to have made the recorded decision.
+    /// Sets the operator whose signature proved the decision.
     pub(super) fn decided_by(&mut self, operator: &ListenerName) {
         if let Some((_, Input::Decided { by, .. } | Input::Cancel { by, .. })) = &mut self.record {
             *by = operator.clone();
@@ -63,7 +63,8 @@ impl Step {
         self.journal = journal;
     }
 
-    /// The next id, derived from journal, step and index.
+    /// Returns the next id. Ids are derived from the journal's id, the step's position and an
+    /// index, so that a replay gets the same ids.
     pub(super) fn next_id(&mut self) -> Uuid {
         let mut name = [0u8; 12];
         let (position, index) = name.split_at_mut(8);
@@ -73,7 +74,7 @@ impl Step {
         Uuid::new_v5(&self.journal, &name)
     }
 
-    /// The record of this step, which the journal stamps.
+    /// Converts the step to its record, which the journal stamps.
     pub fn into_record(self) -> Option<Record> {
         let (tree, input) = self.record?;
         Some(Record {
@@ -103,7 +104,7 @@ impl Core {
         step.facts.push(fact);
     }
 
-    /// Stamps a message and records it.
+    /// Stamps a message, records it, and makes it part of the state.
     pub(super) fn accept(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
         let seq = self.state.thread(&message.thread).map_or(0, |thread| thread.seq) + 1;
         let (message, opening, key) = message.stamped(step, seq);
@@ -119,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Sends a system payload to a listener, in a call of its own.
+    /// Sends a system payload to the callee of `call`, as part of that call.
     pub(super) fn tell(
         &mut self,
         step: &mut Step,

@@ -1,4 +1,4 @@
-//! Submissions: a client's payload into a new thread or one of its own.
+//! Submissions: payloads of clients for a new thread, or for a thread that the client opened.
 
 use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
@@ -13,7 +13,7 @@ use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
-/// Why a submission is not accepted.
+/// Reason why a submission is not accepted.
 enum SubmissionDenial {
     Refused(Refusal),
     NoThread(String),
@@ -48,11 +48,12 @@ impl Core {
             }
         };
 
-        // First: a call may have ended as it was opened, and its result goes to whoever knows of it.
+        // The receipt comes first among the effects: a call may end in the step that opens it, and
+        // its result is delivered only to callers that already know the call.
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// The recorded answer to a repeated client key.
+    /// Returns the recorded receipt of an earlier submission with the same client key.
     fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
         let key = submission.key.clone().filter(|_| !mutant("forget-the-key"));
         let Some(key) = key else { return Ok(None) };
@@ -69,14 +70,14 @@ impl Core {
         Err(refusal_of(Rule::KeyReused, message, checked))
     }
 
-    /// Chooses the thread of a submission, by the rules in the gate's order.
+    /// Chooses the thread of a submission, and applies the remaining rules in the gate's order.
     fn place(
         &self,
         submission: &Submission,
     ) -> Result<(Checked, ThreadId, Vec<ListenerName>), SubmissionDenial> {
         let checked = match &submission.payload {
             Ok(checked) => checked,
-            // A refusal of the pump's own comes back when a record is processed again.
+            // During a replay, a recorded refusal by the pump itself arrives here.
             Err(refusal) if refusal.rule < Rule::UnknownThread || refusal.name.is_some() => {
                 return Err(match (refusal.rule, &submission.target) {
                     (Rule::UnknownThread, Target::Thread { id }) => {
@@ -96,7 +97,7 @@ impl Core {
             Err(SubmissionDenial::Refused(refusal_of(rule, message, checked)))
         };
 
-        // Whoever submits is a client: under a listener's name only its host brings anything.
+        // Only clients submit. A listener's payloads come through the listener's host.
         let contract = self.contracts.get(&submission.client);
         if contract.is_none_or(|contract| contract.role != Role::Client) {
             let text = checked.payload().as_str().as_bytes();
@@ -143,8 +144,8 @@ impl Core {
     }
 
     /// Whether a client's request restarts the counts of a tree. It does not while an earlier
-    /// request runs, or if a listener's processes may send as this client: no listener renews its
-    /// own budgets.
+    /// request runs. It also does not if processes of a listener may send as this client, because
+    /// no listener may renew its own budgets.
     fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -152,9 +153,9 @@ impl Core {
         is_at_rest && (mutant("renew-for-anybody") || !is_hosted())
     }
 
-    /// The thread that a submission names, or a fresh id. A client may continue only a root thread
-    /// that it opened. Foreign and unknown threads take the same branch, so that the response
-    /// reveals nothing.
+    /// Returns the thread that a submission names, or a fresh id. A client may continue only a root
+    /// thread that it opened. Foreign and unknown threads take the same branch, so that the
+    /// response does not reveal which threads exist.
     fn target_thread(&self, submission: &Submission) -> Result<ThreadId, SubmissionDenial> {
         match &submission.target {
             Target::Thread { id } => {
@@ -187,7 +188,8 @@ impl Core {
         }
     }
 
-    /// A root id from the random part of the submission's own id, without state or clock.
+    /// Makes a root id from the random part of the submission's id, so that no other randomness and
+    /// no clock is needed.
     fn fresh_root(&self, id: MessageId) -> ThreadId {
         let mut bits = id.0.as_u128() & ((1 << 62) - 1);
         let mut text = String::from(ThreadId::ROOT_PREFIX);
@@ -297,7 +299,7 @@ fn shorten(id: &mut String) {
 /// Text for every thread that the sender may not write to.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// Refuses a submission by `rule`, in place of the gate's verdict.
+/// The refusal by `rule` of a whole submission, which replaces the gate's verdict.
 fn instead(submission: &Submission, rule: Rule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

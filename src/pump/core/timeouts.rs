@@ -1,5 +1,5 @@
-//! Deadlines of attempts: set when a delivery starts, extended by heartbeats and by uncounted time,
-//! and fired once.
+//! Deadlines of attempts. A deadline is set when its delivery starts. Heartbeats and uncounted time
+//! extend the deadline. It fires once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Input, Map};
 
-/// The deadline of each attempt in flight. Rebuilt from deliveries, never recorded.
+/// The deadlines of attempts in flight. Rebuilt from the deliveries, never recorded.
 ///
-/// **Invariant:** a call has at most one deadline: that of its current attempt.
+/// **Invariant:** a call has at most one deadline, that of its current attempt.
 ///
-/// **Invariant:** `by_time` holds the deadlines of `by_call`, except those that an answer has met,
-/// so neither a poll nor a change scans all deadlines.
+/// **Invariant:** `by_time` contains the deadlines of `by_call` that no answer has met, so that
+/// neither a poll nor a change scans all deadlines.
 ///
-/// **Invariant:** a heartbeat never brings a deadline forward.
+/// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timeouts {
     by_time: BTreeSet<(Time, CallId, Attempt)>,
@@ -41,7 +41,8 @@ impl Timeouts {
         }
     }
 
-    /// Extends the deadline of the current attempt. A heartbeat of another attempt has no effect.
+    /// Extends the deadline of a call's current attempt to `until`. Has no effect if `attempt` is
+    /// not the current one.
     pub fn extend(&mut self, call: CallId, attempt: Attempt, until: Time) {
         let Some((deadline, current)) = self.by_call.get(&call).copied() else { return };
         if current == attempt && deadline < until {
@@ -58,7 +59,8 @@ impl Timeouts {
             deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
     }
 
-    /// Disarms the deadline of an attempt whose answer arrived in time but is not processed yet.
+    /// Disarms the deadline of an attempt whose answer arrived in time and still waits to be
+    /// processed.
     fn meet(&mut self, call: CallId, attempt: Attempt, arrived: Time) {
         if let Some((deadline, current)) = self.by_call.get(&call).copied()
             && current == attempt
@@ -77,13 +79,14 @@ impl Timeouts {
         self.by_time.first().copied()
     }
 
-    /// Deadlines that have passed by `now`, earliest first.
+    /// Attempts whose deadlines have passed at `now`, earliest first.
     pub fn due(&self, now: Time) -> impl Iterator<Item = (CallId, Attempt)> {
         let passed = self.by_time.iter().take_while(move |(deadline, ..)| *deadline <= now);
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed, even if an answer has met it.
+    /// Whether the deadline of an attempt in flight has passed, including deadlines that an answer
+    /// has met.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -97,21 +100,21 @@ impl Timeouts {
 }
 
 impl Core {
-    /// The next deadline with its alarm.
+    /// The next deadline that is still armed, with its alarm.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
         Some((at, Alarm::Deadline { call, attempt }))
     }
 
-    /// Alarms of passed deadlines, at most `most`, earliest first.
+    /// Alarms of passed deadlines, earliest first and at most `most` of them.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let due = self.timeouts.due(now).take(most);
         due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
     }
 
-    /// Notes that a host has read an answer that is not processed yet. An answer that arrived in
-    /// time wins over the deadline, however late the pump processes it. An answer that would be
-    /// refused has no effect.
+    /// Records that a host has read an answer that still waits to be processed. An answer that
+    /// arrived before its deadline wins over the deadline, however late the pump processes the
+    /// answer. An answer that would be refused has no effect.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,
@@ -128,13 +131,14 @@ impl Core {
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some(running) = self.calls.running(call) else { return };
         let contract = self.contracts.get(&running.listener);
-        // The time-out of a model call is time without progress, and heartbeats are progress.
+        // The time-out of a model call limits the time without progress, and heartbeats show
+        // progress.
         let spender = contract.filter(|contract| contract.spends() && !mutant("cut-a-live-stream"));
         let time = spender.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
         self.timeouts.extend(call, attempt, step.time.plus(time));
     }
 
-    /// Fails the call of a timed-out attempt, because the work of its listener is unknown.
+    /// Fails the call of a timed-out attempt, because the result of the listener's work is unknown.
     pub(super) fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if !self.timeouts.is_due(call, attempt, step.time) {
             return;

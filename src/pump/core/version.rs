@@ -1,7 +1,8 @@
-//! Version of the step's decisions, which each boot records.
+//! Version of the decisions that the step makes. Each boot records it.
 
-/// Changes by version. The version rises by one with every change of a decision of the step, or of
-/// a text that the core puts into a payload or a record. No line is ever changed or removed.
+/// Changes of the core, one line for each version. The version rises by one with every change of a
+/// decision of the step, or of a text that the core puts into a payload or a record. Existing lines
+/// are never changed or removed.
 const CHANGES: &[(u32, &str)] = &[
     (1, "a boot records this number"),
     (2, "a serial listener's thread is taken until the handler of a closed call has ended"),
@@ -34,7 +35,7 @@ const CHANGES: &[(u32, &str)] = &[
     // One line a number: after a conflict, take the next one.
 ];
 
-/// The current version. Older journals have none.
+/// The current version. Journals from before versions existed record none.
 pub const CORE_VERSION: u32 = CHANGES.len() as u32;
 
 const _: () = {

@@ -1,4 +1,4 @@
-//! Alarms of the pump, by time.
+//! Alarms of the pump, ordered by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

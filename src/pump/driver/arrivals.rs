@@ -1,5 +1,5 @@
-//! Answers that a host has read and the pump has not processed, because the gate still checks them.
-//! Their deadlines may pass meanwhile.
+//! Answers that a host has read and that the pump has not processed yet, because the gate still
+//! checks them. Deadlines of these answers may pass meanwhile.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,12 +9,13 @@ use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
 
-/// Time at which each of these answers was read.
+/// For each unprocessed answer, the time at which a host read it.
 ///
-/// **Invariant:** an answer is stamped under the lock. A pump that locks after it has read the time
-/// finds every answer that was read before.
+/// **Invariant:** an answer is stamped under the lock. So if the pump reads the time and then
+/// locks, it finds every answer that was read before that time.
 ///
-/// **Invariant:** an answer stays until the step of the event that its host reports.
+/// **Invariant:** an answer stays here until the pump has stepped the event that the answer
+/// becomes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);
 
@@ -23,7 +24,7 @@ impl Arrivals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stamps an answer and returns the time of its first stamp.
+    /// Stamps an answer with the current time. Returns the time of the answer's first stamp.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }

@@ -1,5 +1,5 @@
-//! Counts `busy` refusals instead of recording each, so that a client that retries at once does not
-//! fill the journal.
+//! Counts `busy` refusals instead of recording each of them. Otherwise a client that retries at
+//! once would fill the journal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::pump::core::BusyCount;
 
-/// The `busy` refusals of each client that no record states yet. Cheap to clone: the pump and the
-/// entry points count together.
+/// For each client, the `busy` refusals that are not recorded yet. Clones share the counts: the
+/// pump and the entry points count together.
 ///
-/// **Invariant:** an entry counts at least one refusal, and none later than
+/// **Invariant:** an entry counts at least one refusal, and none that is later than
 /// [`limits::BUSY_INTERVAL`] after `since`, apart from the delay of the pump's thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Unrecorded {
-    /// Time of the first refusal.
+    /// Time of the first unrecorded refusal.
     since: Time,
     count: u64,
 }
@@ -36,12 +36,12 @@ impl BusyCounter {
         unrecorded.count += 1;
     }
 
-    /// Time at which the next count must be recorded.
+    /// Earliest time at which a count must be recorded.
     pub fn next(&self) -> Option<Time> {
         self.lock().values().map(Unrecorded::due).min()
     }
 
-    /// Takes the counts whose interval is over, ordered by client.
+    /// Removes and returns the counts whose interval is over, ordered by client.
     pub fn take_due(&self, now: Time) -> Vec<BusyCount> {
         self.take(|unrecorded| unrecorded.due() <= now)
     }

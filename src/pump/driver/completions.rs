@@ -1,21 +1,21 @@
-//! Completions of the calls of one submission, over one channel.
+//! Completions of all calls of one submission, over one channel.
 
 use tokio::sync::mpsc;
 
 use super::handle::{CallCompletion, PumpStopped};
 use crate::ids::CallId;
 
-/// Channel for completions. It needs no bound, because it holds at most one completion for each
-/// registered call.
+/// Sender of completions. The channel needs no bound, because it holds at most one completion for
+/// each registered call.
 pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<CallCompletion>;
 
-/// Completions of the calls of one submission, in the order of the calls, whatever the order of
-/// their ends.
+/// Completions of the calls of one submission. They are returned in the order of the calls, even if
+/// the calls end in another order.
 #[derive(Debug)]
 pub struct Completions {
-    /// Calls without a returned completion, the next one last.
+    /// Calls whose completion was not returned yet, in reverse order.
     calls: Vec<CallId>,
-    /// Completions that came before those of earlier calls.
+    /// Completions that arrived before those of earlier calls.
     early: Vec<CallCompletion>,
     completed: mpsc::UnboundedReceiver<CallCompletion>,
 }
@@ -30,13 +30,13 @@ impl Completions {
         Self { calls, early: Vec::new(), completed }
     }
 
-    /// Completions of a submission without calls.
+    /// The completions of a submission that opened no calls.
     pub(super) fn none() -> Self {
         let (_, completed) = Self::channel();
         Self::of(&[], completed)
     }
 
-    /// Number of calls without a returned completion.
+    /// Number of calls whose completion was not returned yet.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
@@ -45,8 +45,8 @@ impl Completions {
         self.calls.is_empty()
     }
 
-    /// Returns the completion of the next call, or `None` after the last. Dropping the future loses
-    /// nothing.
+    /// Returns the completion of the next call, or `None` after the last one. Cancel-safe: dropping
+    /// the future loses no completion.
     pub async fn next(&mut self) -> Option<Result<CallCompletion, PumpStopped>> {
         let next = *self.calls.last()?;
         loop {

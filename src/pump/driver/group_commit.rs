@@ -1,5 +1,5 @@
 //! Group commit: collects all events that are ready, and writes the records of their steps with one
-//! commit, before any effect is performed.
+//! commit. Effects are performed only after the commit.
 
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
@@ -14,11 +14,12 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::{Effect, Event, Step};
 
-/// Interval of retries on a full disk or an unreachable server.
+/// Interval between write attempts while the disk is full or the server is unreachable.
 pub(super) const ROOM_RETRY: Duration = Duration::from_millis(500);
 
 impl Pump {
-    /// Waits for a message and takes all that are ready, up to the maximum of one commit.
+    /// Waits for a command and takes all commands that are ready, up to the maximum of one commit.
+    /// Returns whether it took any.
     pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) -> bool {
         let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
@@ -53,8 +54,9 @@ impl Pump {
         !batch.is_empty()
     }
 
-    /// Queues passed deadlines behind all messages in the inbox. An answer that was read in time
-    /// wins over its deadline while the gate still checks it: it is not late because the pump was.
+    /// Puts a check of passed deadlines behind all commands in the inbox. So an answer that was
+    /// read in time wins over its deadline, even if the pump or the gate takes until after the
+    /// deadline to process it.
     fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -62,8 +64,8 @@ impl Pump {
         }
     }
 
-    /// Makes the steps durable, then performs their effects in order. Only deliveries to hosts that
-    /// do not read the journal are sent before the records are readable.
+    /// Makes the steps durable, then performs their effects in order. Deliveries are sent before
+    /// the records are readable only to hosts that do not read the journal.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();
@@ -78,8 +80,8 @@ impl Pump {
 
         if !records.is_empty() {
             self.keep_inputs()?;
-            // Before the first attempt: a later one may find what an earlier one wrote, and prove
-            // nothing about the time since.
+            // Taken before the first attempt: a repeated attempt may find the records of an earlier
+            // one, and its success then proves nothing about the time since.
             let requested_at = since_boot();
             self.persist(|journal| journal.write(&mut records).map(drop))?;
             self.lead.acknowledged(requested_at);
@@ -95,7 +97,8 @@ impl Pump {
         self.perform_all(effects)
     }
 
-    /// Stores the inputs of turns, each text once, before the records that name them.
+    /// Stores the inputs of this batch's turns before the records that name them. Each text is
+    /// stored once.
     fn keep_inputs(&mut self) -> Result<(), Error> {
         for inputs in std::mem::take(&mut self.inputs) {
             let digest = Digest::of(inputs.as_bytes());
@@ -121,8 +124,9 @@ impl Pump {
         self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
     }
 
-    /// Writes the records. Waits while the disk is full or the journal's server is unreachable,
-    /// unless the pump is stopped: no effect of these records was performed yet.
+    /// Writes the records. While the disk is full or the journal's server is unreachable, waits,
+    /// unless the pump is stopped. Waiting is safe, because no effect of these records has been
+    /// performed.
     pub(super) fn persist(
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
@@ -149,8 +153,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Refuses new submissions until the journal may accept records again. Everything else keeps
-    /// its place.
+    /// Refuses new submissions until the journal may accept records again. All other commands wait
+    /// in their order.
     fn wait_out(&mut self, error: &Error) {
         tracing::error!("nothing is accepted for now: {error}");
         let until = Instant::now() + ROOM_RETRY;

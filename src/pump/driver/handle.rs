@@ -1,4 +1,4 @@
-//! Handle on a running pump: cheap to clone, usable from any thread.
+//! Handle of a running pump. It is cheap to clone and usable from any thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -25,7 +25,7 @@ use crate::pump::gate::Gate;
 use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, SpanTracer, TraceParent};
 
-/// Completion of a client's call: its end, and its result.
+/// Completion of a client's call: how the call ended, and its result.
 #[derive(Debug, Clone)]
 pub struct CallCompletion {
     pub call: CallId,
@@ -33,33 +33,33 @@ pub struct CallCompletion {
     pub messages: Vec<Arc<Message>>,
 }
 
-/// The pump has stopped: on request, or because it could not keep a promise.
+/// The pump has stopped, on request or because it could not keep a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
-/// A decision with its waiting caller.
+/// A decision, and the channel to the caller that waits for its ruling.
 pub(in crate::pump) struct Decide {
     pub decision: CallDecision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
     pub place: InboxPlace,
 }
 
-/// A cancellation, with the caller that waits until it is durable.
+/// A cancellation, and the channel to the caller that waits until it is durable.
 pub(in crate::pump) struct Cancel {
     pub cancellation: Cancellation,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
     pub place: InboxPlace,
 }
 
-/// An operator's action, with the caller that waits until it is durable.
+/// An operator's action, and the channel to the caller that waits until it is durable.
 pub(in crate::pump) struct Act {
     pub ticket: Uuid,
     pub action: OperatorAction,
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A reservation for a model call, with its waiting caller.
+/// A reservation for a model call, and the channel to the agent that waits for its permission.
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
@@ -67,19 +67,19 @@ pub(in crate::pump) struct Reserve {
     pub answer: oneshot::Sender<Result<(), NotReserved>>,
 }
 
-/// A submission with its waiting callers.
+/// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
     pub receipt: oneshot::Sender<Receipt>,
-    /// Channel for the completions of all its calls.
+    /// Channel for the completions of all calls of the submission.
     pub completions: Option<CompletionSender>,
-    /// Channel for notices about its tree.
+    /// Channel for notices about the submission's tree.
     pub notices: Option<mpsc::Sender<Notice>>,
     pub place: InboxPlace,
 }
 
 impl Submit {
-    /// Refuses the submission because the journal accepts no records. Returns the rule of the
+    /// Refuses the submission, because the journal accepts no records. Returns the rule of the
     /// refusal.
     pub fn turn_away(self, error: &Error) -> Rule {
         let text = match &self.submission.payload {
@@ -97,13 +97,14 @@ impl Submit {
 
         let refusal = Refusal::new(rule, message, text);
         let retry_after = Some(super::group_commit::ROOM_RETRY);
-        // A client that has left needs no answer.
+        // The send fails if the client has left, and then no answer is needed.
         self.receipt.send(Receipt::Refused { refusal, retry_after }).ok();
         rule
     }
 }
 
-/// Refuses an overlong key, on record. Such a key is not remembered.
+/// The refusal of a submission whose client key is too long. The refusal is recorded, but the key
+/// is not remembered.
 fn long_key(text: &[u8]) -> Refusal {
     let message = format!("the key is too long; at most {} bytes", limits::CLIENT_KEY_BYTES_MAX);
     Refusal::new(Rule::BadLabel, message, text)
@@ -120,7 +121,7 @@ pub struct Handle {
     tracer: SpanTracer,
 }
 
-/// Why a submission was not accepted.
+/// Reason why a submission was not accepted, for its span. `None` if the submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
@@ -151,12 +152,12 @@ impl Handle {
         Self { outbox, gate, intake, inbox, busy, recorded, tracer }
     }
 
-    /// Position of the last durable record, as it grows. Closed when the pump has ended.
+    /// Follows the position of the last durable record. The channel closes when the pump has ended.
     pub fn recorded(&self) -> watch::Receiver<Position> {
         self.recorded.clone()
     }
 
-    /// Counts a submission that an entry point refuses as `busy`.
+    /// Counts a `busy` refusal that an entry point has given to `client`.
     pub fn count_busy(&self, client: &ListenerName) {
         self.busy.count(client, Time::now());
     }
@@ -167,7 +168,7 @@ impl Handle {
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
     }
 
-    /// Waits for a place in the inbox, for requests that have no `busy` response.
+    /// Waits for a place in the inbox. For requests that cannot be answered with `busy`.
     pub(super) async fn inbox_place(&self) -> Result<InboxPlace, PumpStopped> {
         self.inbox.place().await.ok_or(PumpStopped)
     }
@@ -180,9 +181,9 @@ impl Handle {
         self.outbox.clone()
     }
 
-    /// Gates `text` on the caller's thread and submits it. Returns the receipt, with the
-    /// completions of the calls that it opens. Waits if too many submissions of this client and
-    /// thread are with the pump.
+    /// Checks `text` at the gate on the caller's thread and submits it. Returns the receipt with
+    /// the completions of the calls that the submission opens. Waits while too many submissions of
+    /// this client to this thread are with the pump.
     pub async fn submit(
         &self,
         client: &ListenerName,
@@ -193,8 +194,8 @@ impl Handle {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// Like [`Handle::submit`], for work that may belong to a trace. `notices` gets later events of
-    /// the tree.
+    /// Like [`Handle::submit`], with a trace that the work may belong to. `notices` receives later
+    /// notices about the tree.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -249,7 +250,7 @@ impl Handle {
         Ok((receipt, completions))
     }
 
-    /// Records a refusal that an entry point decided, with its true sender.
+    /// Records a refusal by an entry point, under the name of the actual sender.
     pub async fn record_refusal(
         &self,
         sender: &ListenerName,
@@ -274,8 +275,8 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
-    /// Cancels all open calls in a thread and its subthreads. Returns once that is durable, or why
-    /// it was refused.
+    /// Cancels all open calls in a thread and its subthreads. Returns when the cancellation is
+    /// durable, or the reason why it was refused.
     pub async fn cancel(
         &self,
         thread: ThreadId,
@@ -293,8 +294,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Submits a decision on a held call and returns its result. Answers must be gated first, see
-    /// [`Handle::gated`].
+    /// Submits a decision on a held call and returns the ruling. Answers must pass the gate first,
+    /// see [`Handle::gated`].
     pub async fn decide(
         &self,
         message: MessageId,
@@ -313,13 +314,13 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Gates an answer in the name of a human listener.
+    /// Checks an answer at the gate, with the human listener as its sender.
     pub fn gated(&self, listener: ListenerName, text: &[u8]) -> GatedAnswer {
         let payload = self.gate.check(&listener, text);
         GatedAnswer { listener, payload }
     }
 
-    /// Records an operator's action on the organism itself. Returns once it is durable.
+    /// Records an operator's action on the organism itself. Returns when the record is durable.
     pub async fn record_action(&self, action: OperatorAction) -> Result<(), PumpStopped> {
         let (done, recorded) = oneshot::channel();
         let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });
@@ -327,7 +328,8 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
-    /// Accepts no more submissions, lets deliveries in flight end, and closes the journal.
+    /// Stops accepting submissions, waits for the deliveries in flight to end, and closes the
+    /// journal.
     pub async fn drain(&self, reason: &str) -> Result<(), PumpStopped> {
         let (done, drained) = oneshot::channel();
         let command = PumpCommand::Drain { reason: reason.to_owned(), done };
@@ -336,7 +338,7 @@ impl Handle {
     }
 
     pub fn stop(&self) {
-        // Already stopped is as good.
+        // The send fails if the pump has already stopped, which is what the caller wants.
         self.outbox.send(PumpCommand::Stop).ok();
     }
 
@@ -344,12 +346,12 @@ impl Handle {
         self.outbox.send(PumpCommand::Event(event)).map_err(|_| PumpStopped)
     }
 
-    /// Reports that no host exists for the listener of this delivery.
+    /// Reports that the organism has no host for the listener of this delivery.
     pub(super) fn unhosted(&self, delivery: &Delivery) {
         let detail = "nothing hosts this listener".to_owned();
         let call = delivery.call;
         let attempt = delivery.attempt;
-        // The pump reads its own commands: while it runs, this arrives.
+        // Sending to the own inbox cannot fail here: only the running pump calls this.
         let listener = delivery.listener.clone();
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
     }

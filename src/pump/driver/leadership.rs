@@ -1,6 +1,6 @@
-//! Checks before a delivery that this pump still leads. A pump that was frozen may have been
-//! replaced since its record became durable, and its delivery would then come after its
-//! successor's.
+//! Verifies before each delivery that this pump still leads. A pump that was frozen may have been
+//! replaced after its record became durable. Its delivery would then come later than those of its
+//! successor.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// Latest time at which this pump is known to have led.
+/// The latest time at which this pump provably led.
 #[derive(Debug, Default)]
 pub(super) struct LeadershipProof {
-    /// Time on a clock that also runs while the machine is suspended.
+    /// Time of the proof, on a clock that also runs while the machine is suspended.
     proved_at: Duration,
 }
 
 impl LeadershipProof {
-    /// Takes an acknowledgement of the journal. `requested_at` is when the acknowledged request was
-    /// sent, because the acknowledgement may be read long after the server sent it.
+    /// Records that the journal acknowledged a request that was sent at `requested_at`. The time of
+    /// sending is what counts: the acknowledgement may be read long after the server sent it.
     pub fn acknowledged(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
@@ -30,8 +30,9 @@ impl LeadershipProof {
 }
 
 impl Pump {
-    /// Verifies the lead; call it before each delivery. The time until the delivery is too short
-    /// for a takeover, unless the process is frozen exactly there.
+    /// Returns an error if this pump may no longer lead. Must be called directly before each
+    /// delivery: the time between check and delivery is too short for a takeover, unless the
+    /// process is frozen exactly there.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

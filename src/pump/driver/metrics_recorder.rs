@@ -1,4 +1,4 @@
-//! Records metrics on the pump's thread, from recorded steps and the driver's effects.
+//! Records the pump's metrics from recorded steps and performed effects, on the pump's thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::trace::SpanTracer;
 
 pub(super) struct MetricsRecorder {
     counts: Arc<PumpMetrics>,
-    /// Deliveries in flight, with the index of their listener and their start.
+    /// Deliveries in flight. Each has the index of its listener and its start.
     under_way: Map<(CallId, Attempt), (usize, Instant)>,
-    /// Whether any call waited at the last update.
+    /// Whether any call was queued at the last update.
     waited: bool,
     now: Instant,
-    /// Spans, if traces are kept.
+    /// Spans of calls and deliveries, if the tracer is on.
     spans: Option<Box<PumpSpans>>,
 }
 
@@ -33,7 +33,7 @@ impl MetricsRecorder {
         Self { counts, under_way, waited: false, now, spans: None }
     }
 
-    /// Starts spans if this tracer keeps any.
+    /// Begins to keep spans if `tracer` is on.
     pub fn trace(&mut self, tracer: &SpanTracer, contracts: &Arc<Contracts>, state: &State) {
         self.spans = tracer
             .is_on()
@@ -44,7 +44,7 @@ impl MetricsRecorder {
         &self.counts
     }
 
-    /// Time since the last call of this function.
+    /// Time since the previous call of `lap`.
     fn lap(&mut self) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.now.saturating_duration_since(before)
@@ -59,14 +59,15 @@ impl MetricsRecorder {
         self.counts.step.took(took);
     }
 
-    /// Handles durable records whose facts are in `state`, before their effects.
+    /// Handles records that are durable and whose facts are in `state`, before their effects are
+    /// performed.
     pub fn written(&mut self, records: &[Record], state: &State) {
         if let Some(spans) = &mut self.spans {
             records.iter().for_each(|record| spans.recorded(record, state));
         }
     }
 
-    /// Handles durable records.
+    /// Updates the counters for durable records.
     pub fn committed(&mut self, records: &[Record]) {
         let took = self.lap();
         self.counts.commit.took(took);
@@ -152,7 +153,7 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records the end of a delivery. Only the first end counts.
+    /// Records the end of a delivery. Only the first end of a delivery counts.
     fn ended(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
@@ -184,7 +185,7 @@ impl MetricsRecorder {
     }
 }
 
-/// Marks the metrics when the pump's run ends, for any reason.
+/// Marks the metrics as stopped when dropped, so that every end of the pump's run is noted.
 pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
@@ -203,7 +204,7 @@ pub(super) fn error_code(message: &Message) -> Option<usize> {
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// Index of a failure in [`FAILURES`].
+/// Index of a failure's kind in [`FAILURES`].
 fn kind(failure: &Failure) -> Option<usize> {
     FAILURES.iter().position(|word| *word == failure.word())
 }

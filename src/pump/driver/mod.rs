@@ -1,9 +1,9 @@
 //! The driver: one thread that takes events, steps the core, makes the records durable, and only
 //! then performs the effects.
 //!
-//! All ready events are stepped and committed together, so that one write to the disk serves them
-//! all. While the disk is full, the order of commits is kept: new submissions are refused, and
-//! decided records are written as soon as there is space.
+//! All events that are ready are stepped and committed together, so that one disk write serves them
+//! all. The order of commits also holds while the disk is full: new submissions are refused, and
+//! records that are already decided are written as soon as there is space.
 
 mod alarm_queue;
 mod arrivals;
@@ -55,7 +55,7 @@ use queries::PumpQuery;
 use sink::PendingHeartbeats;
 use waiters::Waiters;
 
-/// Messages to the pump's thread.
+/// Commands to the pump's thread.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all commands are events; a box would cost each an allocation"
@@ -68,25 +68,25 @@ pub(super) enum PumpCommand {
     Reserve(Box<handle::Reserve>),
     ModelState(Box<notices::ModelReport>),
     Act(Box<handle::Act>),
-    /// Deadlines have passed. Placed in the inbox behind everything that came before.
+    /// Some deadlines have passed. This command stands behind all that were in the inbox before.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPlace),
-    /// Accept no more submissions; respond when no delivery is in flight any more.
+    /// Accept no more submissions, and respond when no delivery is in flight any more.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
     },
-    /// End now.
+    /// Stop at once.
     Stop,
 }
 
-/// A pump before its run: the state is rebuilt, and the journal is its own.
+/// A pump before its run. The state is rebuilt, and the pump is the only writer of the journal.
 pub struct Pump {
     core: Core,
     journal: Box<dyn Journal>,
     gate: Gate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
-    /// Hosts with deliveries since their last flush.
+    /// Hosts that were given deliveries and not flushed since.
     unflushed_hosts: Vec<Arc<dyn Host>>,
     inbox: Receiver<PumpCommand>,
     handle: Handle,
@@ -94,22 +94,22 @@ pub struct Pump {
     /// Whether [`PumpCommand::Deadlines`] is in the inbox.
     is_deadline_queued: bool,
     waiters: Waiters,
-    /// Queries of this batch, until its records are durable.
+    /// Queries of this batch, answered when the batch's records are durable.
     queries: Vec<PumpQuery>,
     watch: PumpClock,
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
-    /// Position of the last durable record. A value and not a queue: a slow follower holds up
-    /// nothing, and the next position covers those that it missed.
+    /// Position of the last durable record. A watch channel instead of a queue, so that a slow
+    /// follower delays nothing: the latest position covers all that the follower missed.
     recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadershipProof,
     meter: MetricsRecorder,
-    /// Inputs of this batch's turns, which are stored before their records.
+    /// Inputs of this batch's turns, to be stored before the records.
     inputs: Vec<String>,
-    /// Digests of inputs that are stored already.
+    /// Digests of the inputs that are stored already.
     kept: HashSet<Digest>,
-    /// Digests of the texts that the organism uses, until the boot lists them.
+    /// Digests of the texts that the organism uses. The boot record takes them.
     blobs: Vec<Digest>,
 }
 
@@ -152,14 +152,14 @@ impl Pump {
         }
     }
 
-    /// Makes the boot list these blobs, which the journal holds already.
+    /// Sets the digests of texts that the journal already holds and that the boot must list.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
         self
     }
 
-    /// Sends its spans to this tracer.
+    /// Sends the pump's spans to this tracer.
     #[must_use]
     pub fn traced(mut self, tracer: SpanTracer) -> Self {
         self.meter.trace(&tracer, &self.gate.contracts, self.core.state());
@@ -179,7 +179,7 @@ impl Pump {
         Arc::new(PumpSink::new(self.gate.clone(), outbox, heartbeats, arrivals, self.counts()))
     }
 
-    /// Metrics of the pump, which remain after its end.
+    /// Metrics of the pump. They remain readable after the pump's end.
     pub fn counts(&self) -> Arc<PumpMetrics> {
         Arc::clone(self.meter.counts())
     }
@@ -188,8 +188,8 @@ impl Pump {
         self.hosts.insert(listener, host);
     }
 
-    /// Runs until it is stopped. Returns early only if it could not keep a promise: the disk
-    /// failed, or another pump took over.
+    /// Runs until the pump is stopped. Ends earlier, with an error, only if the pump could not keep
+    /// a promise: the disk failed, or another pump took over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let journal = self.journal.id();
         let epoch = self.journal.epoch();
@@ -201,14 +201,14 @@ impl Pump {
 
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
-        // What passed before this start is in the boot.
+        // Discard the standstill up to this start: the boot record stands for it.
         self.watch.now();
         self.watch.standstill();
         let mut batch = vec![PumpCommand::Event(boot)];
 
         loop {
             let now = self.watch.now();
-            // First, so that nothing is judged by time that is not counted.
+            // The standstill goes first, so that no deadline is judged by uncounted time.
             if let Some(standstill) = self.watch.standstill() {
                 batch.insert(0, PumpCommand::Event(Event::Standstill(standstill)));
             }
@@ -250,7 +250,7 @@ impl Pump {
                     for ((listener, call, attempt), at) in self.arrivals.all() {
                         self.core.answer_arrived(&listener, call, attempt, at);
                     }
-                    // All of them in one commit.
+                    // All passed deadlines go into one commit.
                     for alarm in self.core.due_deadlines(now, limits::GROUP_COMMIT_MAX) {
                         steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
                     }
@@ -270,7 +270,8 @@ impl Pump {
         steps
     }
 
-    /// Steps one event. `position` is that of the next record.
+    /// Steps one event; `position` is the position of the next record, and advances with each
+    /// record.
     fn step(&mut self, position: &mut Position, now: Time, mut event: Event) -> Step {
         match &event {
             Event::Heartbeat { call, attempt } => self.heartbeats.remove(*call, *attempt),

@@ -1,5 +1,5 @@
-//! Notices to waiting clients: calls held in their tree, and model calls that agents wait for. They
-//! are not recorded, and a client that misses one loses nothing else.
+//! Notices to waiting clients about held calls in their tree and about model calls that take their
+//! time. Notices are not recorded. A client that misses a notice loses nothing else.
 
 use tokio::sync::mpsc;
 
@@ -8,7 +8,7 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Hold, Map, State};
 
-/// A reason why a tree waits.
+/// Reports which call of a tree waits, and for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub thread: ThreadId,
@@ -19,26 +19,26 @@ pub struct Notice {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoticeReason {
-    /// It waits for a person.
+    /// The call waits for a person.
     Held(Hold),
-    /// It waits for a model.
+    /// The call waits for a model.
     Model(ModelState),
 }
 
-/// State of a model call, reported by its agent.
+/// State of a model call, as its agent reported it.
 pub(in crate::pump) struct ModelReport {
     pub listener: ListenerName,
     pub call: CallId,
     pub state: ModelState,
 }
 
-/// Waiting clients by the root of their tree.
+/// Clients that watch a tree, by the tree's root.
 #[derive(Default)]
 pub(super) struct Watchers(Map<ThreadId, Vec<mpsc::Sender<Notice>>>);
 
 impl Watchers {
     pub fn add(&mut self, thread: &ThreadId, watcher: mpsc::Sender<Notice>) {
-        // Clients that have left are forgotten when another one comes.
+        // Clients that have left are removed when another one arrives.
         self.0.retain(|_, watchers| {
             watchers.retain(|watcher| !watcher.is_closed());
             !watchers.is_empty()
@@ -54,7 +54,8 @@ impl Watchers {
         };
 
         for watcher in self.0.get(&root).into_iter().flatten() {
-            // One that takes no more has enough to show.
+            // A full channel already has notices for its client to show, so this notice may be
+            // dropped.
             watcher.try_send(notice.clone()).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! Clock of the pump: the system's time, but never going back and always advancing; also measures
+//! Clock of the pump: the system's time, but never going back and always advancing. Also measures
 //! uncounted time, in which the pump did not run or the system's clock was set.
 
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::Standstill;
 
-/// After the system clock was set back, this one advances at the pace of real time, so that timers
-/// and deadlines keep their distances. A clock that was set forward is followed, and the difference
-/// is noted.
+/// The pump's clock. After the system clock was set back, this clock advances at the pace of real
+/// time, so that the distances between timers and deadlines stay. If the system clock was set
+/// forward, this clock follows and notes the difference as uncounted time.
 pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
@@ -21,7 +21,7 @@ pub(super) struct PumpClock {
 /// Readings of all clocks at one moment.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
-    /// Clock that stands still while the machine is suspended.
+    /// A clock that stands still while the machine is suspended.
     awake: Instant,
     since_boot: Duration,
 }
@@ -33,8 +33,8 @@ impl ClockReading {
 }
 
 impl PumpClock {
-    /// Starts the clock. `last` is the time of the latest record; no later record may have an
-    /// earlier one.
+    /// Starts the clock; `last` is the time of the latest record. No later record may have an
+    /// earlier time.
     pub fn start(last: Time) -> Self {
         let now = Time::now();
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
@@ -60,15 +60,16 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Notes that the journal accepted nothing since then, because its disk was full or its server
-    /// unreachable, so that all input had to wait.
+    /// Notes that the journal has accepted nothing since `since`, because its disk was full or its
+    /// server unreachable. All input had to wait, so that time is uncounted.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Uncounted time since the last call of this function, if it is long enough for a record.
+    /// Takes the uncounted time since the previous call. Returns `None` if it is too short for a
+    /// record.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (standstill.all() >= limits::PAUSE_MIN).then_some(standstill)

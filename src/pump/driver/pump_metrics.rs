@@ -1,5 +1,5 @@
-//! Metrics of a pump: written by the pump's thread, read from any thread. Labels are names of the
-//! config and closed lists, never external input.
+//! Metrics of a pump: written by the pump's thread, read from any thread. Label values come from
+//! the config or from closed lists, never from external input.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -14,7 +14,7 @@ use crate::metrics::{
 use crate::system::ErrorCode;
 use crate::thread::{Closing, Map};
 
-/// Metrics of one pump since its start.
+/// Metrics of one pump since the start of this pump.
 #[derive(Debug)]
 pub struct PumpMetrics {
     life: PumpPhase,
@@ -29,7 +29,7 @@ pub struct PumpMetrics {
     pub(super) in_flight: Gauge,
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
-    /// In microseconds since 1970; 0 for none.
+    /// Time of the last check, in microseconds since 1970; 0 if there was none.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
@@ -73,14 +73,14 @@ struct PumpPhase {
     waits_for: AtomicU8,
 }
 
-/// Why a pump cannot write.
+/// Reason why a pump cannot write records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteObstacle {
     Disk = 1,
     Server = 2,
 }
 
-/// Why a pump accepts no submissions.
+/// Reason why a pump accepts no submissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PumpNotReady {
     Starting,
@@ -110,9 +110,9 @@ pub(super) enum DeliveryEnd {
     Answered,
     Failed,
     TimedOut,
-    /// Its caller no longer waited.
+    /// The delivery was withdrawn, because its caller no longer waited.
     Withdrawn,
-    /// No listener took it.
+    /// No listener took the delivery.
     NotTaken,
 }
 
@@ -182,7 +182,7 @@ impl PumpMetrics {
         self.life.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the journal accepts no records, or accepts them again.
+    /// Records whether the journal accepts records; `error` is the reason why it does not.
     pub(super) fn waits(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
             Error::Away { .. } | Error::Denied(_) => WriteObstacle::Server,
@@ -203,7 +203,7 @@ impl PumpMetrics {
         self.life.ended.load(Ordering::Relaxed)
     }
 
-    /// All reasons why the pump accepts no submissions. Empty if it is ready.
+    /// All reasons why the pump accepts no submissions. Empty if the pump accepts them.
     pub fn unready(&self) -> Vec<PumpNotReady> {
         let starting = !self.life.begun.load(Ordering::Relaxed);
         let draining = self.life.draining.load(Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl PumpMetrics {
         all.into_iter().flatten().collect()
     }
 
-    /// Appends all metrics to `page`.
+    /// Appends all metrics of the pump to `page`.
     pub fn write(&self, page: &mut MetricsPage, now: Time) {
         self.write_record(page);
         self.write_journal(page, now);
@@ -353,7 +353,7 @@ impl PumpMetrics {
     }
 }
 
-/// Writes one sample for each value of a closed list.
+/// Writes one sample for each label value of a closed list.
 fn each<'w, const N: usize>(
     mut family: MetricFamily<'_>,
     label: &'static str,

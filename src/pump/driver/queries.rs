@@ -14,35 +14,37 @@ use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::thread::{Call, Hold};
 
 pub(in crate::pump) enum PumpQuery {
-    /// Registers a waiter for the completion of a call in this thread, if it has yet to complete.
+    /// Registers a waiter for the completion of a call in this thread, if the call has not
+    /// completed yet.
     Completion {
         thread: ThreadId,
         call: CallId,
         is_open: oneshot::Sender<bool>,
         completion: CompletionSender,
     },
-    /// Thread of the held call that this message opened.
+    /// Asks for the thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
-    /// All held calls.
+    /// Asks for all held calls.
     HeldCalls { answer: oneshot::Sender<Vec<HeldRequest>> },
-    /// Position of the latest record of a thread's tree; `None` if there is no such thread.
+    /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
+    /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
 }
 
-/// The request of a held call, with the reason for the hold.
+/// The request of a held call, with the reason why the call is held.
 #[derive(Debug, Clone)]
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// Deadline after which the hold ends by itself.
+    /// Deadline after which the hold ends without a decision.
     pub until: Option<Time>,
-    /// Why the call needs an approval.
+    /// Reason why the call needs an approval.
     pub why: Option<&'static str>,
 }
 
 impl Handle {
-    /// Waits for the completion of a call in `thread`. Returns `None` if it has completed:
-    /// then its result, if any, is on record.
+    /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
+    /// completed; its result, if any, is then on record.
     pub async fn completion(
         &self,
         thread: ThreadId,
@@ -55,17 +57,19 @@ impl Handle {
         if self.query(query).await? { completions.next().await.transpose() } else { Ok(None) }
     }
 
-    /// Thread of the held call that this message opened, if this pump holds one.
+    /// Returns the thread of the held call that this message opened, or `None` if this pump holds
+    /// no such call.
     pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldThread { message, answer }).await
     }
 
-    /// All held calls of this pump.
+    /// Returns all held calls of this pump.
     pub async fn held_calls(&self) -> Result<Vec<HeldRequest>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldCalls { answer }).await
     }
 
-    /// Position of the latest record of a thread's tree; `None` if there is no such thread.
+    /// Returns the position of the latest record of a thread's tree, or `None` if the thread does
+    /// not exist.
     pub async fn tree_head(&self, thread: ThreadId) -> Result<Option<Position>, PumpStopped> {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
@@ -75,7 +79,8 @@ impl Handle {
         query: impl FnOnce(oneshot::Sender<T>) -> PumpQuery,
     ) -> Result<T, PumpStopped> {
         let (answer, answered) = oneshot::channel();
-        // Queries wait for a place: there are no more of them than connections.
+        // Queries wait for a place instead of failing: there are never more of them than
+        // connections.
         let place = self.inbox_place().await?;
         let command = PumpCommand::Query(Box::new(query(answer)), place);
 
@@ -85,8 +90,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Answers the queries of a batch after its commit, because a step of the batch may have closed
-    /// a queried call.
+    /// Answers the queries of a batch. Must come after the batch's commit, because a step of the
+    /// batch may have closed a queried call.
     pub(super) fn answer_queries(&mut self) {
         for query in std::mem::take(&mut self.queries) {
             self.answer_query(query);
@@ -96,10 +101,10 @@ impl Pump {
     fn answer_query(&mut self, query: PumpQuery) {
         let state = self.core.state();
 
-        // Each answer may fail: its client may have left.
+        // Sending an answer fails if the client has left.
         match query {
             PumpQuery::Completion { thread, call, is_open, completion } => {
-                // Only calls of clients have a completion that anybody receives.
+                // Only calls of clients have a completion that is reported.
                 let open = state.tree(&thread).is_some_and(|tree| tree.owes_client(call));
                 if open {
                     self.waiters.await_completion(call, completion);

@@ -1,4 +1,5 @@
-//! The sink of hosts. It gates answers on the host's thread, not the pump's.
+//! The sink that hosts report to. It checks answers at the gate on the host's thread instead of the
+//! pump's.
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;
@@ -30,8 +31,8 @@ pub struct PumpSink {
     counts: Arc<PumpMetrics>,
 }
 
-/// Attempts with a heartbeat in the inbox. Further heartbeats of the same attempt are dropped
-/// meanwhile.
+/// Attempts that have a heartbeat in the inbox. Further heartbeats of such an attempt are dropped,
+/// until the pump has taken the first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingHeartbeats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
@@ -57,8 +58,8 @@ impl PumpSink {
     }
 
     fn send(&self, event: Event) {
-        // After the pump has stopped nothing is lost: what was handed over is handed over again
-        // at the next start.
+        // The send fails if the pump has stopped. Nothing is lost then: open deliveries are
+        // delivered again at the next start.
         self.outbox.send(PumpCommand::Event(event)).ok();
     }
 
@@ -86,7 +87,8 @@ impl PumpSink {
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
         let payloads: Vec<_> = payloads.collect();
         if outcome.turn.is_none() {
-            // An agent is told in its thread; of any other listener its author learns here.
+            // An agent gets refusals in its thread. For any other listener, this log line is where
+            // its author sees them.
             for refusal in payloads.iter().filter_map(|payload| payload.as_ref().err()) {
                 tracing::warn!("{listener} answered what the gate refuses: {refusal}");
             }
@@ -100,8 +102,8 @@ impl PumpSink {
 }
 
 impl PumpSink {
-    /// Gates the note of a turn as a payload of the core, and checks that it names this agent and
-    /// call.
+    /// Checks the note of a turn at the gate as a payload of the core, and verifies that it names
+    /// this agent and call.
     fn note_of(
         &self,
         listener: &ListenerName,
@@ -128,8 +130,8 @@ impl PumpSink {
     }
 }
 
-/// Ends an attempt whose answer makes the gate panic. Its deadline may be disarmed by then, so
-/// nothing else would end it.
+/// Ends the attempt if the gate panics while it checks the answer. The deadline of the attempt may
+/// be disarmed by then, so nothing else would end it.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,
@@ -149,7 +151,7 @@ impl Drop for CheckGuard<'_> {
     }
 }
 
-/// Whether a note states that this agent took the turn, in this call.
+/// Whether a note states that `agent` took the turn in `call`.
 fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     let says = |head: &Element, name, text: &str| head.attribute(name) == Some(text);
     Element::head(note).is_some_and(|head| {
@@ -168,7 +170,7 @@ impl Sink for PumpSink {
         failpoint("answered");
         match result {
             Ok(outcome) => {
-                // Before the gate, whose check may take until after the deadline.
+                // Stamped before the gate's check, which may take until after the deadline.
                 let arrived = self.arrivals.stamp(listener, call, attempt);
                 let _guard = CheckGuard { sink: self, listener, call, attempt };
                 self.send(self.gated(listener, call, attempt, outcome, arrived));
@@ -198,7 +200,7 @@ impl Sink for PumpSink {
 
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let (answer, reserved) = oneshot::channel();
-        // As in `send`: without a pump nobody answers, and the asker hears that.
+        // As in `send`: if the pump has stopped, the caller gets an error from the closed channel.
         let reserve = Box::new(Reserve { call, attempt, reservation, answer });
         self.outbox.send(PumpCommand::Reserve(reserve)).ok();
         reserved
@@ -206,7 +208,7 @@ impl Sink for PumpSink {
 
     fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
         let report = ModelReport { listener: listener.clone(), call, state };
-        // As in `send`: without a pump nobody watches.
+        // As in `send`: if the pump has stopped, the report has no readers.
         self.outbox.send(PumpCommand::ModelState(Box::new(report))).ok();
     }
 

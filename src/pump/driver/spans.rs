@@ -22,7 +22,7 @@ use crate::trace::{AttributeValue, Span, SpanId, SpanKind, SpanTracer, TracePare
 pub(super) struct PumpSpans {
     tracer: SpanTracer,
     contracts: Arc<Contracts>,
-    /// Open calls of exported traces.
+    /// Spans of open calls whose traces are exported.
     calls: Map<CallId, Span>,
     under_way: Map<(CallId, Attempt), Span>,
     /// Time of the latest record.
@@ -30,13 +30,14 @@ pub(super) struct PumpSpans {
 }
 
 impl PumpSpans {
-    /// Starts with the calls that were open when the last pump ended.
+    /// Begins with the calls that were open when the previous pump ended.
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let calls = Map::default();
         let under_way = Map::default();
         let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
         let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.calls.values()).collect();
-        // Callers first: whether a caller's span is kept decides what its calls are part of.
+        // In the order of callers before callees: whether the span of a caller is kept decides the
+        // parents of its calls' spans.
         let mut open: Vec<_> = open.into_iter().filter_map(|c| Some((c.request()?, c))).collect();
         open.sort_by_key(|(request, _)| (request.time, request.id));
         for (request, call) in open {
@@ -46,7 +47,7 @@ impl PumpSpans {
         spans
     }
 
-    /// Handles a durable record whose facts are in `state`.
+    /// Handles a durable record, whose facts are already in `state`.
     pub fn recorded(&mut self, record: &Record, state: &State) {
         self.now = record.time;
         for fact in &record.facts {
@@ -70,7 +71,8 @@ impl PumpSpans {
         self.deliveries_ended(record);
     }
 
-    /// Ends the deliveries of a record, once it is known which of their answers were refused.
+    /// Ends the spans of deliveries that the record ends. The record's refusals must be known by
+    /// then.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.ended(*call, *attempt, Some("timeout"));
@@ -120,7 +122,7 @@ impl PumpSpans {
         };
 
         let span = Span::new(given.at(own), kind, name, message.time);
-        // The first span of a trace that began here is part of nothing.
+        // The first span of a trace that began here has no parent.
         let span = messaging(span.of((parent != own).then_some(parent)), "send", &message.to)
             .with("messaging.message.id", message.id.to_string())
             .with("messaging.message.conversation_id", message.thread.to_string())
@@ -181,7 +183,7 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery. Only the first end counts. `error` applies unless the answer
+    /// Ends the span of a delivery. Only the first end counts. `error` is used unless the answer
     /// was refused.
     fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
@@ -191,7 +193,7 @@ impl PumpSpans {
     }
 }
 
-/// Ends the spans of deliveries in flight as interrupted, because the next pump delivers them
+/// Ends the spans of deliveries in flight as interrupted: the next pump starts these deliveries
 /// again.
 impl Drop for PumpSpans {
     fn drop(&mut self) {
@@ -202,7 +204,8 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission, in the trace that it belongs to or would have begun.
+/// Exports the span of a refused submission, in the submission's own trace or in the one that it
+/// would have begun.
 pub(super) fn turned_away(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),

@@ -1,18 +1,18 @@
-//! Detects standstills of this process: a separate thread ticks, and a gap between ticks is time in
-//! which no thread of the process ran, such as after `SIGSTOP` or on an overloaded machine. A busy
-//! pump, or one that waits for a slow disk, leaves no gap.
+//! Detects standstills of the process. A separate thread ticks. A gap between two ticks is time in
+//! which no thread of the process ran, for example after `SIGSTOP` or on an overloaded machine. A
+//! busy pump, or one that waits for a slow disk, leaves no gap.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// The ticks; dropping this ends the ticking thread.
+/// Handle of the ticking thread. Dropping it ends that thread.
 pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
 
 struct Ticks {
     latest: Instant,
-    /// Duration of gaps that was not taken yet.
+    /// Total duration of gaps since the last `take`.
     stood: Duration,
 }
 
@@ -28,10 +28,10 @@ impl StandstillDetector {
         Self(ticks)
     }
 
-    /// Standstill of the process since the last call of this function.
+    /// Takes the duration for which the process stood still since the previous call.
     pub fn take(&self, now: Instant) -> Duration {
-        // Whichever thread runs first after a standstill notes it, so that the pump never judges a
-        // deadline before it knows.
+        // The lock makes the first thread to run after a standstill note the gap, so that the pump
+        // never judges a deadline without knowing of it.
         let mut ticks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ticks.tick(now);
         std::mem::take(&mut ticks.stood)

@@ -1,8 +1,8 @@
-//! Bounds on requests on their way to the pump. For each client and thread, and for a client's new
-//! threads, only so many submissions are with the pump at once, in their order of arrival. So a
-//! busy client does not delay the others. The pump's inbox has its own bound.
+//! Bounds on requests on their way to the pump. Submissions of one client to one thread are bounded
+//! together, and so are a client's submissions to new threads. They proceed in their order of
+//! arrival, so a busy client does not delay the others. The pump's inbox has its own bound.
 //!
-//! Must not know which threads exist: unknown ids wait like any other.
+//! This module must not know which threads exist: submissions to unknown ids wait like any others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,22 +14,22 @@ use crate::limits;
 
 type QueueKey = (ListenerName, Destination);
 
-/// Target of a submission, by which a client's submissions are bounded.
+/// Target of a submission, as far as the bound distinguishes targets.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Destination {
     Thread(String),
     NewThread,
 }
 
-/// Queues of submissions, while they are used.
+/// The semaphores of all queues that are in use.
 #[derive(Clone, Default)]
 pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 
-/// The bound on external requests in the inbox of the pump.
+/// The bound on the number of external requests in the pump's inbox.
 #[derive(Clone)]
 pub(super) struct InboxBound(Arc<Semaphore>);
 
-/// A request's place in the inbox, until the pump takes the request.
+/// A request's place in the inbox. The pump drops it when it takes the request.
 pub(in crate::pump) type InboxPlace = OwnedSemaphorePermit;
 
 impl Default for InboxBound {
@@ -39,18 +39,19 @@ impl Default for InboxBound {
 }
 
 impl InboxBound {
-    /// Returns `None` if the inbox is full.
+    /// Takes a place in the inbox. Returns `None` if the inbox is full.
     pub fn try_place(&self) -> Option<InboxPlace> {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Waits while the inbox is full, for requests that have no `busy` response.
+    /// Takes a place in the inbox, after a wait if the inbox is full. For requests that cannot be
+    /// answered with `busy`.
     pub async fn place(&self) -> Option<InboxPlace> {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }
 }
 
-/// Permit of a submission; dropping it lets the next one go.
+/// Permit of a submission; dropping it admits the next submission of its queue.
 pub(super) struct SubmissionPermit {
     intake: SubmissionLimiter,
     line: QueueKey,
@@ -67,7 +68,8 @@ impl SubmissionLimiter {
         turn
     }
 
-    /// Returns `None` if too many submissions of this client into new threads are with the pump.
+    /// Takes a permit for a submission into a new thread. Returns `None` if too many of this client
+    /// are with the pump.
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
         let line = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&line, limits::NEW_THREADS_AT_ONCE);

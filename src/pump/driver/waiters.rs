@@ -1,4 +1,4 @@
-//! Waiters: receipts, results and notices on their way to clients, and a requested stop.
+//! Callers that wait for receipts, results and notices, and the requested stop of the pump.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,10 @@ pub(super) struct Waiters {
     completions: Map<CallId, Vec<CompletionSender>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
-    /// Clients that get notices about their tree.
+    /// Clients that receive notices about their tree.
     pub watchers: Watchers,
+    /// Commands that arrived while the journal accepted nothing. They are handled before newer ones,
+    /// in their order.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -34,8 +36,8 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Takes the event out of a command, and keeps its waiter. A command without an event is
-    /// handled here. The place of an external request in the inbox becomes free.
+    /// Takes the event out of a command and keeps the command's waiter. Handles a command without
+    /// an event right here. Frees the command's place in the inbox.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),
@@ -74,7 +76,7 @@ impl Waiters {
                 self.stop();
                 None
             }
-            // Taken before this is called.
+            // The driver takes these commands before it calls this method.
             PumpCommand::ModelState(_) | PumpCommand::Query(..) | PumpCommand::Deadlines => None,
         }
     }
@@ -100,7 +102,7 @@ impl Waiters {
         if handed_over == 0
             && let Some(drained) = self.drained.take()
         {
-            // Whoever asked may have gone: draining went on all the same.
+            // The send fails if the requester has left. The drain is finished all the same.
             drained.send(()).ok();
             self.stop = true;
         }
@@ -124,35 +126,36 @@ impl Waiters {
             }
         }
 
-        // A client that went away reads the record when it comes back.
+        // The send fails if the client has left. The client finds the receipt on record.
         waiter.receipt.send(receipt).ok();
     }
 
     pub fn ruled(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
         if let Some(waiter) = self.rulings.remove(&ticket) {
-            // Whoever decided and left reads the record.
+            // The send fails if the requester has left. The requester finds the ruling on record.
             waiter.send(ruling).ok();
         }
     }
 
     pub fn reserved(&mut self, call: CallId, attempt: Attempt, answer: Result<(), NotReserved>) {
         if let Some(waiter) = self.reservations.remove(&(call, attempt)) {
-            // Whoever asked may have been cancelled.
+            // The send fails if the requesting attempt was cancelled.
             waiter.send(answer).ok();
         }
     }
 
-    /// Registers a waiter for a call. Must come before the effect of the call's completion.
+    /// Registers a waiter for the completion of a call. Must be called before the effect that
+    /// reports the completion is performed.
     pub fn await_completion(&mut self, call: CallId, waiter: CompletionSender) {
         let waiters = self.completions.entry(call).or_default();
-        // Clients that have left are forgotten when another one comes.
+        // Waiters whose clients have left are removed when another one is added.
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push(waiter);
     }
 
     pub fn complete(&mut self, completion: &CallCompletion) {
         for waiter in self.completions.remove(&completion.call).into_iter().flatten() {
-            // A client that has left reads the record.
+            // The send fails if the client has left. The client finds the result on record.
             waiter.send(completion.clone()).ok();
         }
     }

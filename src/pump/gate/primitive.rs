@@ -1,4 +1,4 @@
-//! Primitives, parsed from payloads that passed their schema.
+//! Parses primitives from payloads that passed their schema.
 
 use std::borrow::Cow;
 
@@ -41,8 +41,8 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     }
 }
 
-/// The payload inside a primitive: one in a `send-to-thread`, at most one in a `spawn-thread`, none
-/// in the others.
+/// Returns the payload inside a primitive. A `send-to-thread` contains one, a `spawn-thread` at
+/// most one, other primitives none.
 pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedElement>, String> {
     let (levels, least) = match primitive {
         Primitive::SpawnThread { .. } => (2, 0),
@@ -66,17 +66,18 @@ impl PrimitiveAttributes<'_> {
         self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
     }
 
-    /// Value of an attribute or a child, as written.
+    /// Value of an attribute or a child element, as written.
     fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 
-    /// Value without the white space that schemas allow around numbers and tokens.
+    /// Value of an attribute or a child element, without the white space that schemas allow around
+    /// numbers and tokens.
     fn token(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim)
     }
 
-    /// An `xs:boolean`; false where it is not written.
+    /// Value of an `xs:boolean`; false if it is absent.
     fn flag(&self, name: &str) -> Result<bool, String> {
         match self.token(name) {
             None | Some("false" | "0") => Ok(false),

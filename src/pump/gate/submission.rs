@@ -1,4 +1,4 @@
-//! The submitted text, and refusals that point into it.
+//! The submitted text, and refusals that point to places in it.
 
 use std::ops::Range;
 
@@ -7,18 +7,19 @@ use crate::system::Primitive;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
-/// Codes of findings for a text that is not XML. The scan refuses such texts first; if libxml2 and
-/// the scan disagree, the stricter one decides.
+/// Codes of findings for a text that is not XML. The scan refuses such texts before libxml2 sees
+/// them. If libxml2 and the scan disagree, the stricter one decides.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
-/// The text that is being checked: the part that a refusal records, and the base of positions.
+/// The text that is being checked. A refusal records the part of it that is checked, and states
+/// positions relative to it.
 pub(super) struct Submission<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
-    /// Start of the current element within the text.
+    /// Where the current element starts within the text.
     pub base: TextLocation,
-    /// Bytes of the current element that were not submitted: namespace declarations that it
-    /// inherits.
+    /// Range of bytes in the current element that were not submitted, because they are namespace
+    /// declarations inherited from its parent.
     pub added: Range<usize>,
 }
 
@@ -27,8 +28,8 @@ impl Submission<'_> {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
-    /// Makes a refusal. The first finding has the refusal's place; the others state theirs in their
-    /// messages.
+    /// Makes a refusal from findings. The refusal's place is that of the first finding. The other
+    /// findings state their places in their messages.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { Rule::NotWellFormed } else { Rule::SchemaInvalid };
@@ -46,7 +47,7 @@ impl Submission<'_> {
         Refusal::new(rule, message, self.text).at(self.place(&first.place))
     }
 
-    /// Converts a place in the element to a place in the submitted text.
+    /// Converts a place within the element to a place in the submitted text.
     fn place(&self, inside: &TextLocation) -> TextLocation {
         let base = &self.base;
         let path = match (&base.path, &inside.path) {
@@ -55,7 +56,7 @@ impl Submission<'_> {
         };
 
         if inside.column == 0 {
-            // Only the line is known, if that.
+            // The finding has at most a line and no column.
             let line = base.line + inside.line.saturating_sub(1);
             return TextLocation { line, path, ..base.clone() };
         }
@@ -64,7 +65,7 @@ impl Submission<'_> {
         TextLocation { path, ..TextLocation::at(self.text, base.offset + inside.offset - past) }
     }
 
-    /// The same submission, for an element inside the current one.
+    /// The same submission, with an inner element of the primitive as the current element.
     pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {

@@ -1,4 +1,4 @@
-//! Plan of the JSON form of one element: the property for each attribute, child and text.
+//! The plan of an element's JSON form: one property for each attribute, each child and the text.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::schema::model::{
 use crate::schema::outline::{ElementOutline, OutlineAttribute, OutlineValue};
 use crate::xml::shape::QName;
 
-/// The property for text beside attributes, for ordered children, or for XML.
+/// Name of the property for text beside attributes, for ordered children, or for XML.
 const CONTENT: &str = "content";
-/// Maximum characters of a property's name that providers accept.
+/// Maximum characters of a property name that providers accept.
 const KEY_CHARS_MAX: usize = 64;
 
 /// The properties of one element.
@@ -29,27 +29,27 @@ pub enum PlanContent {
         key: String,
         value: Box<OutlineValue>,
     },
-    /// Each child under its own name. With `ordered`, children come in the order of the list,
-    /// whatever the order of the properties.
+    /// Each child is a property with the child's own name. With `ordered`, the children have the
+    /// order of the list in the XML, whatever the order of the properties.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
     },
-    /// A list of objects with one child each, because their order matters.
+    /// The children are a list of objects with one property each, because their order matters.
     Listed {
         key: String,
         slots: Vec<ChildProperty>,
         required: bool,
     },
-    /// Text with markup, or foreign elements: the XML inside the element.
+    /// The content is text with markup or foreign elements, as XML in a string.
     Markup {
         key: String,
     },
-    /// The type is chosen in each instance, which JSON cannot express.
+    /// Each instance chooses its type, which JSON cannot express.
     Abstract,
 }
 
-/// A child element.
+/// The property for a child element.
 #[derive(Debug, Clone)]
 pub struct ChildProperty {
     pub key: String,
@@ -72,13 +72,14 @@ impl ElementPlan {
         (plan, outline)
     }
 
-    /// Whether the JSON is only a text instead of an object.
+    /// Whether the JSON form is only a text, and no object.
     pub fn is_bare(&self) -> bool {
         let plain = matches!(self.content, PlanContent::Text { .. } | PlanContent::Markup { .. });
         plain && self.attributes.is_empty()
     }
 
-    /// Gives every property a unique name: children first, then attributes, then content.
+    /// Gives each property a unique name: first the children, then the attributes, then the
+    /// content.
     fn name(&mut self, outline: &ElementOutline) {
         let mut taken: Vec<String> = Vec::new();
         if let PlanContent::Keyed { slots, .. } | PlanContent::Listed { slots, .. } =
@@ -129,7 +130,7 @@ impl ElementPlan {
     }
 }
 
-/// A local name in the characters that providers accept.
+/// Replaces each character of a local name that providers do not accept.
 fn plain(local: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
     local.chars().map(allowed).take(KEY_CHARS_MAX).collect()
@@ -196,7 +197,7 @@ fn distinct(slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
     out
 }
 
-/// Walks a content model to find its elements, and whether their order can vary.
+/// Walks a content model. Finds its elements, and finds out whether their order may vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
@@ -263,7 +264,7 @@ impl ModelWalk<'_> {
         }
     }
 
-    /// Several names that repeat together have an order that matters.
+    /// Walks a group. If several names repeat together, their order matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);
@@ -280,7 +281,7 @@ impl ModelWalk<'_> {
                 let ParticleTurn { required, many, .. } = place;
                 self.slots.push(ChildProperty { key: String::new(), element, many, required });
             }
-            // The same name twice in a row is a list, too.
+            // The same name twice in a row is a list as well.
             Some(at) if at + 1 == self.slots.len() && !place.choice => {
                 if let Some(slot) = self.slots.last_mut() {
                     slot.many = true;
@@ -292,7 +293,7 @@ impl ModelWalk<'_> {
     }
 }
 
-/// The property for the element of this name.
+/// The property for the element with this name, and its index.
 pub fn named<'s>(slots: &'s [ChildProperty], name: &QName) -> Option<(usize, &'s ChildProperty)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

@@ -1,4 +1,4 @@
-//! A payload as a JSON Schema, for native tool calls.
+//! The JSON Schema of a payload, for native tool calls.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -12,7 +12,8 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// The JSON Schema of a payload's parameters; an open object for an unknown name.
+/// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
+/// that permits every object.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut build = SchemaBuilder { model, above: vec![element.name.clone()], nodes: 0 };
@@ -76,7 +77,8 @@ impl SchemaBuilder<'_> {
         object
     }
 
-    /// The property for the content: its name, its schema, and whether it is required.
+    /// The property for the content of an element: its name, its schema, and whether it is
+    /// required.
     fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
         match content {
             PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
@@ -138,14 +140,14 @@ fn describe(schema: &mut Json, doc: Option<&str>) {
     put(schema, "description", doc.map(|doc| Json::String(doc.to_owned())));
 }
 
-/// Sets a key unless it is present.
+/// Sets a key of the schema unless the key is already present.
 fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     if let (Some(object), Some(value)) = (schema.as_object_mut(), value) {
         object.entry(key).or_insert(value);
     }
 }
 
-/// Converts a value in a schema to the JSON of its own type.
+/// Converts a default or enumerated value to the JSON type of its schema.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
     let plain =
@@ -154,7 +156,8 @@ fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
-/// JSON Schema of a simple type. Numbers and booleans are native JSON; everything else is a string.
+/// The JSON Schema of a simple type. Numbers and booleans are native JSON. All other values are
+/// strings.
 fn text(value: &OutlineValue) -> Json {
     if let Some(item) = &value.list_of {
         return json!({"type": "array", "items": text(item)});
@@ -214,7 +217,7 @@ fn string(value: &OutlineValue) -> Json {
 
     put(&mut schema, "format", format.map(Json::from));
     if let [one] = value.pattern_steps.as_slice() {
-        // Patterns of XSD match the whole text.
+        // A pattern of XSD matches the whole text; a pattern of JSON Schema needs anchors for that.
         put(&mut schema, "pattern", Some(Json::String(format!("^(?:{})$", one.join("|")))));
     }
 

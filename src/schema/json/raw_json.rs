@@ -1,19 +1,19 @@
-//! Parses JSON one level at a time; keeps numbers as written, and every member.
+//! Parses JSON one level at a time. Keeps numbers as written, and keeps every member of an object.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// One JSON value; nested values are still text.
+/// One JSON value. The values inside an object or array are not parsed yet.
 #[derive(Debug)]
 pub enum RawJson<'a> {
     Null,
     Flag(bool),
-    /// Number as written.
+    /// A number as written.
     Number(&'a str),
     Text(String),
     List(Vec<&'a RawValue>),
-    /// Members in the order of the text; a name may occur twice.
+    /// Members in the order of the text. A name may occur twice.
     Object(Vec<(String, &'a RawValue)>),
 }
 
@@ -31,7 +31,7 @@ impl<'a> RawJson<'a> {
         })
     }
 
-    /// Kind of the value, for findings.
+    /// Kind of the value, as findings name it.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -44,7 +44,7 @@ impl<'a> RawJson<'a> {
     }
 }
 
-/// Members of a JSON object in order, with raw values; `None` if the text is not an object.
+/// Members of a JSON object in order, with unparsed values; `None` if the text is no object.
 pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str::<ObjectMembers<'_>>(text).ok().map(|members| members.0)
 }

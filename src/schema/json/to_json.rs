@@ -1,4 +1,4 @@
-//! Converts a payload to the arguments of the native call that would produce it.
+//! Converts a payload to the arguments of the native call that would produce the payload.
 
 use serde_json::{Map, Value as Json};
 
@@ -15,7 +15,8 @@ use crate::xml::write;
 /// Converts a valid payload to JSON.
 ///
 /// # Errors
-/// The parts that JSON cannot express, each with its location in the XML.
+///
+/// Returns a finding for each part that JSON cannot express, with the part's location in the XML.
 pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
     let told =
         |message: String| Err(vec![Finding::new("json-gap", TextLocation::default(), message)]);
@@ -124,7 +125,7 @@ impl JsonBuilder<'_> {
         }
     }
 
-    /// The children with their properties; text between them is reported.
+    /// Converts the children of an element by their properties. Reports text between the children.
     fn children<'n, 's>(
         &mut self,
         slots: &'s [ChildProperty],

@@ -12,10 +12,11 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// The payload as canonical XML. The caller still has to validate it.
+/// Converts arguments to a payload as canonical XML. The caller must still validate the payload.
 ///
 /// # Errors
-/// Every place where the text is not JSON, or does not fit the JSON Schema; between 1 and
+///
+/// Returns a finding for each place that is not JSON or does not fit the JSON Schema; between 1 and
 /// [`limits::FINDINGS_MAX`] findings.
 pub fn payload(
     model: &SchemaModel,
@@ -58,7 +59,7 @@ struct PayloadBuilder<'a> {
 impl<'a> PayloadBuilder<'a> {
     fn tell(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
-            // The value is a slice of the whole text.
+            // `raw` is a slice of the whole text, so the difference of the addresses is its offset.
             let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
             let mut place = TextLocation::at(self.text.as_bytes(), offset);
             place.path = Some(path.to_owned());
@@ -96,7 +97,7 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Sets the content from a single value: text, markup, or ordered children.
+    /// Sets the content of an element from a single value: text, markup, or ordered children.
     fn fill(
         &mut self,
         element: &mut Element,
@@ -230,7 +231,7 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Converts one property: an attribute, children of one name, or the content.
+    /// Converts one property: an attribute, the children with one name, or the content.
     fn member(
         &mut self,
         plan: &ElementPlan,

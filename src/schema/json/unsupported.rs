@@ -8,17 +8,17 @@ use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::xml::shape::QName;
 
-/// A part of a payload without a JSON form.
+/// A part of a payload that has no JSON form of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnsupportedPart {
-    /// Text with markup, or foreign elements: given as XML in a string.
+    /// Text with markup, or foreign elements. The model must write the part as XML in a string.
     Markup { path: String },
-    /// The type is chosen with `xsi:type`, so the element cannot be given at all.
+    /// An element whose type is chosen with `xsi:type`. No native call can contain the element.
     Abstract { path: String, required: bool },
 }
 
 impl UnsupportedPart {
-    /// Whether no native call can produce the payload.
+    /// Whether no native call can produce a payload with this part.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Abstract { required: true, .. })
     }
@@ -37,7 +37,7 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Lists all such parts; visits each element of the schema once.
+/// Lists the parts of a payload that JSON cannot express. Visits each element of the schema once.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: Vec::new(), found: Vec::new() };

@@ -1,5 +1,5 @@
-//! Simple values: numbers and booleans are native JSON if both notations agree; everything else is
-//! a string with the characters of the XML.
+//! Simple values in JSON. A number or boolean is native JSON if both notations agree. Every other
+//! value is a string of the characters in the XML.
 
 use serde_json::{Number, Value as Json};
 
@@ -7,7 +7,7 @@ use super::raw_json;
 use crate::schema::outline::OutlineValue;
 use crate::xml::escape::is_xml_char;
 
-/// JSON type of a simple type.
+/// The JSON type of a simple type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonType {
     Flag,
@@ -16,10 +16,10 @@ pub enum JsonType {
     Text,
 }
 
-/// Why a JSON value is not a text of its type.
+/// Why a JSON value does not fit a simple type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongValue {
-    /// Index of the wrong item, in a list.
+    /// Index of the wrong item if the value is a list.
     pub item: Option<usize>,
     /// The value and the expectation.
     pub message: String,
@@ -49,7 +49,8 @@ pub fn sort(value: &OutlineValue) -> JsonType {
     }
 }
 
-/// The JSON for a text of this type. Stays a string if JSON would write it differently.
+/// Converts a text of this type to JSON. The result is a string if JSON would write the value
+/// differently.
 pub fn to_json(value: &OutlineValue, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
@@ -71,10 +72,11 @@ fn number(text: &str) -> Option<Number> {
     (number.to_string() == text).then_some(number)
 }
 
-/// The text for a JSON value of this type.
+/// Converts a JSON value to the text of this type.
 ///
 /// # Errors
-/// The value and the expectation.
+///
+/// Returns a description of the value and of the expectation.
 pub fn to_text(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, WrongValue> {
     match &value.list_of {
         Some(item) => list(item, json),
@@ -109,7 +111,7 @@ fn one(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Result<String, Str
     }
 }
 
-/// A number or boolean where the type permits several texts or types.
+/// The text of a number or boolean, for a type that permits several texts or is a union.
 fn plain(value: &OutlineValue, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),
@@ -168,7 +170,7 @@ fn integer(written: &str) -> Result<String, String> {
     }
 }
 
-/// `xs:decimal` has no exponents.
+/// Converts a decimal. `xs:decimal` permits no exponent, so an exponent is expanded.
 fn decimal(builtin: &str, written: &str) -> Result<String, String> {
     if builtin != "decimal" || !written.contains(['e', 'E']) {
         return Ok(written.to_owned());

@@ -1,6 +1,6 @@
-//! A fast path for outcomes of listeners, which are nearly all records. It reads exactly the form
-//! in which they are written, without a general JSON parser; [`super::read`] reads every other
-//! form.
+//! A fast path for the outcomes of listeners, which are nearly all records. It parses only the
+//! exact form that organism writes, without a general JSON parser. [`super::read`] parses every
+//! other form.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::envelope::{Disposition, Kind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
 
-/// Returns `None` if the text has another form, or is invalid.
+/// Parses a record of an outcome. Returns `None` if the text has another form or is invalid.
 pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<Fact>)> {
     let mut text = RecordText(text);
     let listener = text.after("{\"input\":{\"outcome\":{\"listener\":\"")?.plain()?;
@@ -32,7 +32,7 @@ pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<
     Some((Input::Outcome { listener, call, attempt, verdicts, turn, arrived: None }, facts))
 }
 
-/// The rest of the text.
+/// The part of the text that has not been parsed yet.
 struct RecordText<'t>(&'t str);
 
 impl<'t> RecordText<'t> {
@@ -45,7 +45,7 @@ impl<'t> RecordText<'t> {
         self.after(token).is_some()
     }
 
-    /// Reads to the end of a string without escapes.
+    /// Parses to the end of a string without escapes.
     fn plain(&mut self) -> Option<&'t str> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at_checked(end)?;
@@ -53,7 +53,7 @@ impl<'t> RecordText<'t> {
         Some(text)
     }
 
-    /// Reads a string of this many bytes.
+    /// Parses a string of `length` bytes.
     fn fixed(&mut self, length: usize) -> Option<&'t str> {
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest.strip_prefix('"')?;
@@ -71,7 +71,7 @@ impl<'t> RecordText<'t> {
         digits.parse().ok()
     }
 
-    /// Reads elements to the end of an array that has begun.
+    /// Parses the elements of an array whose opening bracket has been parsed.
     fn row<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut row = Vec::new();
         while !self.is_after("]") {
@@ -95,7 +95,7 @@ impl<'t> RecordText<'t> {
         Some(verdict(fact))
     }
 
-    /// Reads a model's turn without findings.
+    /// Parses a model turn without findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let empty = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
         if !self.is_after(empty) {
@@ -107,7 +107,7 @@ impl<'t> RecordText<'t> {
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Reads the tokens of the prompt and of the answer, and their price.
+    /// Parses the tokens of the prompt, the tokens of the answer, and their price.
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;

@@ -1,5 +1,6 @@
-//! The text of a record: the JSON that is hashed and kept. Short, since every message costs one:
-//! what the record says elsewhere is left out, and put back in when it is read.
+//! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
+//! text is short. It leaves out each value that stands elsewhere in the record, and the reader
+//! restores the value.
 //!
 //! | left out | where it is |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! | the `call` of `handed-over` | the `call` of the message before it |
 //! | the digest in a verdict | the fact with that number, from 0 |
 //!
-//! Where they differ from that, they are written. Payloads are marks: digest and length.
+//! A value that differs from the one in the table is written. The text contains only the digest and
+//! the length of each payload.
 
 mod fast_path;
 mod names;

@@ -1,4 +1,5 @@
-//! Interned names: each name in a run of records is allocated once and shared.
+//! Interned names. The reader allocates each name once for a run of records, and all records of the
+//! run share it.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -7,8 +8,8 @@ use std::hash::Hash;
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 use crate::thread::Map;
 
-/// Used for one run of records. Sharing it between threads would cause contention on the reference
-/// counts.
+/// The names of one run of records. Threads must not share them, because the reference counts would
+/// be contended.
 #[derive(Debug, Default)]
 pub struct InternedNames {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,

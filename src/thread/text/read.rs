@@ -1,4 +1,5 @@
-//! Parses the text of a record: interns names, parses in place, and restores what was left out.
+//! Parses the text of a record: parses in place, interns names, and restores the values that the
+//! text leaves out.
 
 use std::fmt;
 
@@ -34,8 +35,8 @@ pub enum UnreadableRecord {
     Beyond,
 }
 
-/// Parses the text of a record of `tree` at `time`. `payloads` are the concatenated bytes of its
-/// payloads, possibly redacted.
+/// Parses the text of a record of the thread tree `tree`, written at `time`. `payloads` are the
+/// bytes of all payloads of the record, one after another, possibly redacted.
 pub fn read(
     text: &str,
     payloads: &str,
@@ -72,14 +73,14 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// The call and attempt of the input.
+    /// Call and attempt of the record's input.
     pub(super) about: Option<(CallId, Attempt)>,
-    /// The call of the latest message.
+    /// Call of the latest message that was read.
     pub(super) latest: Option<CallId>,
-    /// Payload bytes that are not assigned yet.
+    /// Payload bytes that no message has yet.
     payloads: &'r str,
     taken: usize,
-    /// The error, if it is not a JSON error.
+    /// The reason why the text is not a valid record, if the reason is no JSON error.
     wrong: Option<UnreadableRecord>,
 }
 
@@ -214,7 +215,7 @@ impl FactOrDigest {
     }
 }
 
-/// The whole object: the input comes first, because facts refer to it.
+/// The JSON object of a record. The input must stand before the facts, because facts refer to it.
 struct RecordObject<'r, 't> {
     reader: RecordReader<'r>,
     input: Option<SaidInput<'t>>,
@@ -250,7 +251,7 @@ impl<'t> Visitor<'t> for &mut RecordObject<'_, 't> {
     }
 }
 
-/// Parses facts into a list.
+/// Parses the facts of a record into a list.
 struct FactList<'a, 'r>(&'a mut RecordReader<'r>, &'a mut Vec<Fact>);
 
 impl<'t> DeserializeSeed<'t> for FactList<'_, '_> {
@@ -276,7 +277,7 @@ impl<'t> Visitor<'t> for FactList<'_, '_> {
     }
 }
 
-/// Parses one fact: an object with one key, which names the kind of its value.
+/// Parses one fact: an object with one key, which names the kind of the fact.
 struct OneFact<'a, 'r>(&'a mut RecordReader<'r>);
 
 impl<'t> DeserializeSeed<'t> for OneFact<'_, '_> {

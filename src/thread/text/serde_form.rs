@@ -1,4 +1,4 @@
-//! The parts of a record's text as written, before omitted values are restored.
+//! The written form of the parts of a record's text, in which some values are left out.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -99,7 +99,8 @@ pub struct AcceptedForm<'t> {
     pub seq: u64,
     #[serde(rename = "cause")]
     pub cause: Option<MessageId>,
-    /// Absent: as the kind implies. `null`: none.
+    /// The call of the message. Absent if the kind of the message implies it; `null` if the message
+    /// has no call.
     #[serde(rename = "call", default, deserialize_with = "there")]
     pub call: Option<Option<CallId>>,
     #[serde(rename = "time")]
@@ -179,7 +180,7 @@ impl<'t> Deserialize<'t> for FactOrDigest {
     }
 }
 
-/// What is rare, or written as it is, is read by its own rules.
+/// Reads an input or a fact that has no short form, with its derived deserializer.
 pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
     key: &str,
     map: &mut A,

@@ -1,4 +1,4 @@
-//! Writes a record's text straight into one buffer, without intermediate values.
+//! Writes the text of a record into one buffer, without intermediate values.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use crate::ids::{Attempt, CallId, PayloadName};
 use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 
 impl Record {
-    /// Appends the record's text to `out`.
+    /// Appends the text of the record to `out`.
     pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         RecordWriter { record: self, out, latest: None }.record()
     }
@@ -19,7 +19,7 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// The call of the latest message.
+    /// Call of the latest message that was written.
     latest: Option<CallId>,
 }
 
@@ -207,7 +207,7 @@ impl RecordWriter<'_, '_> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// Writes `text`, which contains nothing that JSON escapes.
+    /// Writes `text` as it is. `text` must contain nothing that JSON escapes.
     fn plain(&mut self, before: &str, text: &str) {
         self.raw(before);
         self.raw(text);
@@ -230,7 +230,7 @@ impl RecordWriter<'_, '_> {
     }
 }
 
-/// The call and attempt an input is about.
+/// The call and attempt that an input concerns.
 pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     match input {
         Input::Outcome { call, attempt, .. } => Some((*call, *attempt)),
@@ -238,8 +238,9 @@ pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     }
 }
 
-/// Finds the fact that a verdict refers to. Verdicts mostly come in the order of their facts, so
-/// this avoids quadratic time for a long outcome.
+/// Finds the number of the fact that a verdict refers to. Continues behind the fact of the last
+/// verdict, because most verdicts have the order of their facts; a search from the beginning would
+/// take quadratic time.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

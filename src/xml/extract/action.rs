@@ -1,4 +1,4 @@
-//! Reads one action: its attributes, its children and their values, as its shape says.
+//! Parses one action by its shape: attributes, children and values.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,15 +12,16 @@ use crate::limits;
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::{QName, ShapeContent, ShapeId};
 
-/// State of reading one action.
+/// State of parsing one action.
 pub(super) struct ActionReading {
     pub scope: PrefixScope,
-    /// Whether the root had no namespace, so that bare names are looked up by local name.
+    /// Whether the root element has no namespace. Bare names inside it are then looked up by their
+    /// local name.
     pub bare: bool,
     pub depth: usize,
-    /// The first defect that does not keep the rest from being read.
+    /// The first defect after which the rest of the action can still be parsed.
     pub flaw: Option<RawFinding>,
-    /// Values with both raw and escaped characters.
+    /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
 }
 
@@ -35,8 +36,9 @@ impl ActionReading {
 }
 
 impl TurnWalk<'_> {
-    /// Reads the element with the open tag `tag`, whose namespaces are in scope. Returns the
-    /// element and the offset behind it. `parent` is the element around a text-only element.
+    /// Parses the element that the open tag `tag` begins. The namespaces of the tag must be in
+    /// scope. Returns the element and the offset after it. `parent` is the element around a
+    /// text-only element.
     fn element(
         &mut self,
         tag: &OpenTag,
@@ -68,7 +70,7 @@ impl TurnWalk<'_> {
                 tag.end
             }
             ShapeContent::Text => {
-                // The tag after the value belongs to a sibling, outside this element's scope.
+                // The tag after the value belongs to a sibling, outside the scope of this element.
                 reading.scope.leave(parent.scope_depth);
                 let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
                 element = element.with_text(self.leaf(tag, tag.end..close.at, reading));
@@ -93,7 +95,7 @@ impl TurnWalk<'_> {
         Ok((element, next))
     }
 
-    /// Reads a root that is not text-only.
+    /// Parses a root element that has more than text as content.
     pub fn root_element(
         &mut self,
         tag: &OpenTag,
@@ -107,7 +109,8 @@ impl TurnWalk<'_> {
         self.element(tag, id, &nothing_around, reading)
     }
 
-    /// Reads the children of an element up to its close tag; returns the offset behind that tag.
+    /// Parses the children of an element up to its close tag. Returns the offset after the close
+    /// tag.
     fn children(
         &mut self,
         parent: &ParentElement<'_>,
@@ -137,7 +140,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Reads the open tag that a well-formed `parent` must have at `at`.
+    /// Parses the open tag of a child at `at`. Anything else at `at` is a defect of `parent`.
     fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
         match source.byte(at) {
@@ -202,7 +205,8 @@ impl TurnWalk<'_> {
         RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
     }
 
-    /// Returns the tag's decoded attributes without namespace declarations, and records flaws.
+    /// Returns the decoded attributes of a tag without its namespace declarations, and records
+    /// flaws.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());
@@ -272,7 +276,8 @@ impl TurnWalk<'_> {
         value.into_owned()
     }
 
-    /// Returns the text of a range; invalid UTF-8 is recorded as a flaw and left empty.
+    /// Returns the text of a byte range. Invalid UTF-8 is recorded as a flaw, and the text is then
+    /// empty.
     fn characters(
         &self,
         range: Range<usize>,
@@ -289,7 +294,8 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// `name` is the element or attribute of the value.
+    /// Records a flaw if `value` contains a character that XML does not allow. `name` is the element
+    /// or attribute with this value.
     pub fn check_legal<'n>(
         &self,
         value: &str,

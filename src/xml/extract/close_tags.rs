@@ -1,4 +1,4 @@
-//! Finds close tags in raw text, among characters that may look like tags themselves.
+//! Finds close tags in raw text, which may contain characters that only look like tags.
 
 use std::collections::HashMap;
 
@@ -16,29 +16,30 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
-/// State of reading a turn. Every decision rests on bytes that have arrived; where later bytes
-/// could change the result, it returns [`NeedMore`].
+/// State of reading a turn. Every decision depends only on bytes that have arrived. Where later
+/// bytes could change a result, the function returns [`NeedMore`].
 pub(super) struct TurnWalk<'a> {
     pub source: TurnBytes<'a>,
     pub grammar: &'a ActionGrammar,
-    /// Whether the turn exceeded the limit, so that its end is not known.
+    /// Whether the turn exceeded its size limit, so that the rest of the turn is unknown.
     pub cut: bool,
-    /// Number of bytes searched in vain for missing close tags.
+    /// Number of bytes that were searched for close tags without success.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
     pub(super) quotes: &'a QuoteBlocks,
-    /// Offset of the end of the last tag: its `>` is no Markdown quote mark.
+    /// Offset of the end of the last tag. The `>` there is no Markdown quote mark.
     pub tag_end: usize,
-    /// The last tag that was parsed, kept because a child's successor is the next child's own tag.
+    /// The last parsed tag. It is kept because the tag that follows a child is often the open tag
+    /// of the next child.
     opened: Option<OpenTag>,
 }
 
-/// Offset of the last close tag of each name, searched backwards on demand.
+/// Offset of the last close tag of each name. The search goes backwards and only as far as needed.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Beyond this offset, all close tags are known.
+    /// Offset after which all close tags are known.
     from: usize,
 }
 
@@ -61,7 +62,7 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// An open or close tag of one name.
+/// An open or close tag with the name that is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -69,13 +70,14 @@ pub(super) struct OwnTag {
     pub closes: bool,
 }
 
-/// Why reading an action stopped.
+/// Why parsing an action stopped.
 pub(super) enum WalkStop {
     More,
     Defect(ActionDefect),
 }
 
-/// A defect of an action, and the offset to continue at if its end cannot be found.
+/// A defect of an action. `resume` is the offset at which to continue if the end of the action
+/// cannot be found.
 pub(super) struct ActionDefect {
     pub note: RawFinding,
     pub resume: Option<usize>,
@@ -95,20 +97,20 @@ impl From<RawFinding> for WalkStop {
 
 /// The element around a value.
 pub(super) struct ParentElement<'a> {
-    /// The element around this one, if any.
+    /// The element that encloses this element; `None` for a root element.
     pub outer: Option<&'a ParentElement<'a>>,
     pub shape: ShapeId,
-    /// Name as written.
+    /// Name of the element as written.
     pub name: &'a [u8],
-    /// Whether bare names are looked up by local name.
+    /// Whether bare names inside the element are looked up by their local name.
     pub bare: bool,
-    /// Depth of the namespace scope directly inside it.
+    /// Depth of the namespace scope directly inside the element.
     pub scope_depth: usize,
 }
 
 /// What follows a close tag.
 enum CloseFollower {
-    /// A sibling, the parent's close tag, or the end.
+    /// A sibling, the close tag of the parent, or the end of the turn.
     Fits,
     SameClose,
     OtherClose {
@@ -142,7 +144,7 @@ impl<'a> TurnWalk<'a> {
         }
     }
 
-    /// As [`TurnBytes::opening`], and caches the result for one offset.
+    /// Parses like [`TurnBytes::opening`], and uses the tag that was put back if it begins at `at`.
     pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMore> {
         match self.opened.take_if(|tag| tag.start == at) {
             Some(tag) => Ok(TagOpening::Tag(tag)),
@@ -150,7 +152,7 @@ impl<'a> TurnWalk<'a> {
         }
     }
 
-    /// Caches a tag for the next reader.
+    /// Keeps a parsed tag for the next call of [`Self::opening`].
     pub fn put_back(&mut self, tag: OpenTag) {
         self.opened = Some(tag);
     }
@@ -159,14 +161,14 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// Finds the next tag of exactly this name; with `cdata`, skips CDATA sections.
+    /// Finds the next open or close tag with exactly this name. With `cdata`, skips CDATA sections.
     fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, NeedMore> {
         let source = self.source;
         let mut from = from;
         let (first, second) = (name.first(), name.get(1));
 
         while let Some(at) = source.find_byte(b'<', from)? {
-            // Two bytes rule out most tags of other names.
+            // Two bytes of the name are enough to rule out most tags with other names.
             let is_other = match source.rest(at) {
                 [_, b'/', one, two, ..] => Some(one) != first || second.is_some_and(|s| s != two),
                 [_, b'!', _, _, ..] => !cdata,
@@ -193,7 +195,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Whether an open tag of this name, not self-closing, stands at `at`.
+    /// Returns the offset after the open tag with this name at `at`; `None` if no such tag stands
+    /// there or the tag is self-closing.
     fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
         let source = self.source;
         if !source.starts(at + 1, name)? {
@@ -213,7 +216,7 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// At the end of the turn: whether a close tag of this name exists after `from`.
+    /// Whether a close tag with this name may stand after `from`. Exact once the turn has ended.
     pub fn can_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -222,12 +225,12 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.has_after(from, name, source)
     }
 
-    /// Records that everything from `from` on was searched without success.
+    /// Counts everything from `from` on as searched without success.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
 
-    /// Finds the balanced close tag of an element of this name whose content starts at `from`.
+    /// Finds the balanced close tag of an element with this name whose content begins at `from`.
     pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         if !self.source.is_closed_soon(name, from) && !self.can_close(name, from) {
             return Ok(None);
@@ -247,7 +250,7 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Finds the first close tag of this name, balanced or not.
+    /// Finds the first close tag with this name, balanced or not.
     pub fn first_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let mut at = from;
         while let Some(tag) = self.own_tag(name, at, true)? {
@@ -260,8 +263,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag of this name if it is a close tag, so that a mentioned name is closed
-    /// later.
+    /// Returns the next tag with this name if it is a close tag. Used to tell whether an element
+    /// that was only mentioned is closed later.
     pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let known = self.next_tag.get(name).copied();
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
@@ -277,8 +280,9 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child: the first balanced one that is followed by a
-    /// sibling, the parent's close tag or the end; else the first one that is followed so.
+    /// Finds the close tag of a text-only child. Takes the first balanced close tag that a sibling,
+    /// the close tag of the parent or the end of the turn follows. Without one, takes the first
+    /// unbalanced close tag that is followed in this way.
     pub fn value_close(
         &mut self,
         name: &[u8],
@@ -344,7 +348,7 @@ impl<'a> TurnWalk<'a> {
         Err(self.unclosed_value(name, from, first, parent))
     }
 
-    /// Explains why a value has no end, by what follows the close tag that it has.
+    /// Explains why a value has no end, from what follows the close tag that the value has.
     fn unclosed_value(
         &mut self,
         name: &[u8],
@@ -443,7 +447,8 @@ impl<'a> TurnWalk<'a> {
         Ok(follower)
     }
 
-    /// Whether the open tag of an action, other than one of `except`, stands between two offsets.
+    /// Whether the open tag of an action stands between two offsets. Ignores actions named
+    /// `except`.
     pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
         let part = self.source.up_to(to);
         let mut at = from;
@@ -481,7 +486,7 @@ fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
-/// The defect of a second close tag for the same element.
+/// The defect of an element with two close tags.
 pub(super) fn doubled(name: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");

@@ -4,8 +4,8 @@ use std::fmt;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident $code:literal $weight:ident),* $(,)?) => {
-        /// Code of a finding. An error is a defect that the model is shown; a notice explains why
-        /// something was ignored.
+        /// The code of an extraction finding. An error is a defect that the model gets to see. A
+        /// notice explains why a part of the text was ignored.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ExtractCode { $($(#[$doc])* $name),* }
 
@@ -31,7 +31,7 @@ codes! {
     UnclosedAction "unclosed_action" error,
     UnclosedParam "unclosed_param" error,
     UnknownParam "unknown_param" error,
-    /// Text stands between children.
+    /// Text stands between the children of an element.
     UnexpectedText "unexpected_text" error,
     MismatchedClose "mismatched_close" error,
     /// Text stands where children belong, in an element that is closed later.
@@ -44,13 +44,13 @@ codes! {
     ForgedSystemTag "forged_system_tag" error,
     ParamTooLarge "param_too_large" error,
     TurnTooLarge "turn_too_large" error,
-    /// The text has so many unclosed elements that the rest was not read.
+    /// The text has so many unclosed elements that the rest of the text was not parsed.
     TooTangled "too_tangled" error,
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
-    /// A closed element with a name that the agent does not know contains an action. Without an
-    /// action it is refused too, and only the code of the refusal reports it.
+    /// A closed element whose name the agent does not know contains an action. Without an action,
+    /// such an element is refused as well, but gets no finding of this code.
     UnknownAction "unknown_action" error,
     /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,
@@ -61,12 +61,12 @@ codes! {
     ActionInCdata "action_in_cdata" notice,
     /// An action stands in quotation marks or on Markdown quote lines.
     ActionInQuotes "action_in_quotes" notice,
-    /// A value has both raw and escaped characters, and was taken as it stands.
+    /// A value contains both raw and escaped characters, and was taken as written.
     HalfEscaped "half_escaped" notice,
     OrphanCloseTag "orphan_close_tag" notice,
     NearMissTag "near_miss_tag" notice,
     TagMention "tag_mention" notice,
-    /// A root is in a namespace that this agent does not know.
+    /// A root element is in a namespace that the agent does not know.
     UnknownRoot "unknown_root" notice,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for ExtractCode {
     }
 }
 
-/// A finding without line and column yet; `at` is a byte offset in the turn.
+/// A finding without line and column. `at` is a byte offset in the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawFinding {
     pub code: ExtractCode,

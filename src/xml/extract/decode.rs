@@ -1,4 +1,4 @@
-//! Decodes characters once where the text is strict XML, and not at all where it is not.
+//! Decodes text that is strict XML once, and leaves other text as written.
 
 use std::borrow::Cow;
 
@@ -6,18 +6,18 @@ use memchr::{memchr2, memmem};
 
 use crate::xml::escape::{self, is_xml_char};
 
-/// Decodes the content of a text-only element if it is strict simple content (CDATA, the five
-/// entities, legal character references); otherwise returns it raw.
+/// Decodes the content of a text-only element if the content is strict: CDATA, the five named
+/// entities and legal character references. Returns other content as written.
 pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
     decode(raw, true).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// Decodes an attribute value by the same rule as [`simple_content`].
+/// Decodes an attribute value if it is strict, as [`simple_content`] does.
 pub(super) fn attribute(raw: &str) -> Cow<'_, str> {
     decode(raw, false).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// Whether `raw` is a valid attribute value of strict XML.
+/// Whether `raw` is a valid attribute value in strict XML.
 pub(super) fn is_strict_attribute(raw: &str) -> bool {
     decode(raw, false).is_some()
 }
@@ -31,7 +31,7 @@ pub(super) fn is_half_escaped(raw: &str) -> bool {
     ampersands.any(|at| raw.get(at..).is_some_and(|rest| reference(rest).is_some()))
 }
 
-/// Returns `None` if `raw` is not strict.
+/// Decodes `raw`. Returns `None` if `raw` is not strict.
 fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };
     let mut out = String::new();
@@ -49,7 +49,7 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
             let end = memmem::find(inside.as_bytes(), b"]]>")?;
             (inside.get(..end)?, "<![CDATA[".len() + end + "]]>".len())
         };
-        // Reserved late: much text turns out not to be strict.
+        // Reserved only here, because much of the text turns out not to be strict.
         out.reserve(raw.len() - out.len());
         out.push_str(before);
         out.push_str(decoded);
@@ -64,7 +64,7 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// As [`escape::reference`], for at most as many bytes as a reference can have.
+/// Parses a reference like [`escape::reference`], within the maximum length of a reference.
 pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     const LONGEST: usize = 12;
     let end = text.bytes().take(LONGEST).position(|b| b == b';')?;
@@ -73,9 +73,9 @@ pub(super) fn reference(text: &str) -> Option<(char, usize)> {
 
 /// Returns the first character that XML does not allow.
 pub(super) fn illegal(text: &str) -> Option<char> {
-    // Only controls, U+FFFE and U+FFFF are illegal, so most text is decided byte by byte.
+    // Only control characters, U+FFFE and U+FFFF are illegal, so most text is decided byte by byte.
     let suspect = |b: u8| ((b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r')) | (b == 0xEF);
-    // No early exit within a chunk, so that the compiler can vectorise.
+    // No early exit within a chunk, so that the compiler can vectorise the loop.
     let mut chunks = text.as_bytes().chunks(64);
     if !chunks.any(|chunk| chunk.iter().fold(false, |found, byte| found | suspect(*byte))) {
         return None;

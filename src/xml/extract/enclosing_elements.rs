@@ -1,17 +1,18 @@
-//! Watches the elements around a value while its close tag is searched: a value never spans the
-//! close tag of an enclosing element and that element's next open tag.
+//! Watches the elements around a value during the search for the close tag of the value. A value
+//! never extends over the close tag of an enclosing element and the next open tag of that element.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Tags of the enclosing elements, counted from the value's start.
+/// Tags of the enclosing elements, counted from the beginning of the value.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether an enclosing element was closed that the value had not opened.
+    /// Whether an enclosing element was closed by a tag that does not match an open tag in the
+    /// value.
     is_left: bool,
-    /// Whether an enclosing element was opened again after that.
+    /// Whether an enclosing element was opened again after it was closed.
     is_reopened: bool,
 }
 
@@ -35,8 +36,8 @@ impl<'a> EnclosingTags<'a> {
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
-    /// Whether a value that ends at `to` merges two elements: an enclosing element was closed and
-    /// opened again before. Offsets must rise from call to call.
+    /// Whether a value that ends at `to` joins two elements, because an enclosing element is closed
+    /// and opened again before `to`. Offsets must rise from call to call.
     pub fn is_merged_at(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -51,12 +52,12 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether every later end would merge two elements, too.
+    /// Whether every later end of the value would also join two elements.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts the tag behind a `<`, if it belongs to an enclosing element.
+    /// Counts the tag after a `<` if it belongs to an enclosing element.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

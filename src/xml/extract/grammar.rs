@@ -1,5 +1,5 @@
-//! The names that one agent may write: actions, reasoning, and reserved names, with the limits.
-//! Built once for each agent.
+//! The names that one agent may write (actions, reasoning, reserved names), and the limits. Built
+//! once for each agent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,7 @@ use super::reasoning::REASONING_NAMES;
 use crate::limits;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
-/// Bounds of one turn, in bytes.
+/// Size limits of one turn, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtractLimits {
     /// Maximum bytes of one decoded text value.
@@ -24,12 +24,12 @@ impl Default for ExtractLimits {
     }
 }
 
-/// The names by which an agent's text is read.
+/// The names with which the text of an agent is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`] that are not payload names of this agent, in any letter case.
+    /// The [`REASONING_NAMES`], in any letter case, that are no payload names of this agent.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
@@ -39,7 +39,7 @@ pub struct ActionGrammar {
 
 type RootNames = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
 
-/// FNV-1a. The names come from a config, so an attacker cannot choose them to collide.
+/// An FNV-1a hasher. The names come from a config, so an attacker cannot choose names that collide.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 
@@ -61,11 +61,11 @@ impl Hasher for NameHasher {
     }
 }
 
-/// A prefilter for meaningful names, by first byte and length. Turns contain many meaningless tags;
-/// this rejects most of them without hashing.
+/// A filter for names with a meaning, by first byte and length. Turns contain many tags without a
+/// meaning, and the filter rejects most of them without hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
-    /// For each first byte, a bit mask of lengths.
+    /// For each first byte, a bit mask of the lengths that occur.
     lengths: Vec<u64>,
 }
 
@@ -93,7 +93,7 @@ impl NameFilter {
     }
 }
 
-/// The meaning of a root's name.
+/// The meaning of the name of a root element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RootMeaning {
     Action(ShapeId),
@@ -103,7 +103,8 @@ pub(super) enum RootMeaning {
 }
 
 impl ActionGrammar {
-    /// `reasoning` and `reserved` are names as written; reserved names match in any namespace.
+    /// Creates a grammar. `reasoning` and `reserved` are names as written. A reserved name is
+    /// reserved in every namespace.
     pub fn new(
         shapes: ShapeArena,
         reasoning: Vec<String>,
@@ -150,23 +151,23 @@ impl ActionGrammar {
         self.roots.contains_key(local)
     }
 
-    /// Whether a root of this name, bare or prefixed, can be anything but text.
+    /// Whether a root element with this name, bare or prefixed, can be anything but text.
     pub(super) fn means(&self, local: &str) -> bool {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// A fast form of [`Self::means`] without false negatives.
+    /// Checks like [`Self::means`], but faster, and with false positives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }
 
-    /// Whether only namespaced actions have this local name.
+    /// Whether all actions with this local name have a namespace.
     pub(super) fn has_namespaced_root(&self, local: &str) -> bool {
         let qualified = |id: &ShapeId| self.shape(*id).is_some_and(|s| s.name.namespace.is_some());
         self.roots.get(local).is_some_and(|ids| ids.iter().all(qualified))
     }
 
-    /// Whether any meaningful name starts with `start`.
+    /// Whether a name with a meaning begins with `start`.
     pub(super) fn may_become(&self, start: &str) -> bool {
         let names = self.roots.keys().chain(&self.reasoning).chain(&self.reserved);
         let names = names.map(String::as_str).chain(self.known_reasoning.iter().copied());
@@ -191,7 +192,7 @@ impl ActionGrammar {
         matches!(self.root(name, written), RootMeaning::Action(_))
     }
 
-    /// Local names of an element's children.
+    /// Local names of the children of an element.
     pub(super) fn child_names(&self, parent: ShapeId) -> Vec<&str> {
         let Some(ShapeContent::Elements(children)) = self.shape(parent).map(|s| &s.content) else {
             return Vec::new();
@@ -199,8 +200,8 @@ impl ActionGrammar {
         children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
     }
 
-    /// The action of a root: by exact namespace, or for a bare name by local name, if only one
-    /// action has it.
+    /// The action of a root element. A name with a namespace must match exactly. A bare name is
+    /// looked up by its local name, which must belong to one action only.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -222,8 +223,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// The child of `parent` with this name. In a bare root, bare names are looked up by local
-    /// name.
+    /// The child of `parent` with this name. In a bare root element, a bare name is looked up by
+    /// its local name.
     pub(super) fn child(
         &self,
         parent: ShapeId,
@@ -254,13 +255,13 @@ impl ActionGrammar {
     }
 }
 
-/// Whether the names match; an empty namespace means none.
+/// Whether `name` is in `namespace`. An empty namespace stands for none.
 fn in_namespace(name: &QName, namespace: &str) -> bool {
     name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
-/// The action that an unknown root's name probably meant: other letter case, hyphens for
-/// underscores, or at most two letters different.
+/// The action that the name of an unknown root element probably means. The names may differ in
+/// letter case, in hyphens for underscores, or in at most two letters.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

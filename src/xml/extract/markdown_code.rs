@@ -1,4 +1,5 @@
-//! Markdown code in the text around actions: fences and inline code. Tags inside them are quotes.
+//! Markdown code in the text around actions: fenced code blocks and inline code. A tag in code is a
+//! quotation and no action.
 
 use std::collections::HashMap;
 
@@ -10,18 +11,19 @@ use super::turn_bytes::{NeedMore, is_space};
 /// The meaning of a run of backticks or tildes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TickRun {
-    /// Plain characters, with the offset behind them.
+    /// Plain characters. Contains the offset after the run.
     Text(usize),
     Fence(usize),
     Inline(usize),
 }
 
-/// Maximum distance in bytes that a line's start is searched backwards.
+/// Maximum bytes that are searched backwards for the beginning of a line.
 const INDENT_BYTES_MAX: usize = 128;
 const FENCE_MIN: usize = 3;
 
 impl TurnWalk<'_> {
-    /// Classifies the run at `at`; `floor` is where the text around actions last began.
+    /// Classifies the run of backticks or tildes at `at`. `floor` is the offset at which the text
+    /// around actions last began.
     pub fn ticks(&mut self, at: usize, floor: usize) -> Result<TickRun, NeedMore> {
         let source = self.source;
         let Some(tick) = source.byte(at) else { return Ok(TickRun::Text(at + 1)) };
@@ -46,8 +48,8 @@ impl TurnWalk<'_> {
         Ok(self.inline_end(end, end - at)?.map_or(TickRun::Text(end), TickRun::Inline))
     }
 
-    /// Returns the end of the run of backticks at `at`, and the end of the inline code that it
-    /// opens.
+    /// Returns the end of the run of backticks at `at`, and the end of the inline code that the run
+    /// opens, if it opens any.
     pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMore> {
         let end = self.run_end(at, b'`')?;
         Ok((end, self.inline_end(end, end - at)?))
@@ -62,8 +64,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Whether only white space, quote marks and (with `item`) one list marker stand between the
-    /// start of the line and `at`.
+    /// Whether only white space, quote marks and, with `item`, one list marker stand between the
+    /// beginning of the line and `at`.
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);
@@ -81,8 +83,9 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// End of a fence that was opened with `length` ticks: behind the first line with nothing but
-    /// at least as many ticks, or the end of the turn.
+    /// Offset of the end of a code block whose fence has `length` characters. The block ends with
+    /// the first line of nothing but at least as many of these characters, or at the end of the
+    /// turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMore> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
@@ -107,8 +110,8 @@ impl TurnWalk<'_> {
         Ok(source.len())
     }
 
-    /// End of inline code that was opened with `length` backticks before `from`: behind the next
-    /// run of as many in the same paragraph.
+    /// Offset of the end of inline code that `length` backticks before `from` open. The code ends
+    /// with the next run of exactly as many backticks in the same paragraph.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMore> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
@@ -154,7 +157,7 @@ impl TurnWalk<'_> {
 pub(super) struct TickParagraph {
     from: usize,
     to: usize,
-    /// For each length, the offset of the last run of that length.
+    /// Offset of the last run of backticks of each length.
     last: HashMap<usize, usize>,
 }
 

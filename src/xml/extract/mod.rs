@@ -1,12 +1,12 @@
 //! Extracts payloads from a model's streamed text.
 //!
-//! A turn is text in which some elements are actions. [`Extractor`] takes it in chunks of any size
-//! and returns the same [`Extraction`] for every chunking: it decides only once all bytes are there
-//! that the decision depends on, and anything that depends on the end of the turn waits for
-//! [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`]; every defect becomes a
-//! finding.
+//! A turn is text in which some elements are actions. [`Extractor`] takes the turn in chunks of any
+//! size and returns the same [`Extraction`] for every chunking. It decides about a part of the text
+//! only when all bytes have arrived on which the decision depends. Decisions that depend on the end
+//! of the turn wait for [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`],
+//! and every defect becomes a finding.
 //!
-//! Knows names and shapes, but no schemas, no addressing and no answers.
+//! Must not know schemas, addressing or answers; knows only names and shapes.
 
 mod action;
 mod close_tags;
@@ -53,52 +53,54 @@ pub use unknown_element::VENDOR_WRAPPERS;
 /// The result of extracting one turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extraction {
-    /// Items in the order of the text.
+    /// The items of the turn in the order of the text.
     pub items: Vec<ExtractedItem>,
     /// Errors that belong to no action, at most [`limits::FINDINGS_MAX`].
     pub errors: Vec<Finding>,
-    /// Notices: why something was ignored. At most [`limits::FINDINGS_MAX`].
+    /// Notices about parts of the text that were ignored, at most [`limits::FINDINGS_MAX`].
     pub notices: Vec<Finding>,
-    /// Number of errors and notices beyond those.
+    /// Number of errors and notices beyond the limit of `errors` and `notices`.
     pub unreported: usize,
-    /// Names of roots without a namespace that are no actions, each once.
+    /// Names of root elements that have no namespace and are no actions, each once.
     pub unknown_roots: Vec<String>,
 }
 
-/// One piece of a turn.
+/// One part of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExtractedItem {
     Text(String),
     Reasoning {
         name: String,
         text: String,
-        /// Whether the reasoning block was closed; otherwise it reached to the end.
+        /// Whether the reasoning block was closed. A block that was not closed extends to the end
+        /// of the turn.
         complete: bool,
     },
     Action(ExtractedAction),
-    /// A recognised action that cannot be dispatched.
+    /// An action that was recognised and cannot be dispatched.
     Broken(BrokenAction),
-    /// A root in a namespace that the agent does not know; refused like any unknown payload.
+    /// A root element in a namespace that the agent does not know. The pump refuses it like every
+    /// unknown payload.
     Unknown(UnknownAction),
-    /// A closed element with a bare name that the agent does not know; a refused action.
+    /// A closed element whose bare name the agent does not know. It counts as a refused action.
     UnknownElement(UnknownElement),
 }
 
 /// A complete action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtractedAction {
-    /// The element under its resolved name.
+    /// The element of the action, with its resolved name.
     pub element: Element,
-    /// Byte range in the turn.
+    /// Byte range of the action in the turn.
     pub source: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrokenAction {
-    /// The action as the model wrote it.
+    /// The broken action as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
-    /// Byte range in the turn.
+    /// Byte range of the broken action in the turn.
     pub source: Range<usize>,
 }
 
@@ -107,7 +109,7 @@ pub struct UnknownAction {
     pub name: QName,
     /// The payload as the model wrote it.
     pub attempt: String,
-    /// Byte range in the turn.
+    /// Byte range of the payload in the turn.
     pub source: Range<usize>,
 }
 
@@ -117,9 +119,9 @@ pub struct UnknownElement {
     /// The element as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
-    /// Whether it contains an action, which was not executed.
+    /// Whether the element contains an action, which was not executed.
     pub holds_action: bool,
-    /// Byte range in the turn.
+    /// Byte range of the element in the turn.
     pub source: Range<usize>,
 }
 
@@ -128,7 +130,7 @@ impl ExtractedAction {
         &self.element.name
     }
 
-    /// The action as one namespaced XML element, ready for the record.
+    /// Returns the action as one XML element with a namespace, ready for the journal record.
     pub fn payload(&self) -> String {
         write::payload(&self.element)
     }
@@ -156,15 +158,16 @@ impl Extraction {
         })
     }
 
-    /// Returns all errors: first those of broken actions and of unknown elements that contain an
-    /// action, then those that belong to no action.
+    /// Returns all errors: first the errors of broken actions and of unknown elements that contain
+    /// an action, then the errors that belong to no action.
     pub fn defects(&self) -> impl Iterator<Item = &Finding> {
         let with_action = self.unknown_elements().filter(|unknown| unknown.holds_action);
         let unknown = with_action.map(|unknown| &unknown.finding);
         self.broken().map(|broken| &broken.finding).chain(unknown).chain(&self.errors)
     }
 
-    /// Returns the text outside actions and reasoning, including elements of unknown names.
+    /// Returns the text outside actions and reasoning. Elements with unknown names belong to the
+    /// text.
     pub fn text(&self) -> String {
         let texts = self.items.iter().filter_map(|item| match item {
             ExtractedItem::Text(text) => Some(text.as_str()),
@@ -175,20 +178,20 @@ impl Extraction {
     }
 }
 
-/// Reads one turn as it streams.
+/// Extracts the items of one turn while the turn streams.
 #[derive(Debug)]
 pub struct Extractor {
     grammar: Arc<ActionGrammar>,
     turn: Vec<u8>,
-    /// Number of bytes received, including those over the limit.
+    /// Number of bytes received, including bytes beyond the size limit.
     received: usize,
-    /// Whether bytes were received over the limit.
+    /// Whether bytes beyond the size limit were received.
     is_cut: bool,
-    /// Offset before which everything is decided.
+    /// Offset before which all bytes are decided.
     decided: usize,
     /// Offset of the end of the last decided tag.
     tag_end: usize,
-    /// Offset of the text that belongs to no item yet.
+    /// Offset of the text that does not belong to an item yet.
     text_from: usize,
     wait: LookAgain,
     lines: LineCounter,
@@ -217,7 +220,7 @@ impl Extractor {
         }
     }
 
-    /// Reads the next bytes. A chunk may end anywhere, also inside a character.
+    /// Takes the next bytes of the turn. A chunk may end anywhere, also inside a character.
     pub fn push(&mut self, chunk: &[u8]) {
         self.received = self.received.saturating_add(chunk.len());
         let room = self.grammar.limits.max_turn_bytes.saturating_sub(self.turn.len());
@@ -225,7 +228,7 @@ impl Extractor {
         let new = chunk.get(..room).unwrap_or(chunk);
         self.turn.extend_from_slice(new);
         self.is_cut |= new.len() < chunk.len();
-        // The usual chunk: nothing is open, and nothing opens.
+        // The usual chunk: nothing is undecided before it, and it contains no markup.
         let is_plain = self.reached() == old && memchr3(b'<', b'`', b'~', new).is_none();
         if is_plain && self.prompt_reasoning.is_decided {
             self.decided = self.turn.len();
@@ -236,7 +239,7 @@ impl Extractor {
         }
     }
 
-    /// Offset before which everything was looked at.
+    /// Offset before which all bytes have been scanned.
     fn reached(&self) -> usize {
         if self.prompt_reasoning.is_decided {
             self.decided
@@ -245,12 +248,12 @@ impl Extractor {
         }
     }
 
-    /// Returns the items that are decided so far; they do not change later.
+    /// Returns the items that are decided so far. Later bytes do not change them.
     pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
     }
 
-    /// Ends the turn.
+    /// Ends the turn and returns the result.
     pub fn finish(mut self) -> Extraction {
         self.advance(true);
         self.flush_text(self.turn.len());
@@ -264,7 +267,7 @@ impl Extractor {
         self.found
     }
 
-    /// Decides as much as the received bytes allow.
+    /// Decides as much of the turn as the received bytes allow.
     fn advance(&mut self, ended: bool) {
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
@@ -278,8 +281,8 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning; false while that is not known. No item can
-    /// be decided before.
+    /// Decides whether the turn begins inside reasoning. Returns false as long as this is unknown;
+    /// no item can be decided before.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

@@ -4,20 +4,21 @@ use super::tag::OpenTag;
 use super::turn_bytes::TurnBytes;
 use crate::xml::write::XML_NAMESPACE;
 
-/// Prefixes and their namespaces, innermost last. The empty prefix is the default namespace.
+/// The prefixes in scope with their namespaces, the innermost last. The empty prefix stands for the
+/// default namespace.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrefixScope {
     bindings: Vec<(String, String)>,
 }
 
-/// A name as written, resolved against the bindings.
+/// A name as written, resolved against the bindings in scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WrittenName<'a> {
-    /// No prefix, and no default namespace declared.
+    /// A name without a prefix, where no default namespace is declared.
     Bare(&'a str),
-    /// A bound name. The namespace is empty where the default namespace was undeclared.
+    /// A name with a namespace. The namespace is empty where the default namespace was undeclared.
     Bound(String, &'a str),
-    /// A name with an unbound prefix, as a whole.
+    /// A whole name whose prefix is not bound.
     Unbound(&'a str),
 }
 
@@ -35,12 +36,12 @@ impl PrefixScope {
         self.bindings.len()
     }
 
-    /// Drops every binding made since the depth was `depth`.
+    /// Drops every binding that was added since the depth was `depth`.
     pub fn leave(&mut self, depth: usize) {
         self.bindings.truncate(depth);
     }
 
-    /// Adds a tag's namespace declarations.
+    /// Adds the namespace declarations of a tag.
     pub fn enter(&mut self, source: TurnBytes<'_>, tag: &OpenTag) {
         for attribute in &tag.attributes {
             let name = source.lossy(attribute.name.clone());
@@ -60,7 +61,7 @@ impl PrefixScope {
         }
     }
 
-    /// Resolves an element's name.
+    /// Resolves the name of an element.
     pub fn element<'n>(&self, name: &'n str) -> WrittenName<'n> {
         if self.bindings.is_empty() && !name.bytes().any(|byte| byte == b':') {
             return WrittenName::Bare(name);
@@ -78,12 +79,12 @@ impl PrefixScope {
         }
     }
 
-    /// Resolves an attribute's name. The default namespace does not apply to attributes.
+    /// Resolves the name of an attribute. The default namespace does not apply to attributes.
     pub fn attribute<'n>(&self, name: &'n str) -> WrittenName<'n> {
         if name.contains(':') { self.element(name) } else { WrittenName::Bare(name) }
     }
 
-    /// Returns every binding in force, one for each prefix.
+    /// Returns the bindings in force, one for each prefix.
     pub fn visible(&self) -> Vec<(String, String)> {
         let mut visible: Vec<(String, String)> = Vec::new();
         for (prefix, uri) in self.bindings.iter().rev() {
@@ -98,7 +99,7 @@ impl PrefixScope {
     }
 }
 
-/// The prefix that an attribute of this name binds, if it is a namespace declaration.
+/// The prefix that this attribute declares; `None` if it is no namespace declaration.
 pub(super) fn declared_prefix(attribute: &str) -> Option<&str> {
     match attribute {
         "xmlns" => Some(""),

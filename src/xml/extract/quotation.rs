@@ -1,5 +1,5 @@
-//! Quotations in the text around actions: quotation marks directly on both sides, and Markdown
-//! quote lines. Elements in quotations are not actions. Indented code is no quotation.
+//! Quotations in the text around actions: quotation marks directly on both sides of an element, and
+//! Markdown quote lines. An element in a quotation is no action. Indented code is no quotation.
 
 use std::ops::Range;
 
@@ -10,25 +10,26 @@ use super::tag::TagOpening;
 use super::turn_bytes::{NeedMore, lossy};
 use crate::mutant::mutant;
 
-/// Straight and typographic marks of any language; pairing is not checked.
+/// Straight and typographic quotation marks of all languages. Opening and closing marks need not
+/// match.
 const QUOTATION_MARKS: &str = "\"'“”„‟‘’‚‛«»‹›「」『』＂＇";
-/// Maximum spaces before the `>` of a quote line; more make it indented code.
+/// Maximum spaces before the `>` of a quote line. A line with more spaces is indented code.
 const INDENT_SPACES_MAX: usize = 3;
-/// Longest UTF-8 form of a character.
+/// Maximum bytes of a character in UTF-8.
 const CHARACTER_BYTES_MAX: usize = 4;
 
-/// The blocks of quote lines of a turn as far as it has been read. Kept between passes, so that
-/// each line is read once.
+/// The blocks of quote lines in the part of the turn that has been read. Kept between scans, so
+/// that each line is read once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QuoteBlocks {
-    /// In rising order; adjacent quote lines form one block.
+    /// Byte ranges of the blocks in rising order. Adjacent quote lines form one block.
     blocks: Vec<Range<usize>>,
-    /// Start of the first line that has not been read.
+    /// Offset of the first line that has not been read.
     read_to: usize,
 }
 
 impl QuoteBlocks {
-    /// Reads the complete lines, or all lines if the turn has `ended`.
+    /// Reads all complete lines, and the last line as well if the turn has `ended`.
     pub fn read(&mut self, turn: &[u8], ended: bool) {
         while let Some(rest) = turn.get(self.read_to..).filter(|rest| !rest.is_empty()) {
             let length = match memchr::memchr(b'\n', rest) {
@@ -48,8 +49,8 @@ impl QuoteBlocks {
         }
     }
 
-    /// Returns the block around this offset, or [`NeedMore`] if its line or its end is not known
-    /// yet.
+    /// Returns the block around this offset. Returns [`NeedMore`] while the line of the offset or
+    /// the end of its block is unknown.
     fn holding(
         &self,
         at: usize,
@@ -68,14 +69,14 @@ impl QuoteBlocks {
     }
 }
 
-/// Whether the line that starts here is a quote line.
+/// Whether `line` is a quote line.
 fn is_quote_line(line: &[u8]) -> bool {
     let indent = line.iter().take_while(|byte| **byte == b' ').count();
     indent <= INDENT_SPACES_MAX && line.get(indent) == Some(&b'>')
 }
 
 impl TurnWalk<'_> {
-    /// Returns the end of the block of quote lines around `at`, if the line of `at` starts at or
+    /// Returns the end of the block of quote lines around `at`, if the line of `at` begins at or
     /// after `floor`.
     pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMore> {
         if mutant("act-on-quotations") {
@@ -97,7 +98,7 @@ impl TurnWalk<'_> {
         Ok(begins_within.then_some(block.end.min(source.len())))
     }
 
-    /// Whether quotation marks stand directly before and after a range.
+    /// Whether quotation marks stand directly before and directly after a byte range.
     pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMore> {
         if !self.follows_mark(from, floor) {
             return Ok(false);
@@ -126,8 +127,8 @@ impl TurnWalk<'_> {
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
-    /// Returns the end of a quotation that begins at `at`. Its element ends at `end`, and whole
-    /// actions may follow before the closing mark.
+    /// Returns the end of a quotation whose first element begins at `at` and ends at `end`. Further
+    /// whole actions may stand before the closing mark.
     pub fn quotation_end(
         &mut self,
         at: usize,
@@ -151,7 +152,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Reads the complete action that begins at `at`, if there is one.
+    /// Parses the complete action that begins at `at`, if there is one.
     pub fn whole_action(&mut self, at: usize) -> Result<Option<WalkStep>, NeedMore> {
         match self.source.byte(at) {
             Some(b'<') => {}

@@ -1,7 +1,8 @@
 //! Reasoning: reasoning blocks in a turn, and reasoning that began in the prompt.
 //!
-//! Some chat templates open the reasoning block in the prompt, so that a turn begins inside it and
-//! holds only its close tag. Such a turn is recognised by its first reasoning tag: a close.
+//! Some chat templates open the reasoning block in the prompt. A turn then begins inside the block
+//! and contains only its close tag. Such a turn is recognised because its first reasoning tag is a
+//! close tag.
 
 use std::ops::Range;
 
@@ -15,16 +16,16 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::NeedMore;
 use crate::mutant::mutant;
 
-/// Names of reasoning elements in any letter case, unless the agent's vocabulary has a payload of
-/// that name.
+/// Names of reasoning elements, in any letter case. A name does not count if the agent's vocabulary
+/// contains a payload with that name.
 pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 
-/// Progress of the search for the first reasoning tag of a turn.
+/// State of the search for the first reasoning tag of a turn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PromptReasoning {
-    /// No reasoning tag starts before this offset.
+    /// Offset before which no reasoning tag begins.
     pub searched_to: usize,
-    /// Offset of the end of the last tag before that.
+    /// Offset of the end of the last tag before `searched_to`.
     tag_end: usize,
     /// Whether the first reasoning tag is known, or known to be absent.
     pub is_decided: bool,
@@ -90,8 +91,8 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether an apparent action is a draft in reasoning merged with a later action: its own root
-    /// opens again after a close tag of reasoning.
+    /// Whether an apparent action is a draft inside reasoning, joined with a later action. It is
+    /// one if the root element of the action opens again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -112,8 +113,8 @@ impl TurnWalk<'_> {
         false
     }
 
-    /// Returns the offset behind the close tag of a reasoning block. A close tag in inline code
-    /// counts only if no other follows.
+    /// Returns the offset after the close tag of a reasoning block. A close tag in inline code
+    /// counts only if no other close tag follows.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMore> {
         let source = self.source;
         let mut in_code = None;
@@ -149,7 +150,8 @@ impl TurnWalk<'_> {
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
     }
 
-    /// Returns the offset behind the close tag of a reasoning block, if one stands at `at`.
+    /// Returns the offset after the close tag of a reasoning block at `at`; `None` if there is
+    /// none.
     fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMore> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());

@@ -1,12 +1,13 @@
-//! Bounds the work of repeated scans: when to scan again, and counting lines only once.
+//! Bounds the cost of scanning the same bytes repeatedly: decides when to scan again, and counts
+//! each line once.
 
 use memchr::memchr3;
 
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Decides when an undecided part is worth scanning again. Each scan costs as much as is undecided,
-/// so that all scans together cost at most a few times the turn.
+/// Decides when undecided bytes are worth another scan. The cost of a scan is the number of
+/// undecided bytes, so all scans together cost at most a few times the length of the turn.
 #[derive(Debug, Default)]
 pub(super) struct LookAgain {
     spent: usize,
@@ -16,12 +17,12 @@ const ALLOWANCE_BYTES: usize = 4 << 10;
 const SHARE: usize = 4;
 
 impl LookAgain {
-    /// Records a scan that left the last `undecided` bytes undecided.
+    /// Records a scan after which the last `undecided` bytes were still undecided.
     pub fn failed(&mut self, undecided: usize) {
         self.spent += undecided;
     }
 
-    /// Whether the bytes from `old` on may have decided something.
+    /// Whether the bytes from `old` on may have made a decision possible.
     pub fn is_over(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();
@@ -30,7 +31,7 @@ impl LookAgain {
     }
 }
 
-/// Counts lines and columns of rising offsets, each line once.
+/// Counts the lines and columns of rising offsets. Each line is counted once.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

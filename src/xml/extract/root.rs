@@ -1,4 +1,5 @@
-//! A known root: whether it is an action, where it ends, and what remains if it is broken.
+//! A root element with a known name: whether it is an action, where it ends, and what is left of it
+//! if it is broken.
 
 use memchr::memchr3;
 
@@ -15,7 +16,7 @@ use crate::mutant::mutant;
 use crate::xml::element::Element;
 use crate::xml::shape::{ShapeContent, ShapeId};
 
-/// The kind of text after a close tag of a text-only root.
+/// The kind of text that follows a close tag of a text-only root element.
 enum RootBoundary {
     SameClose(OwnTag),
     Action,
@@ -23,7 +24,7 @@ enum RootBoundary {
 }
 
 impl TurnWalk<'_> {
-    /// Reads the root that `tag` opens. `scope` holds its namespaces.
+    /// Parses the root element that `tag` opens. `scope` contains the namespaces of the tag.
     pub fn root(
         &mut self,
         tag: &OpenTag,
@@ -58,8 +59,9 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// A broken action extends to its close tag, and nothing inside is executed. Without a close
-    /// tag it extends to where another action must have begun, else to the end.
+    /// Finds the end of a broken action. The action extends to its close tag, and nothing inside it
+    /// is executed. Without a close tag, it extends to the place where another action must have
+    /// begun, or to the end of the turn.
     fn broken(
         &mut self,
         tag: &OpenTag,
@@ -83,7 +85,7 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(flaw.unwrap_or(note))))
     }
 
-    /// Whether an element starts with text instead of markup.
+    /// Whether the content at `from` begins with text instead of markup.
     fn text_follows(&mut self, from: usize) -> Result<bool, NeedMore> {
         let source = self.source;
         let Some(at) = source.skip_blank(from)? else { return Ok(false) };
@@ -102,7 +104,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// An open tag followed by text only mentions the action, unless it is closed later.
+    /// Handles an open tag that text follows. The tag only mentions the action, unless the element
+    /// is closed later.
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
@@ -121,7 +124,8 @@ impl TurnWalk<'_> {
         )))
     }
 
-    /// Reads a text-only root, which ends at its last close tag before another action.
+    /// Parses a text-only root element. Its end is the last close tag of its name before another
+    /// action.
     fn root_text(
         &mut self,
         tag: &OpenTag,
@@ -216,7 +220,7 @@ impl TurnWalk<'_> {
         source.end_or_more().map(|end| end.unwrap_or(RootBoundary::End))
     }
 
-    /// Whether an open tag starts an action and is more than a mention.
+    /// Whether an open tag begins an action and is more than a mention of the action.
     fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {

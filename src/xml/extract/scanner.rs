@@ -1,4 +1,5 @@
-//! The scanner of the text around actions: the next piece of markup, and its extent.
+//! The scanner of the text around actions. It finds the next piece of markup and the end of that
+//! piece.
 
 use std::ops::Range;
 
@@ -15,9 +16,9 @@ use crate::xml::shape::QName;
 
 /// The decision about the piece of markup at one offset.
 pub(super) struct WalkStep {
-    /// Offset just behind the piece.
+    /// Offset after the piece of markup.
     pub end: usize,
-    /// `None` if the piece is only text.
+    /// The item that the piece of markup becomes; `None` if it is only text.
     pub item: Option<DraftItem>,
     pub notes: Vec<RawFinding>,
 }
@@ -31,7 +32,7 @@ pub(super) enum DraftItem {
     Action(Element),
     Broken(RawFinding),
     Unknown(QName),
-    /// A closed element with a bare name that the agent does not know.
+    /// A closed element whose bare name the agent does not know.
     UnknownElement {
         name: String,
         note: RawFinding,
@@ -54,12 +55,12 @@ impl WalkStep {
     }
 }
 
-/// Roots that are no actions, each once, in the order of the text.
+/// Names of root elements that are no actions, each once, in the order of the text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name` and returns it if it is new; names beyond the limit are never new.
+    /// Adds `name`, and returns it if it is new. A name beyond the limit counts as known.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -77,7 +78,7 @@ impl UnknownRoots {
 }
 
 impl TurnWalk<'_> {
-    /// Decides what stands at `at`, which is a `<`, backtick or tilde. `floor` is where the text
+    /// Decides about the `<`, backtick or tilde at `at`. `floor` is the offset at which the text
     /// around actions last began.
     pub fn step(
         &mut self,
@@ -174,7 +175,7 @@ impl TurnWalk<'_> {
         ))
     }
 
-    /// The turn ended in a possible open tag of an action.
+    /// Reports a turn that ends within what may be the open tag of an action.
     fn cut_short(&self, at: usize, name: &str) -> WalkStep {
         let local = name.rsplit(':').next().unwrap_or(name);
         if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
@@ -186,7 +187,8 @@ impl TurnWalk<'_> {
         WalkStep::item(self.source.len(), DraftItem::Broken(note))
     }
 
-    /// An open tag of an action that never got its `>`: broken if it is closed later, else text.
+    /// Decides about an open tag of an action without a `>`. The action is broken if the element is
+    /// closed later, and text otherwise.
     fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMore> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
@@ -207,8 +209,8 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// Returns the meaning of a root's tag, its namespaces, and whether it was written without a
-    /// namespace.
+    /// Returns the meaning of a root tag, the namespaces of the tag, and whether its name was
+    /// written without a namespace.
     pub fn meaning(&self, tag: &OpenTag) -> (RootMeaning, PrefixScope, bool) {
         let mut scope = PrefixScope::default();
         scope.enter(self.source, tag);
@@ -246,7 +248,7 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// A tag that only the system may write: neither the tag nor its content is executed.
+    /// Handles a tag that only the system may write. Neither the tag nor its content is executed.
     fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
@@ -261,8 +263,8 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// A root that is no action: an unknown element if it is bare, a payload to refuse if it has a
-    /// namespace.
+    /// Handles a root element that is no action. A bare name makes it an unknown element, and a
+    /// namespace makes it a payload that the pump refuses.
     fn unknown(
         &mut self,
         tag: &OpenTag,
@@ -318,8 +320,8 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether the tag of this name is only text, decided without its attributes: neither its name
-    /// nor a namespace can give it a meaning.
+    /// Whether the tag with this name is only text, whatever its attributes: neither the name nor a
+    /// namespace can give the tag a meaning.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMore> {
         let source = self.source;
         let bytes = source.slice(name.clone());
@@ -346,7 +348,7 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Whether the open tag of this name is empty or may be closed later.
+    /// Whether the open tag with this name is self-closing or may be closed later.
     fn is_closed(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

@@ -1,4 +1,4 @@
-//! Content that no shape describes further: read as strict XML and kept as written.
+//! Content that no shape describes in detail. It is parsed as strict XML and kept as written.
 
 use super::action::ActionReading;
 use super::close_tags::{TurnWalk, WalkStop};
@@ -10,15 +10,15 @@ use crate::limits;
 use crate::xml::element::Verbatim;
 use crate::xml::shape::QName;
 
-/// An open element, with the depth of the scope outside it.
+/// An open element, and the depth of the namespace scope outside it.
 struct OpenTagScope {
     name: std::ops::Range<usize>,
     outside: usize,
 }
 
 impl TurnWalk<'_> {
-    /// Returns the content of the element that `tag` opens, which must be well-formed, and the
-    /// offset behind its close tag.
+    /// Returns the content of the element that `tag` opens, and the offset after its close tag. The
+    /// content must be well-formed.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,
@@ -50,7 +50,8 @@ impl TurnWalk<'_> {
         Ok((Verbatim { xml: xml.to_owned(), written, bindings }, next))
     }
 
-    /// Returns the offset of the close tag of `tag`, and the offset behind it.
+    /// Returns the offset of the close tag that belongs to `tag`, and the offset after the close
+    /// tag.
     fn well_formed(
         &self,
         tag: &OpenTag,
@@ -106,7 +107,7 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Returns the offset behind a comment or CDATA section.
+    /// Returns the offset after a comment or CDATA section.
     fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, WalkStop> {
         let source = self.source;
         if source.starts(at, b"<![CDATA[")? {

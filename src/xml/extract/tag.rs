@@ -8,16 +8,16 @@ use super::codes::ExtractCode;
 use super::turn_bytes::{NeedMore, TurnBytes, is_name_byte, is_name_start, is_space};
 use crate::limits;
 
-/// An open tag. Ranges are bytes of the turn.
+/// An open tag. All ranges are byte ranges of the turn.
 #[derive(Debug, Clone)]
 pub(super) struct OpenTag {
     pub start: usize,
     pub name: Range<usize>,
     pub attributes: Vec<RawAttribute>,
-    /// Offset just behind the `>`.
+    /// Offset after the `>` of the tag.
     pub end: usize,
     pub empty: bool,
-    /// Why its attributes cannot be read.
+    /// Why the attributes of the tag cannot be parsed; `None` if they can.
     pub fault: Option<TagFault>,
 }
 
@@ -34,26 +34,27 @@ pub(super) struct TagFault {
     pub message: &'static str,
 }
 
-/// The kind of text that starts at a `<`.
+/// The construct that a `<` begins.
 #[derive(Debug, Clone)]
 pub(super) enum TagOpening {
     Tag(OpenTag),
     /// Characters that only look like markup.
     Text,
-    /// A name and white space, then another `<` before any `>`.
+    /// A name and white space, and then another `<` before any `>`.
     Interrupted(Range<usize>),
-    /// The turn ended inside the tag; the name may be incomplete.
+    /// A tag that the end of the turn cuts off. The name may be incomplete.
     Cut(Range<usize>),
 }
 
 impl TurnBytes<'_> {
-    /// Offset of the end of a name that starts at `from`.
+    /// Offset of the end of the name that begins at `from`.
     pub fn name_end(&self, from: usize) -> usize {
         let rest = self.rest(from);
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
-    /// Whether a close tag of this name stands within the next few hundred bytes; most do.
+    /// Whether a close tag of this name stands within the next few hundred bytes, as most close
+    /// tags do.
     pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
         const SOON_BYTES: usize = 256;
         let soon = self.slice(from..self.len().min(from + SOON_BYTES));
@@ -64,18 +65,18 @@ impl TurnBytes<'_> {
         })
     }
 
-    /// Whether the turn ends in or right behind the `<` or `</` at `start` and its name.
+    /// Whether the turn ends within the `<` or `</` at `start` and its name, or directly after it.
     pub fn is_cut_tag(&self, start: usize) -> bool {
         let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
         self.skip_space(self.name_end(from)) >= self.len()
     }
 
-    /// Parses the `<` at `start`.
+    /// Parses the tag whose `<` stands at `start`.
     pub fn opening(&self, start: usize) -> Result<TagOpening, NeedMore> {
         self.opening_of(start, start + 1..self.name_end(start + 1))
     }
 
-    /// As [`Self::opening`], with the known extent of the name.
+    /// Parses like [`Self::opening`], with a name whose range is already known.
     pub fn opening_of(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMore> {
         match self.byte(start + 1) {
             None if !self.ended => return Err(NeedMore),
@@ -191,8 +192,8 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles another `<` where an attribute could be. If a value before it contains a `<` as
-    /// well, its closing quote was probably forgotten, and the tag ends earlier.
+    /// Handles another `<` where an attribute may stand. If the value before it also contains a
+    /// `<`, that value probably lacks its closing quote, and the tag ends earlier.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMore> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));
@@ -208,7 +209,7 @@ impl TurnBytes<'_> {
         tag.attributes.iter().map(|a| &a.value).find(|value| holds(value)).map(|v| v.start)
     }
 
-    /// Ends an unreadable tag at the next `>`.
+    /// Ends a tag whose attributes cannot be parsed at the next `>`.
     fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMore> {
         let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
         let from = self.suspicious_value(&tag).unwrap_or(fault_at);
@@ -223,7 +224,8 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Returns a close tag's name and the offset behind it, if one starts at `start`.
+    /// Parses the close tag at `start`. Returns its name and the offset after it; `None` if no
+    /// close tag begins at `start`.
     pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, NeedMore> {
         if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
             return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };
@@ -239,7 +241,8 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Returns the offset behind the close tag of exactly this name, if it starts at `start`.
+    /// Returns the offset after the close tag with exactly this name at `start`; `None` if no such
+    /// tag begins there.
     pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
         match (self.byte(start), self.byte(start + 1)) {
             (Some(b'<'), Some(b'/')) if self.starts(start + 2, name)? => {}

@@ -1,5 +1,5 @@
-//! One piece of top-level markup and its extent, without judging it: for searches that must skip
-//! code, quotations, reasoning and the values of actions.
+//! Finds one piece of top-level markup and its extent, without deciding about it. Searches that
+//! must skip code, quotations, reasoning and the values of actions use this.
 
 use std::ops::Range;
 
@@ -14,19 +14,19 @@ use super::turn_bytes::{CDATA_START, COMMENT_START, NeedMore};
 pub(super) enum TopLevelPiece {
     /// A piece without tags: characters, code, a comment, a quotation or an empty element.
     Literal { end: usize },
-    /// A reasoning block, or a substitute for one.
+    /// A reasoning block, or an element that stands for a reasoning block.
     Reasoning { end: usize },
     /// A complete action.
     Action { end: usize },
-    /// The open tag of any other element, and the offset behind it.
+    /// The open tag of another element. `next` is the offset after the tag.
     Open { name: Range<usize>, next: usize },
-    /// A close tag, and the offset behind it.
+    /// A close tag. `next` is the offset after the tag.
     Close { name: Range<usize>, next: usize },
 }
 
 impl TurnWalk<'_> {
-    /// Returns the piece at `at`, which is a `<`, backtick or tilde. `floor` is where the text
-    /// around actions last began.
+    /// Returns the piece at `at`, which must be a `<`, a backtick or a tilde. `floor` is the offset
+    /// at which the text around actions last began.
     pub fn piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMore> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {

@@ -1,4 +1,4 @@
-//! The received bytes of a turn, and searches that may need more of them.
+//! The received bytes of a turn, and searches that may need further bytes.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,21 +6,22 @@ use std::str::Utf8Error;
 
 use memchr::{memchr, memchr2, memmem};
 
-/// The bytes received so far.
+/// The bytes of a turn that have arrived so far.
 #[derive(Clone, Copy)]
 pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
-    /// The valid UTF-8 from an offset on, checked at once instead of name by name.
+    /// An offset, and the valid UTF-8 text from it on. All text is checked at once, because
+    /// checking each name costs more.
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,
-    /// Offset of the last `]]>` or `-->`, or later: beyond it no search is needed.
+    /// An offset at or after the last `]]>` of the turn. No search for `]]>` is needed beyond it.
     last_cdata_end: usize,
     last_comment_end: usize,
 }
 
 pub(super) const CDATA_START: &[u8] = b"<![CDATA[";
-/// As [`String::from_utf8_lossy`], and faster for valid UTF-8.
+/// Converts bytes like [`String::from_utf8_lossy`], but faster if they are valid UTF-8.
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -29,12 +30,12 @@ const CDATA_END: &[u8] = b"]]>";
 pub(super) const COMMENT_START: &[u8] = b"<!--";
 const COMMENT_END: &[u8] = b"-->";
 
-/// The result depends on bytes that have not arrived.
+/// The result depends on bytes of the turn that have not arrived yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NeedMore;
 
-/// Whether a byte belongs to a markup name. Every byte beyond ASCII does, since names are only
-/// compared with known ones.
+/// Whether a byte may belong to a markup name. Every byte beyond ASCII may, because names are only
+/// compared with known names.
 pub(super) fn is_name_byte(byte: u8) -> bool {
     NAME_BYTES.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
@@ -60,9 +61,10 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> TurnBytes<'a> {
-    /// Bytes before `decided` are not needed any more.
+    /// Creates the view of a turn whose bytes before `decided` are no longer needed.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
-        // Most texts have neither, and a search for the last costs more than one for the first.
+        // A search for the last end costs more than one for the first start, and most texts contain
+        // neither.
         let last = |start: &[u8], end: &[u8]| match ended {
             true if memmem::find(bytes, start).is_some() => {
                 memmem::rfind(bytes, end).unwrap_or_default()
@@ -82,7 +84,7 @@ impl<'a> TurnBytes<'a> {
         Self { bytes, text, ended, last_cdata_end, last_comment_end }
     }
 
-    /// The text up to `end`, as if it ended there.
+    /// The text up to `end`, as if the turn ended there.
     pub fn up_to(&self, end: usize) -> Self {
         Self { bytes: self.slice(0..end), ended: true, ..*self }
     }
@@ -103,7 +105,8 @@ impl<'a> TurnBytes<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    /// The characters of a range, if it lies on character boundaries in the valid UTF-8.
+    /// The characters of a byte range, if the range lies within the valid UTF-8 and on character
+    /// boundaries.
     fn text(&self, range: &Range<usize>) -> Option<&'a str> {
         let (from, text) = self.text;
         debug_assert!(range.end <= self.len());
@@ -114,12 +117,12 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| std::str::from_utf8(self.slice(range)), Ok)
     }
 
-    /// The range as text for display, with invalid UTF-8 replaced.
+    /// The text of a byte range for display, with invalid UTF-8 replaced.
     pub fn lossy(&self, range: Range<usize>) -> Cow<'a, str> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// `None` if the turn has ended, [`NeedMore`] if it may continue.
+    /// Returns `None` if the turn has ended, and [`NeedMore`] if it may continue.
     pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMore> {
         if self.ended { Ok(None) } else { Err(NeedMore) }
     }
@@ -154,13 +157,14 @@ impl<'a> TurnBytes<'a> {
         }
     }
 
-    /// The first offset at or after `from` that is not white space.
+    /// Offset of the first byte from `from` on that is not white space.
     pub fn skip_space(&self, from: usize) -> usize {
         let rest = self.rest(from);
         from + rest.iter().position(|b| !is_space(*b)).unwrap_or(rest.len())
     }
 
-    /// The offset behind a CDATA section whose content starts at `from`.
+    /// Offset after a CDATA section whose content begins at `from`; `None` if the section never
+    /// ends.
     pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         if from > self.last_cdata_end {
             return Ok(None);
@@ -168,7 +172,7 @@ impl<'a> TurnBytes<'a> {
         Ok(self.find(CDATA_END, from)?.map(|at| at + CDATA_END.len()))
     }
 
-    /// The offset behind a comment whose content starts at `from`.
+    /// Offset after a comment whose content begins at `from`; `None` if the comment never ends.
     pub fn comment_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         if from > self.last_comment_end {
             return Ok(None);
@@ -176,7 +180,7 @@ impl<'a> TurnBytes<'a> {
         Ok(self.find(COMMENT_END, from)?.map(|at| at + COMMENT_END.len()))
     }
 
-    /// Skips white space and comments. `None` if a comment never ends.
+    /// Skips white space and comments. Returns `None` if a comment never ends.
     pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         let mut at = self.skip_space(from);
         while self.starts(at, b"<!")? && self.starts(at, COMMENT_START)? {

@@ -1,5 +1,5 @@
 //! Elements whose name the agent does not know. A closed one is a refused action, and nothing
-//! inside it is executed; an unclosed one is text.
+//! inside it is executed. One that is not closed is text.
 
 use memchr::{memchr3, memmem};
 
@@ -12,8 +12,8 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::{NeedMore, is_name_byte};
 use crate::mutant::mutant;
 
-/// Wrappers that vendors' formats put around calls. Such an element is skipped where it contains
-/// nothing but white space, whole actions and elements of this list.
+/// Elements that the call formats of model vendors put around calls. Such an element is skipped if
+/// it contains only white space, whole actions and elements of this list.
 pub const VENDOR_WRAPPERS: [&str; 10] = [
     "tool_call",
     "tool_calls",
@@ -28,7 +28,7 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
 ];
 
 impl TurnWalk<'_> {
-    /// Decides about an element with an unknown bare name.
+    /// Decides about an element whose bare name the agent does not know.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
@@ -72,10 +72,10 @@ impl TurnWalk<'_> {
         DraftItem::UnknownElement { name, note, holds_action }
     }
 
-    /// Returns the offset behind the close tag of an unknown element, searched outside of code,
+    /// Returns the offset after the close tag of an unknown element. The search skips code,
     /// quotations, reasoning and the values of actions. If the only close tag stands in code and an
-    /// action stands before it, the element extends to the end of that code: anything possibly
-    /// inside an element is not executed.
+    /// action stands before that code, the element extends to the end of the code, because nothing
+    /// that may be inside an unknown element is executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],
@@ -148,7 +148,7 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset behind a vendor's wrapper that contains nothing but whole actions.
+    /// Returns the offset after a vendor's wrapper if the wrapper contains only whole actions.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMore> {
         const NESTED_MAX: usize = 3;
         let source = self.source;
@@ -183,13 +183,14 @@ impl TurnWalk<'_> {
     }
 }
 
-/// By local name, because some formats write a prefix without binding it.
+/// Whether the element is a vendor's wrapper. Compares local names, because some call formats write
+/// a prefix without binding it.
 fn is_wrapper(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or(name);
     VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)
 }
 
-/// Whether a close tag of this name stands in `text`.
+/// Whether `text` contains a close tag with this name.
 fn holds_close(text: &[u8], name: &[u8]) -> bool {
     let pattern = [b"</", name].concat();
     let mut found = memmem::find_iter(text, &pattern);

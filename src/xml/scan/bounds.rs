@@ -1,22 +1,23 @@
-//! Complexity limits: depth, width and lengths. Looks at tags only; malformed text is left to the
-//! next stage.
+//! Complexity limits: depth, number of elements, and lengths. Looks at tags only, and leaves
+//! malformed text to the next stage of the scan.
 
 use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
-/// Counts so far.
+/// The counts of the text that has been scanned so far.
 #[derive(Default)]
 pub(super) struct ComplexityBounds {
     elements: usize,
-    /// Number of namespace declarations of each open element; its length is the current depth.
+    /// Number of namespace declarations on each open element. The length of the list is the current
+    /// depth.
     declared: Vec<usize>,
     in_scope: usize,
 }
 
 impl ComplexityBounds {
-    /// Checks everything from `start` on against the limits.
+    /// Checks the text from `start` to its end against the limits.
     pub fn rest(&mut self, text: &str, start: usize) -> Result<(), ScanViolation> {
         let mut tag = StartTag::default();
         for piece in MarkupLexer::new(text, start) {
@@ -37,7 +38,8 @@ impl ComplexityBounds {
         Ok(())
     }
 
-    /// Counts a piece of markup; for a start tag that is not plain, `tag` holds its parts.
+    /// Counts a piece of markup. If the piece is a start tag that is not plain, `tag` contains its
+    /// parts.
     pub fn see(&mut self, piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<(), ScanViolation> {
         match piece.kind {
             MarkupKind::Start | MarkupKind::Empty => {
@@ -81,7 +83,7 @@ fn over(piece: &MarkupPiece, what: &str, max: usize) -> Result<(), ScanViolation
     Err(ScanViolation::complexity(piece.start, format!("{what}, where {max} is the most")))
 }
 
-/// Checks one start tag against the limits; returns how many namespaces it declares.
+/// Checks a start tag against the limits. Returns the number of namespaces that it declares.
 fn tag_bounds(piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<usize, ScanViolation> {
     let length = piece.end - piece.start;
     if piece.values == 0 && length <= limits::XML_NAME_BYTES_MAX {

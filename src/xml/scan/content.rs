@@ -1,9 +1,9 @@
-//! Text, attribute values and comments.
+//! Checks of character data, attribute values and comments.
 
 use super::tag::TagAttribute;
 use super::{ScanViolation, reference};
 
-/// Checks text between tags: every reference is valid, and there is no `]]>`.
+/// Checks the text between two tags: every reference must be valid, and `]]>` must not occur.
 pub(super) fn character_data(text: &str, start: usize) -> Result<(), ScanViolation> {
     for at in memchr::memchr2_iter(b'&', b'>', text.as_bytes()) {
         let (before, rest) = text.split_at_checked(at).unwrap_or_default();
@@ -17,9 +17,9 @@ pub(super) fn character_data(text: &str, start: usize) -> Result<(), ScanViolati
     Ok(())
 }
 
-/// Checks an attribute value: every reference is valid, and there is no `<`.
+/// Checks an attribute value: every reference must be valid, and `<` must not occur.
 pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanViolation> {
-    // Values are short and mostly plain; setting up a wide search would cost more.
+    // Most values are short and contain no reference, so setting up a wide search would cost more.
     if !attribute.value.bytes().any(|byte| matches!(byte, b'&' | b'<')) {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanVi
     Ok(())
 }
 
-/// Checks a comment with its delimiters: `--` is allowed only at its ends.
+/// Checks a comment with its delimiters. Inside the comment, `--` must not occur.
 pub(super) fn comment(comment: &str, start: usize) -> Result<(), ScanViolation> {
     let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
     let inside = inside.unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Refuses markup that no payload may contain: DOCTYPE, declarations and processing instructions.
+//! Refuses markup that no payload may contain: DOCTYPE, entity declarations and processing
+//! instructions.
 //!
-//! They can only start with `<!` or `<?`, and in a well-formed text `<` is data only inside
-//! comments and CDATA sections. So the check skips comments and CDATA sections and need not parse
-//! tags.
+//! Such markup begins with `<!` or `<?`. In a well-formed text, these characters are data only
+//! inside comments and CDATA sections. So the check skips comments and CDATA sections, and need not
+//! parse tags.
 
 use memchr::memmem;
 
@@ -29,8 +30,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), ScanViolation> {
     Ok(())
 }
 
-/// Number of bytes of `rest`, which starts with `<`, to skip; `None` if a section never ends, which
-/// a later stage reports.
+/// Number of bytes to skip in `rest`, which begins with `<`. `None` if a section has no end; a
+/// later stage reports this defect.
 fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, ScanViolation> {
     let forbidden = |what: &str| {
         let message = format!("{what}; payloads have elements, text, comments and CDATA only");

@@ -1,12 +1,14 @@
-//! Finds tags by their position, without reading their content. Linear, and bounded by the lexer.
+//! Finds tags by their position in the document, without parsing their content. Takes linear time,
+//! and the lexer bounds the memory.
 
 use super::BrokenRule;
 use super::markup::{MarkupKind, MarkupLexer};
 use super::tag::StartTag;
 use crate::limits;
 
-/// Finds the byte offset of the start tag that each of `ways` leads to. A way gives, from the root
-/// down, the index of each element among its siblings. `None` if there is no such element.
+/// Finds the byte offset of the start tag at each path of `ways`. A path contains, from the root
+/// down, the index of each element among its siblings. An entry is `None` if no element has its
+/// path.
 pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     let mut found: Vec<Option<usize>> = vec![None; ways.len()];
     let mut here: Vec<u32> = vec![0];
@@ -40,8 +42,8 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     found
 }
 
-/// Finds a start tag with more attributes, or more namespaces in scope, than the limits allow.
-/// libxml2 takes quadratic time over such tags.
+/// Finds the first start tag that exceeds the limit of attributes, or of namespaces in scope.
+/// libxml2 takes quadratic time for such tags.
 pub fn excess(text: &str) -> Option<usize> {
     let mut tag = StartTag::default();
     let mut declared: Vec<usize> = Vec::new();

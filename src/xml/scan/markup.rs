@@ -1,4 +1,4 @@
-//! The lexer: cuts a text into pieces of markup, without checking what is inside them.
+//! The lexer: cuts a text into pieces of markup, without checking the inside of a piece.
 
 use std::ops::Range;
 
@@ -11,22 +11,22 @@ use crate::limits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkupKind {
     Start,
-    /// `<a/>`: an empty element.
+    /// An empty element, such as `<a/>`.
     Empty,
     End,
     Comment,
     Cdata,
-    /// `<?…?>`; other stages refuse it.
+    /// A processing instruction `<?…?>`, which other stages refuse.
     Instruction,
 }
 
-/// A tag, comment or section with its delimiters, as a byte range. Small, because one is passed on
-/// for every tag.
+/// A tag, comment or CDATA section with its delimiters, as a byte range. The struct is small,
+/// because one is passed on for every tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkupPiece {
     pub kind: MarkupKind,
-    /// Whether the inside needs no further check: a start tag that is only an ASCII name without a
-    /// prefix, or a comment without `--`.
+    /// Whether the inside needs no further check. This holds for a start tag that consists of an
+    /// ASCII name without a prefix, and for a comment without `--`.
     pub plain: bool,
     /// Number of quoted values in a start tag.
     pub values: usize,
@@ -49,11 +49,12 @@ impl MarkupPiece {
 enum CutError {
     NotClosed(MarkupKind),
     Unknown,
-    /// More values in a tag than the lexer looks at.
+    /// A tag contains more quoted values than the lexer reads.
     Flood,
 }
 
-/// Iterates over the markup from some offset on. Ends after the first error.
+/// Iterates over the markup of a text, from some offset on. The iteration ends after the first
+/// error.
 pub(super) struct MarkupLexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -64,8 +65,8 @@ impl<'a> MarkupLexer<'a> {
         Self { text: text.as_bytes(), at: start }
     }
 
-    /// Extends the plain start tag just returned to the whole element, if its content is text that
-    /// needs no further check. Most elements of a payload are of this kind.
+    /// Extends the plain start tag that was just returned to its whole element, if the content is
+    /// text that needs no further check. Most elements of a payload have such content.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
@@ -87,8 +88,8 @@ impl<'a> MarkupLexer<'a> {
 impl Iterator for MarkupLexer<'_> {
     type Item = Result<MarkupPiece, ScanViolation>;
 
-    // Inlined: the call would cost as much as the work, a third of the time for a text full of
-    // tags.
+    // Inlined, because the call would cost as much as its work: a third of the time for a text full
+    // of tags.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.text.get(self.at..)?;
@@ -108,7 +109,7 @@ impl Iterator for MarkupLexer<'_> {
     }
 }
 
-/// A piece of markup relative to its own start.
+/// A piece of markup whose offsets count from its own beginning.
 struct MarkupCut {
     kind: MarkupKind,
     plain: bool,
@@ -116,7 +117,7 @@ struct MarkupCut {
     length: usize,
 }
 
-/// Cuts the piece at the start of `rest`.
+/// Cuts out the piece of markup at the beginning of `rest`.
 #[inline(always)]
 fn cut(rest: &[u8]) -> Result<MarkupCut, CutError> {
     let (kind, length) = match rest {
@@ -138,7 +139,7 @@ fn cut(rest: &[u8]) -> Result<MarkupCut, CutError> {
     };
 
     let length = length.ok_or(CutError::NotClosed(kind))?;
-    // The offset of an end tag is that of its `>`.
+    // The length of an end tag leads to its `>`, which the piece includes.
     let length = length + usize::from(kind == MarkupKind::End);
     Ok(MarkupCut { kind, plain: false, values: 0, length })
 }
@@ -170,14 +171,15 @@ fn called(kind: MarkupKind) -> &'static str {
     }
 }
 
-/// Number of bytes that are searched one by one before a wide search, which costs more to set up.
+/// Number of bytes that are searched one by one, before the search switches to a vectorised search,
+/// which costs more to set up.
 const NEAR: usize = 32;
 
 fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// Finds the first byte for which `is_it` holds; `far` is the wide search for the same bytes.
+/// Finds the first byte for which `is_it` holds. `far` is the vectorised search for the same bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,
@@ -187,8 +189,8 @@ fn near(
     found.or_else(|| far(rest.get(NEAR..)?).map(|at| NEAR + at))
 }
 
-/// Length of the section at the start of `rest`, with both delimiters. There may be hundreds of
-/// thousands of sections, so short ones set up no wide search.
+/// Length of the section at the beginning of `rest`, with both delimiters. A text may contain
+/// hundreds of thousands of sections, so a short section is found without a vectorised search.
 pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     rest: &[u8],
     _open: &[u8; OPEN],
@@ -200,14 +202,15 @@ pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     Some(OPEN + at + CLOSE)
 }
 
-/// Length of a comment whose `inside` contains no `--` except that of its end.
+/// Length of a comment that contains `--` only at its end. `inside` is the text after `<!--`.
 fn plain_comment(inside: &[u8]) -> Option<usize> {
     let short = head(inside).windows(2).position(|end| end == b"--");
     let at = short.or_else(|| memmem::find(inside, b"--"))?;
     (inside.get(at + 2) == Some(&b'>')).then_some("<!---->".len() + at)
 }
 
-/// The start tag at the start of `rest`, if it is only an ASCII name without a prefix.
+/// Cuts out the start tag at the beginning of `rest`, if it consists of an ASCII name without a
+/// prefix.
 #[inline(always)]
 fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     let name = rest.get(1..)?;
@@ -225,8 +228,8 @@ fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     Some(MarkupCut { kind, plain: true, values: 0, length })
 }
 
-/// The start tag at the start of `rest`, up to the first `>` outside quotes. Stops at a tag with
-/// too many values, so that a flood of them is not read to its end.
+/// Cuts out the start tag at the beginning of `rest`, up to the first `>` outside quotes. Stops at
+/// a tag with too many quoted values, without reading it to its end.
 fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     const NOT_CLOSED: CutError = CutError::NotClosed(MarkupKind::Start);
     let mut at = 1;
@@ -251,7 +254,7 @@ fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
     }
 }
 
-/// Offset of the next `>`, `"` or `'`.
+/// Offset of the next `>`, `"` or `'` from `at` on.
 fn tag_mark(rest: &[u8], at: usize) -> Option<usize> {
     let is_mark = |byte: u8| matches!(byte, b'>' | b'"' | b'\'');
     let far = |far: &[u8]| memchr3(b'>', b'"', b'\'', far);

@@ -1,9 +1,9 @@
-//! The scan: checks a text before a full parser sees a byte of it.
+//! The scan: checks a text before any full parser sees the text.
 //!
-//! Its stages are linear with bounded memory: size, UTF-8, forbidden markup, complexity,
-//! well-formedness with namespaces, and one root. The order is that of the gate: the first stage
-//! with a violation decides. From the third stage on, one pass covers all stages; they run
-//! separately only after that pass found something.
+//! All stages of the scan take linear time and bounded memory: size, UTF-8, forbidden markup,
+//! complexity, well-formedness with namespaces, and number of roots. The stages have the order of
+//! the gate, and the first stage with a violation decides. One pass covers all stages from the
+//! third on. Only after this pass has found a violation do the stages run one after another.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 
@@ -30,31 +30,31 @@ pub use locate::{excess, locate};
 pub use nested::{NestedElement, attributes, nested};
 pub use split::split;
 
-/// The kind of rule that a text broke.
+/// The kind of rule that a text violates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenRule {
-    /// The text is longer than a payload may be.
+    /// The text exceeds the size limit of a payload.
     Size,
     /// The text is not UTF-8, or declares another encoding.
     Encoding,
-    /// The text has a DOCTYPE, an entity declaration or a processing instruction.
+    /// The text contains a DOCTYPE, an entity declaration or a processing instruction.
     Forbidden,
-    /// The text exceeds a limit on depth, elements, attributes, namespaces or names.
+    /// The text exceeds a limit of depth, elements, attributes, namespaces or names.
     Complexity,
     /// The text is not well-formed or not namespace-well-formed.
     Form,
-    /// The text has no root element, or something beside it.
+    /// The text has no root element, or something beside its root element.
     Roots,
 }
 
-/// The first violation in a text, and its offset.
+/// The first violation in a text, with its offset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ScanViolation {
     pub breach: BrokenRule,
-    /// Byte offset from the start of the scanned text.
+    /// Byte offset from the beginning of the scanned text.
     pub offset: usize,
-    /// What was found and what was expected: lower case, no full stop.
+    /// The defect and the expectation, in lower case and without a full stop.
     pub message: String,
 }
 
@@ -72,21 +72,21 @@ impl ScanViolation {
     }
 }
 
-/// A text that is exactly one well-formed element.
+/// A text that consists of exactly one well-formed element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedElement {
-    /// Byte range of the root element, without BOM, declaration, and space or comments around it.
+    /// Byte range of the root element, without BOM, declaration, and surrounding space or comments.
     pub root: Range<usize>,
-    /// The root's expanded name.
+    /// Name of the root element, with its namespace resolved.
     pub name: PayloadName,
 }
 
-/// Scans the text of one payload; returns its element or the first violation.
+/// Scans the text of one payload. Returns its root element, or the first violation.
 pub fn scan(text: &[u8]) -> Result<ScannedElement, ScanViolation> {
     scan_within(text, limits::PAYLOAD_BYTES_MAX)
 }
 
-/// As [`scan`], with another limit on the number of bytes.
+/// Scans like [`scan`], with another limit of the number of bytes.
 pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, ScanViolation> {
     size(text, bytes_max)?;
     let text = utf8(text)?;
@@ -104,7 +104,8 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, Scan
     wellformed::check(text, prolog.end)?.one(text)
 }
 
-/// Checks the size. A BOM and white space around the payload do not count, up to a limit.
+/// Checks the size. A BOM and white space around the payload do not count, up to a limit of their
+/// own.
 fn size(text: &[u8], max: usize) -> Result<(), ScanViolation> {
     let (length, unit) = match text.len() {
         long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),
@@ -128,7 +129,7 @@ fn utf8(text: &[u8]) -> Result<&str, ScanViolation> {
     })
 }
 
-/// A name or value of the text, shortened for a message.
+/// Shortens and quotes a name or value of the text, for a message.
 fn quoted(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(limits::ID_ECHO_CHARS_MAX).collect();

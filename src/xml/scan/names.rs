@@ -2,7 +2,8 @@
 
 use crate::xml::escape::is_xml_char;
 
-/// Splits a qualified name into prefix and local part; `None` if it is not one.
+/// Splits a qualified name into prefix and local part. Returns `None` if `name` is no qualified
+/// name.
 pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
     match name.bytes().position(|byte| byte == b':').and_then(|at| name.split_at_checked(at)) {
         Some((prefix, rest)) => {
@@ -13,7 +14,7 @@ pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether an ASCII byte may occur in a name. At the start, only letters and `_` may.
+/// Whether an ASCII byte may occur in an XML name. The first byte must be a letter or `_`.
 pub(super) fn is_ascii_name(byte: u8) -> bool {
     ASCII_NAME.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
@@ -34,7 +35,7 @@ const ASCII_NAME: [bool; 256] = {
     table
 };
 
-/// Whether this is a name without a colon.
+/// Whether `name` is an XML name without a colon.
 fn is_ncname(name: &str) -> bool {
     let plain = name.bytes().all(is_ascii_name) && name.bytes().next().is_some_and(is_ascii_start);
     plain || {
@@ -61,7 +62,7 @@ fn is_further(c: char) -> bool {
 pub(super) fn illegal_char(text: &str) -> Option<usize> {
     let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
     let controls = text.as_bytes().chunks(64).any(|chunk| {
-        // No early exit, so that the compiler can vectorise.
+        // No early exit, so that the compiler can vectorise the loop.
         chunk.iter().fold(false, |found, byte| found | control(*byte))
     });
     let high = || {

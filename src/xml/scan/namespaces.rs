@@ -1,5 +1,5 @@
-//! Namespaces in scope: prefixes bound to URIs. URIs become small numbers, so that comparing two of
-//! them costs the same however long they are.
+//! Namespaces in scope: the prefixes that are bound to URIs. Each URI gets a small number, so that
+//! two URIs of any length are compared in the same time.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::xml::write::XML_NAMESPACE as XML;
 
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
-/// Up to this many namespaces, comparing is faster than hashing.
+/// Number of namespaces up to which comparing is faster than hashing.
 const FEW: usize = 8;
 
 /// A namespace, as an index into the namespaces that the text has declared.
@@ -19,7 +19,7 @@ const FEW: usize = 8;
 pub(super) struct NamespaceId(usize);
 
 impl NamespaceId {
-    /// No namespace.
+    /// The id that stands for no namespace.
     pub const NONE: Self = Self(0);
     const XML: Self = Self(1);
     const XMLNS: Self = Self(2);
@@ -28,9 +28,9 @@ impl NamespaceId {
 pub(super) struct NamespaceTable<'a> {
     uris: Vec<Cow<'a, str>>,
     numbers: HashMap<Cow<'a, str>, NamespaceId>,
-    /// Innermost binding last; the empty prefix is the default namespace.
+    /// Bindings of prefixes, the innermost last. The empty prefix stands for the default namespace.
     bindings: Vec<(&'a str, NamespaceId)>,
-    /// For each open element, the number of bindings before it.
+    /// For each open element, the number of bindings outside it.
     marks: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> NamespaceTable<'a> {
         }
     }
 
-    /// Opens an element; its declarations follow.
+    /// Opens an element. Its namespace declarations follow.
     pub fn open(&mut self) {
         self.marks.push(self.bindings.len());
     }

@@ -1,4 +1,4 @@
-//! Cuts elements out of an element, so that each stands on its own.
+//! Cuts elements out of their parents, so that each element is a document of its own.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,23 +9,23 @@ use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
-/// An element cut out of its parents, with the same meaning as inside them.
+/// An element that was cut out of its parents and has kept its meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedElement {
-    /// Byte range in the original text.
+    /// Byte range of the element in the original text.
     pub range: Range<usize>,
-    /// Text of the element, with the namespace declarations that it relied on added to its start
-    /// tag.
+    /// Text of the element. Its start tag contains every namespace declaration of its parents that
+    /// the element relies on.
     pub text: String,
-    /// Byte range of those declarations in `text`.
+    /// Byte range of the added declarations in `text`.
     pub added: Range<usize>,
-    /// Byte range in `text` of the inherited default namespace, if one was added.
+    /// Byte range, in `text`, of the URI of the added default namespace; `None` if none was added.
     inherited: Option<Range<usize>>,
 }
 
 impl NestedElement {
-    /// Puts the unprefixed names into another namespace, if they inherited theirs from the elements
-    /// around. `uri` must need no escaping.
+    /// Puts the unprefixed names into the namespace `uri`. Returns `None` if they did not inherit
+    /// their namespace from the parents. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;
@@ -40,8 +40,8 @@ impl NestedElement {
     }
 }
 
-/// Returns the unprefixed attributes of the root of `text`, decoded, in order. `text` must have
-/// passed the scan.
+/// Returns the unprefixed attributes of the root of `text`, decoded and in order. The scan must
+/// have accepted `text`.
 pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     let Some(Ok(tag)) = MarkupLexer::new(text, 0).next() else {
         return Vec::new();
@@ -53,10 +53,11 @@ pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     plain.filter_map(|a| Some((a.name, unescape_attribute(a.value)?))).collect()
 }
 
-/// Returns every element `levels` below the root of `text`, which must have passed the scan.
+/// Returns every element that lies `levels` below the root of `text`. The scan must have accepted
+/// `text`.
 pub fn nested(text: &str, levels: usize) -> Vec<NestedElement> {
     let mut found = Vec::new();
-    // Declarations of the enclosing elements, outermost first, as raw values.
+    // Declarations of the enclosing elements, outermost first, with their values as written.
     let mut scope: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut depth = 0_usize;
     let mut inner: Option<MarkupPiece> = None;
@@ -97,8 +98,8 @@ fn declarations<'a>(text: &'a str, tag: &MarkupPiece) -> Vec<(&'a str, &'a str)>
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
 }
 
-/// Copies an element and adds the declarations that it needs: the default namespace, for its
-/// unprefixed names, and every prefix that occurs in a name or in a value.
+/// Copies an element and adds the namespace declarations that it relies on: the default namespace
+/// for its unprefixed names, and every prefix that occurs in a name or in a value.
 fn cut_out(
     text: &str,
     range: Range<usize>,
@@ -145,7 +146,8 @@ fn cut_out(
     }
 }
 
-/// Whether `prefix:` occurs in the element. A false positive only adds a needless declaration.
+/// Whether the text `prefix:` occurs in the element. A false positive only adds a needless
+/// declaration.
 fn uses(element: &str, prefix: &str) -> bool {
     memmem::find(element.as_bytes(), format!("{prefix}:").as_bytes()).is_some()
 }

@@ -1,10 +1,11 @@
-//! The prolog: a BOM and an XML declaration.
+//! The prolog of a document: a BOM and an XML declaration.
 
 use super::{BrokenRule, ScanViolation, quoted};
 
-/// The start of a text. Different stages report its flaws, so both are kept.
+/// The prolog of a text. Its two kinds of defects are kept apart, because different stages of the
+/// scan report them.
 pub(super) struct DocumentProlog {
-    /// Offset where the rest of the text starts.
+    /// Byte offset of the text after the prolog.
     pub end: usize,
     pub encoding: Option<ScanViolation>,
     pub form: Option<ScanViolation>,
@@ -43,7 +44,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Parses ` name = "value"` …, each with white space before it.
+/// Parses a list of ` name = "value"`, each with white space before it.
 fn pseudo_attributes(mut rest: &str) -> Option<Vec<(&str, &str)>> {
     let mut list = Vec::new();
     loop {

@@ -1,10 +1,10 @@
-//! References: `&amp;` and the four other named ones, and characters by number.
+//! References: the five named references, such as `&amp;`, and characters by number.
 
 use super::names::qualified;
 use super::{ScanViolation, quoted};
 use crate::xml::escape;
 
-/// Checks the reference at the start of `rest`.
+/// Checks the reference at the beginning of `rest`.
 pub(super) fn check(rest: &str, offset: usize) -> Result<(), ScanViolation> {
     if escape::reference(rest).is_some() {
         return Ok(());

@@ -1,33 +1,33 @@
-//! Start tags: name and attributes as written, not decoded.
+//! Start tags: names and attributes as written, without decoding.
 
 use super::ScanViolation;
 use super::markup::{MarkupKind, MarkupPiece};
 
-/// One attribute as written: `name="value"`, not decoded.
+/// One attribute as written: `name="value"`, without decoding.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TagAttribute<'a> {
     pub name: &'a str,
     pub value: &'a str,
-    /// Byte offset of the name, from the start of the text.
+    /// Byte offset of the attribute's name in the text.
     pub offset: usize,
     pub value_offset: usize,
 }
 
 impl<'a> TagAttribute<'a> {
-    /// The prefix that this attribute declares: `None` if it declares none, empty for the default
-    /// namespace.
+    /// The prefix that this attribute declares. Empty for the default namespace; `None` if the
+    /// attribute is no namespace declaration.
     pub fn declares(&self) -> Option<&'a str> {
         let rest = self.name.strip_prefix("xmlns")?;
         if rest.is_empty() { Some(rest) } else { rest.strip_prefix(':') }
     }
 }
 
-/// The parts of a start tag. One value is reused for all tags.
+/// The parts of a start tag. One value is reused for all tags of a text.
 #[derive(Default)]
 pub(super) struct StartTag<'a> {
     pub name: &'a str,
     pub attributes: Vec<TagAttribute<'a>>,
-    /// Why the rest of the tag could not be read.
+    /// The violation that ended the parsing of the tag.
     pub broken: Option<ScanViolation>,
 }
 

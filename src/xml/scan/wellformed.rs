@@ -1,4 +1,5 @@
-//! Well-formedness with namespaces: all of XML 1.0 except declarations and processing instructions.
+//! Well-formedness with namespaces: all rules of XML 1.0 except those about declarations and
+//! processing instructions.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,19 +12,19 @@ use super::tag::{StartTag, is_space};
 use super::{BrokenRule, ScanViolation, ScannedElement, forbidden, names, quoted};
 use crate::ids::PayloadName;
 
-/// From this many attributes on, duplicates are found by hashing.
+/// Number of attributes from which duplicates are found by hashing.
 const FEW: usize = 8;
 
 /// The root elements of a well-formed text.
 #[derive(Debug, Default)]
 pub(super) struct RootElements {
     first: Option<(Range<usize>, PayloadName)>,
-    /// Offset of a second root, or of text beside the root.
+    /// Offset and kind of something beside the first root, such as a second root or text.
     stray: Option<(usize, &'static str)>,
 }
 
 impl RootElements {
-    /// Returns the only root, if nothing else stands beside it.
+    /// Returns the first root if nothing stands beside it, and otherwise the violation.
     pub fn one(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(
@@ -41,9 +42,9 @@ impl RootElements {
     }
 }
 
-/// Checks `text` from `start` to its end, including forbidden markup and limits. One pass suffices
-/// for a valid text; on a violation the earlier stages check the rest, because the first stage
-/// decides.
+/// Checks `text` from `start` to its end, including forbidden markup and limits. A valid text needs
+/// one pass. After a violation, the earlier stages check the rest of the text, because the first
+/// stage with a violation decides.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut reader = FormReader::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -77,8 +78,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the deciding violation: `violation`, unless an earlier stage finds one from `at` on,
-/// with `bounds` counted up to `counted`.
+/// Returns the violation that decides. That is `violation`, unless an earlier stage finds a
+/// violation from `at` on. `bounds` has counted the text up to `counted`.
 #[cold]
 fn first(
     text: &str,
@@ -101,7 +102,7 @@ fn illegal_character(text: &str) -> Result<(), ScanViolation> {
     Err(ScanViolation::form(at, message))
 }
 
-/// An attribute whose prefix is resolved once the whole tag is read.
+/// An attribute of the current tag. Its prefix is resolved after the whole tag has been read.
 struct FoundAttribute<'a> {
     prefix: &'a str,
     namespace: NamespaceId,
@@ -156,11 +157,12 @@ impl<'a> FormReader<'a> {
         character_data(text, range.start)
     }
 
-    /// Checks one piece of markup; `tag` holds the parts of a start tag that is not plain.
+    /// Checks one piece of markup. If the piece is a start tag that is not plain, `tag` contains
+    /// its parts.
     fn piece(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         match piece.kind {
-            // What a name without a prefix means is of no interest below the root.
+            // Below the root, the namespace of a plain name does not matter.
             MarkupKind::Empty if piece.plain && !self.open.is_empty() => {}
             MarkupKind::Start if piece.plain && !self.open.is_empty() => {
                 self.namespaces.open();
@@ -225,8 +227,8 @@ impl<'a> FormReader<'a> {
         Ok(())
     }
 
-    /// Resolves declarations first, because they bind the prefixes of the attributes before them,
-    /// too.
+    /// Checks the attributes of a tag. Resolves the namespace declarations first, because they also
+    /// apply to attributes that stand before them.
     fn attributes(&mut self, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         self.attributes.clear();
         for attribute in &tag.attributes {

@@ -96,7 +96,7 @@ accepts = ["vote"]
 replies = ["ballot"]
 "#;
 
-/// Of the trees that are open at once.
+/// Number of trees that are open at once.
 const ASKERS: usize = 3;
 
 /// Deliveries that listeners got: to whom, with which message, of what text.
@@ -146,7 +146,7 @@ impl Operator {
         }
     }
 
-    /// What was held since it last looked.
+    /// The calls that were held since the last look.
     fn held(&mut self) -> Vec<(MessageId, String)> {
         let reader = JournalReader::open(&self.data).unwrap();
         let last = reader.last().unwrap();

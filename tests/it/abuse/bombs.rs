@@ -38,17 +38,17 @@ fn threads(records: &[Record]) -> usize {
     opened.filter(|thread| thread.as_str() != ThreadId::ORGANISM).count()
 }
 
-/// How often somebody was told of a limit.
+/// Number of refusals because of a limit.
 fn over_limit(records: &[Record]) -> usize {
     let told = judge::messages(records).filter(|message| gist(message).contains("limit-reached"));
     told.count()
 }
 
-/// What the agent does in its so-manieth turn of a thread.
+/// The payloads of an agent in a given turn of a thread.
 type Habit = fn(&ThreadId, u32) -> Vec<String>;
 
-/// Lets everybody act until nothing is handed over any more; a stranger asks every so often and
-/// is served at once.
+/// Runs until no delivery is open. Meanwhile, an uninvolved client submits from time to time and
+/// must be served at once.
 fn burn(world: &mut World, act: Habit) -> usize {
     let (mut turns, mut taken) = (0, HashMap::new());
     while let Some(delivery) = world.deliveries.pop_front() {

@@ -26,8 +26,8 @@ accepts = ["look"]
 replies = ["found"]
 "#;
 
-/// All of one length. The first belongs to another client; nobody has the others, and most could
-/// never be one.
+/// Thread ids of equal length. The first belongs to another client. The others do not exist, and
+/// most are not even valid.
 const IDS: [&str; 12] = [
     "sess-foreign0",
     "sess-nothere0",
@@ -91,7 +91,7 @@ async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
     assert_eq!(in_foreign.count(), 2, "nothing reached the foreign thread");
 }
 
-/// The same over the command line, where a payload the gate refuses is told by its own fault.
+/// The same on the command line. A payload that the gate refuses is reported by its own defect.
 #[test]
 fn the_command_says_the_same_of_foreign_and_unknown_threads() {
     let house = House::new();

@@ -230,8 +230,8 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// What the model is shown of the forgeries of others: each one block, well-formed as a whole,
-/// which is a result and holds nothing that could end it, or names its true sender.
+/// The part of the model's prompt that shows the forgeries of others. Each must be one well-formed
+/// block that is a result and cannot be closed from inside, or that names its true sender.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,

@@ -93,7 +93,7 @@ fn words(namespace: &str, names: &[&str]) -> String {
     )
 }
 
-/// What a model can have written at all.
+/// The text as a model turn, if a model can have written it.
 fn as_turn(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     (text.len() <= 1 << 20 && !text.contains('\0')).then_some(text)

@@ -11,7 +11,7 @@ use organism::thread::{Closing, Fact, Record};
 use crate::organism::kill::Tail;
 use crate::organism::{House, until};
 
-/// What is broken, and the counts the ledger came to.
+/// Returns all defects of the records, and the counts of the ledger.
 pub fn defects(records: &[Record]) -> (Vec<String>, ThreadCounts) {
     let (mut wrong, mut ledger) = (Vec::new(), MessageLedger::default());
     for record in records {
@@ -109,7 +109,7 @@ fn no_orphans(records: &[Record], wrong: &mut Vec<String>) {
     }
 }
 
-/// What is shown as system is the core's, and only that.
+/// Only the core's payloads are shown as system payloads.
 fn nobody_else_is_the_core(records: &[Record], wrong: &mut Vec<String>) {
     for message in messages(records) {
         let mut asked = Primitive::WORDS.iter().chain(&NOTES);

@@ -13,8 +13,7 @@ use crate::organism::{House, Running, Said, until};
 
 const NS: &str = "urn:example:hostile";
 
-/// How it behaves, and what its caller is told: the exit code of `send`, and what stands in the
-/// answer.
+/// A misbehaviour of a listener, the exit code of `send`, and a text of the answer to its caller.
 const WAYS: [(&str, i32, &str); 18] = [
     ("killed-before", 0, ">well<"),
     ("killed-after", 0, ">well<"),
@@ -69,8 +68,8 @@ fn house(ways: &[&str], timeout: &str) -> House {
     house
 }
 
-/// Runs it, and waits until every process is up: they start in a moment only where nobody else
-/// wants the processor.
+/// Starts the organism and waits until every process has started. A process may start slowly on a
+/// busy machine.
 fn run(house: &House, ways: &[&str]) -> Running {
     let running = house.run();
     let is_up = |way: &&str| house.path(&format!("effects-{way}")).exists();
@@ -150,7 +149,7 @@ fn effects_have_rising_attempts(house: &House) {
     }
 }
 
-/// What no answer could be made of stands on record with the attempts it took.
+/// An answer without a valid result is recorded with all its attempts.
 fn refused_answers_are_on_record(records: &[Record]) {
     let mut failures: HashMap<String, Vec<String>> = HashMap::new();
     for record in records {

@@ -21,11 +21,11 @@ fn bounded(contracts: Vec<Contract>) -> World {
     World::with_limits(contracts, TreeLimits { messages, model_calls, ..Default::default() })
 }
 
-/// What everybody always answers, by name.
+/// The answer that each listener always gives, by name.
 type Habits = HashMap<&'static str, Vec<String>>;
 
-/// Lets everybody do what they always do, until nobody has anything to do; a stranger is served
-/// in between.
+/// Runs until no delivery is open. Every listener gives its fixed answer, and an uninvolved client
+/// is served in between.
 fn run(world: &mut World, habits: &Habits) -> usize {
     let mut turns = 0;
     loop {
@@ -69,7 +69,7 @@ fn a_message_to_oneself_for_ever_ends_with_its_budget() {
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
-/// Agents that call each other in a ring, as often as they are told that it is one.
+/// Agents that call each other in a ring, again after every refusal.
 #[test]
 fn agents_in_a_ring_get_cycle_refusals_and_end_with_their_budget() {
     let mut campaign = Campaign::new("rings of agents");
@@ -163,7 +163,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
     judge::assert_kept(&world.records);
 }
 
-/// Every one of fifty sends to all of them, and so does everybody who gets it.
+/// Each of fifty listeners sends to all of them, and so does each receiver.
 #[test]
 fn a_storm_of_broadcasts_ends_with_the_budget_and_every_caller_gets_a_result() {
     let mut campaign = Campaign::new("storm of broadcasts");

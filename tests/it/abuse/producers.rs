@@ -1,4 +1,4 @@
-//! Sixty-four producers on one thread, and somebody on another.
+//! Sixty-four producers on one thread, and a single client on another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +51,7 @@ async fn many_producers_on_one_thread_get_busy_and_delay_no_other_client() {
     assert!(refused > 0, "somebody is told to wait");
 }
 
-/// With so much room for what waits that nobody is ever told to.
+/// Runs with so much room for waiting submissions that no producer gets `busy`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_producers_on_one_thread_who_are_all_taken_hold_up_nobody() {
     flood(1_000_000).await;

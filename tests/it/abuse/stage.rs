@@ -83,7 +83,7 @@ impl Stage {
         (thread, results.next().await.unwrap().unwrap())
     }
 
-    /// How long somebody who has nothing to do with it waits for each of so many answers.
+    /// How long an uninvolved client waits for each of a number of answers.
     pub async fn waits(&self, who: &str, text: &str, count: usize) -> Waits {
         let mut waits = Vec::with_capacity(count);
         for _ in 0..count {

@@ -54,7 +54,7 @@ fn options() -> AgentOptions {
     AgentOptions::new(researcher, contracts, schemas)
 }
 
-/// What the gate would make of a turn: the payloads' names, and what is wrong with them.
+/// The payload names of a turn and its findings, as the gate would judge them.
 fn played(labels: &str, turn: u32) -> String {
     let options = options();
     let schemas = options.schemas.clone();

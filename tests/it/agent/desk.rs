@@ -101,7 +101,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
     }
 }
 
-/// A place without budgets, where nobody ever leaves.
+/// A place without budgets, where no call is cancelled.
 struct Alone;
 
 impl TurnContext for Alone {
@@ -121,7 +121,7 @@ pub fn take(agent: &ModelAgent, delivery: &Delivery) -> Result<Outcome, Failure>
     runtime.block_on(agent.turn(delivery, &Alone))
 }
 
-/// What the first turn of a call comes to when the model says `raw`.
+/// The outcome of the first turn of a call when the model writes `raw`.
 pub fn turn(raw: &str) -> Outcome {
     let (story, call) = asked();
     let agent = ModelAgent::new(options(), says(1, raw, "normal"), Arc::new(story.clone()));

@@ -1,5 +1,5 @@
-//! What a model is told of its mistakes: where they are in its own text, what would be taken
-//! instead, in the same class on each transport, and once.
+//! The feedback of a model on its mistakes. It names their location in the model's own text and a
+//! valid form, in the same class on each transport, and is given once.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ use super::scripted::{Reply, Says, Scripted, nonce, reply};
 use super::stage::{Stage, researcher};
 use super::story::listener;
 
-/// What the model is told after a turn, and what stands on record of it.
+/// The feedback after a turn, and the record of that turn.
 fn told(transport: ActionTransport, turn: Reply) -> (String, String) {
     let (mut stage, model) =
         Stage::new(transport, vec![Says::Exactly(turn), Says::Ends("it is done")]);

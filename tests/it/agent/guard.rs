@@ -1,5 +1,5 @@
-//! What does not fit the context window is left out where everybody sees it, and the turn is the
-//! last of its call.
+//! A text that does not fit the context window is left out visibly, and the turn becomes the last
+//! of its call.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ fn staged(transport: ActionTransport, window: u64, turns: Vec<Says>) -> (Stage, 
     (Stage::with(options, model.clone()), model)
 }
 
-/// Peers answer with this word, and with these texts to those they are asked for.
+/// The answers of peers: this word, with the given text for each named payload, and `nothing` for
+/// others.
 fn finds(
     word: &'static str,
     texts: Vec<(&'static str, String)>,
@@ -55,7 +56,7 @@ fn said(request: &ModelRequest) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// What the first request of a researcher takes.
+/// Tokens of a researcher's first request.
 fn first_size(transport: ActionTransport) -> u64 {
     let (mut stage, model) = staged(transport, 1_000_000, vec![Says::Ends("done")]);
     stage.ask();
@@ -102,7 +103,7 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
     }
 }
 
-/// F14: whoever does not end the task in the forced turn has failed it, visibly.
+/// F14: an agent that does not end its task in the forced turn has failed visibly.
 #[test]
 fn a_forced_last_turn_that_calls_again_ends_in_a_failed_report() {
     for transport in ALL {
@@ -292,7 +293,7 @@ fn an_answer_that_broke_off_is_paid_for() {
     }
 }
 
-/// F14: a task that does not fit by itself fails before a model is asked.
+/// F14: a task that does not fit fails before a model request.
 #[test]
 fn a_task_that_does_not_fit_is_never_sent() {
     for transport in ALL {
@@ -306,7 +307,7 @@ fn a_task_that_does_not_fit_is_never_sent() {
     }
 }
 
-/// F14: prompt, notice and definitions are schema tokens; what was said is payload.
+/// F14: prompt, notice and definitions count as schema tokens; the thread counts as payload tokens.
 #[test]
 fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
     for transport in ALL {

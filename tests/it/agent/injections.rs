@@ -1,5 +1,5 @@
-//! Results that try to be more than a result: each is told as one element, or one block, which
-//! holds exactly what the listener said, and nothing else of the prompt moves.
+//! Results that try to be more than a result. Each reaches the model as one element, or one block,
+//! with exactly the listener's text. Nothing else in the prompt changes.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ const INJECTIONS: &str = include_str!("../../data/attacks/results.jsonl");
 #[derive(Deserialize)]
 struct Injection {
     name: String,
-    /// What the listener says. `NONCE` in it stands for the turn's, where there is one.
+    /// Text of the listener. `NONCE` in it stands for the nonce of the turn, if there is one.
     #[serde(default)]
     text: String,
-    /// What it writes between the tags of its payload, where that is not its text escaped.
+    /// Raw content of the listener's payload, if it is not the escaped text.
     #[serde(default)]
     raw: Option<String>,
     /// No payload can hold it.
@@ -44,7 +44,7 @@ impl Injection {
         format!("<{name} xmlns=\"{TOOLS}\">{}</{name}>", inner.replace("NONCE", nonce))
     }
 
-    /// What it says of a failure: the text, marked once.
+    /// The text as the message of a failure, marked once.
     fn failure(&self, nonce: &str) -> String {
         let text = self.text.replace("NONCE", nonce);
         let mut said = text.trim();
@@ -64,7 +64,7 @@ fn asks() -> Says {
     ])
 }
 
-/// What the model is sent before and after it gets these results.
+/// The model requests before and after these results.
 fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, ModelRequest, String) {
     let model = Scripted::new(transport, vec![asks(), Says::Ends("done")]);
     let heard = Arc::clone(&model);
@@ -85,7 +85,7 @@ fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, Mod
     (heard[0].clone(), heard[1].clone(), nonce)
 }
 
-/// One result as the model is told it.
+/// One result as the model gets it.
 #[derive(Debug, PartialEq)]
 struct Told {
     tool: Option<String>,

@@ -497,7 +497,7 @@ fn calls_with_the_same_id_get_each_its_own_result() {
     assert_eq!(results, ["code on query", "code on extract", "code on extract"]);
 }
 
-/// What stands on record of a prompt tells every difference that a model could see.
+/// The record of a prompt changes with every difference that a model could see.
 #[test]
 fn two_prompts_that_differ_have_two_digests() {
     let with = |block: ChatBlock| ModelRequest {

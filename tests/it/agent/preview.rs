@@ -235,7 +235,7 @@ fn what_is_taught_of_native_calls_is_what_is_understood() {
     }
 }
 
-/// What an implementation of JSON Schema that is not ours says.
+/// The verdict of an independent implementation of JSON Schema.
 fn jsonschema_says(schema: &Json, arguments: &str) -> bool {
     let schema = organism::agent::ReportSchema::parse(&schema.to_string()).unwrap();
     schema.mistakes(&serde_json::from_str(arguments).unwrap()).is_empty()

@@ -1,4 +1,4 @@
-//! What an agent is shown of a thread.
+//! The view that an agent has of a thread.
 
 use expect_test::{Expect, expect};
 use organism::agent::history::{self, Viewpoint};
@@ -21,7 +21,7 @@ fn core(to: &'static str, xml: &'static str) -> Said<'static> {
     said("core", to, Kind::System, xml)
 }
 
-/// Who spoke, and what.
+/// A role and its text.
 type Turn = (ChatRole, String);
 
 fn shown(story: &Story, call: MessageId, memory: MemoryScope) -> Vec<Turn> {

@@ -1,5 +1,5 @@
-//! What each version of the renderer writes, byte for byte: prompts on record are rebuilt by the
-//! version that they were sent in, so none of these files may ever change.
+//! The output of each version of the renderer, byte for byte. Recorded prompts are rebuilt by the
+//! version that rendered them, so none of these files may ever change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn several_actions(story: &mut Story, call: MessageId) {
     story.say(said("code", "researcher", Kind::Reply, &first).because(start[1]));
 }
 
-/// A native call of the provider that is asked now.
+/// A native call to the present provider.
 fn native_call(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">native</query>");
     let digest = Digest::of(query.as_bytes());

@@ -1,5 +1,4 @@
-//! A model that says what the test tells it to, in whichever protocol it is asked: the fake of
-//! all native calls.
+//! A scripted model for every protocol; the fake of all native calls.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use super::desk::schemas;
 
-/// What a model answers.
+/// The answer of a model.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub text: String,
@@ -34,7 +33,7 @@ pub fn reply(text: &str) -> Reply {
 }
 
 impl Reply {
-    /// A native call; its id is told by its place.
+    /// Adds a native call. Its id follows from its position.
     pub fn call(mut self, name: &str, arguments: &str) -> Self {
         let id = format!("call-{}-{name}", self.calls.len() + 1);
         let (name, arguments) = (name.to_owned(), arguments.to_owned());
@@ -67,7 +66,7 @@ pub enum Says {
     Exactly(Reply),
 }
 
-/// Plays one turn after another, and keeps what it was asked.
+/// A model that plays one turn after another and keeps its requests.
 #[derive(Debug)]
 pub struct Scripted {
     transport: ActionTransport,
@@ -92,7 +91,7 @@ impl Scripted {
         Arc::new(Self { transport, provider: provider.to_owned(), turns, heard })
     }
 
-    /// Everything it was asked, in order.
+    /// All requests so far, in order.
     pub fn heard(&self) -> Vec<ModelRequest> {
         self.heard.lock().unwrap().clone()
     }

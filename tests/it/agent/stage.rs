@@ -1,5 +1,5 @@
-//! An agent on a real pump, without a disk: its model is scripted, its peers answer what they
-//! are told to, and every record stands where the agent reads it.
+//! An agent on a real pump, without a disk. Its model is scripted, its peers give scripted answers,
+//! and all records stand where the agent reads them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ impl ThreadHistory for Records {
     }
 }
 
-/// What a peer returns to what it was asked.
+/// The answer of a peer to a message.
 type Answers = Box<dyn Fn(&ListenerName, &Message) -> Vec<Vec<u8>>>;
 
 pub struct Stage {
@@ -48,11 +48,11 @@ pub struct Stage {
     submissions: u128,
     /// How each call of the client ended, with what.
     pub results: Vec<(Closing, Vec<String>)>,
-    /// What the agent returned, turn by turn.
+    /// Turns of the agent, in order.
     pub turns: Vec<Turn>,
 }
 
-/// Everybody on it: a client, the researcher, and peers of whom two know how to search.
+/// The contracts of a client, the researcher, and its peers. Two of the peers can search.
 fn contracts(mut researcher: Contract) -> Arc<Contracts> {
     researcher.peers = vec![listener("code"), listener("web")];
     let base = super::desk::contracts();
@@ -75,7 +75,7 @@ fn contracts(mut researcher: Contract) -> Arc<Contracts> {
     Arc::new(Contracts::new(vec![client, researcher, code, web]).unwrap())
 }
 
-/// What peers return where a test says nothing else.
+/// The default answer of a peer.
 fn found(peer: &ListenerName, asked: &Message) -> Vec<Vec<u8>> {
     let found = format!("<found xmlns=\"{TOOLS}\">{peer} on {}</found>", asked.name.local);
     vec![found.into_bytes()]
@@ -160,7 +160,7 @@ impl Stage {
         }
     }
 
-    /// The desk asks; everybody works until nobody has anything to do.
+    /// Submits a request and runs until no delivery is open.
     pub fn ask(&mut self) -> &mut Self {
         self.ask_in(Target::New { suggested: Some("sess-stage0001".to_owned()) })
     }

@@ -39,7 +39,7 @@ pub struct Story {
     messages: u128,
 }
 
-/// One message to be told.
+/// One message of a story.
 pub struct Said<'a> {
     pub from: &'a str,
     pub to: &'a str,

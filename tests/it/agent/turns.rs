@@ -1,4 +1,4 @@
-//! What one turn of a model comes to.
+//! The outcome of a model turn.
 
 use std::sync::Arc;
 

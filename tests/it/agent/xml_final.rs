@@ -25,7 +25,7 @@ fn format(name: &str) -> FinalFormat {
     }
 }
 
-/// What a first turn comes to: the result where it ended the task, else why it did not.
+/// Result of a first turn: the final if the turn ended the task, and otherwise the reason.
 fn first(way: ActionTransport, format_name: &str, turn: Reply) -> String {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply("stop"))]);
     let mut options = researcher(way);

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::ear::{repository, script};
 use crate::nats::shared;
 
-/// Runs the kit; gives the exit code, the checklist and what was said beside it.
+/// Runs the kit. Returns the exit code, the checklist and the text on standard error.
 fn test(arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
     command.args(["listener", "test"]).args(arguments).current_dir(repository());

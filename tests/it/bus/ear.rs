@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// No test waits this long unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What every delivery belongs to.
+/// Trace to which every delivery belongs.
 pub const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ pub enum Heard {
     Answer(u32, Vec<String>),
     Failed(u32, Failure),
     Beat(u32),
-    /// What an answer named, and its payloads.
+    /// The attempt that a stray answer named, and its payloads.
     Stray(String, Vec<String>),
     Joined,
     Left(String),
@@ -96,7 +96,7 @@ impl Ear {
         number
     }
 
-    /// As [`Ear::deliver`], with more to come before the host is told that this is all.
+    /// Delivers like [`Ear::deliver`], without a flush of the host.
     pub fn put(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         self.put_in(call(self.sent + 1), messages, fresh)
     }

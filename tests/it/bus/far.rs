@@ -1,4 +1,4 @@
-//! An agent's host far from its pump, on the wire: what is said between deliveries and answers.
+//! The messages between a remote host of agents and its pump, apart from deliveries and answers.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ impl ThreadSource for Told {
 #[derive(Default)]
 struct Counted(AtomicUsize);
 
-/// Of the thread: more than goes into one message.
+/// Bytes of a thread that exceeds one NATS message.
 const LONG_BYTES: usize = 3 << 20;
 
 impl ThreadSource for Counted {
@@ -69,7 +69,8 @@ impl NativeHandler for Asks {
     }
 }
 
-/// Says that it works, waits for its caller to go, and says what it was told.
+/// A handler that sends a heartbeat, waits until its call is cancelled, and answers with its
+/// thread.
 struct Waits {
     relay: RemoteSink,
 }

@@ -1,4 +1,4 @@
-//! What only processes can do wrong, and what is done about it.
+//! Failures that only processes can cause, and their handling.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What only handlers in this process can do wrong.
+//! Failures that only handlers in the same process can cause.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Drop for Mine {
     }
 }
 
-/// Hangs on a mine where it is told `mine`; answers anything else.
+/// A listener that hangs on a payload `mine`, and answers every other payload.
 struct Miner;
 
 impl NativeHandler for Miner {

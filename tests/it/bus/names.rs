@@ -16,7 +16,7 @@ fn listener(how: &str) -> Ear {
     Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
-/// What a stray answer of delivery `number` names, and says.
+/// The attempt and the payloads of a stray answer to delivery `number`.
 fn stray(number: u32) -> Heard {
     let named = format!("attempt {} at call {}", attempt(number), call(number));
     Heard::Stray(named, vec![done(&attempt(number).to_string())])

@@ -53,7 +53,7 @@ impl Meeting {
         Self::of(&format!("test-{}-{count}", std::process::id()), server)
     }
 
-    /// Of the organism of that name.
+    /// Creates the options for the organism with this name.
     pub fn of(organism: &str, server: &Server) -> Self {
         let organism = organism.to_owned();
         let wire = wait(NatsConnection::open(&server.options(), "test")).unwrap();
@@ -74,7 +74,7 @@ impl Meeting {
         Ear::hosting(|sink| Arc::new(self.host_with(self.options(), sink)))
     }
 
-    /// Somebody else's connection, with every right.
+    /// Opens another connection with all permissions.
     pub async fn stranger(&self) -> Stranger {
         let servers = organism::nats::Options {
             servers: vec![self.address.clone()],

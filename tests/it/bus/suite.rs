@@ -1,4 +1,4 @@
-//! What is true of every host, in terms of a listener that does what it is told.
+//! Properties of every host, tested with an obedient listener.
 
 use organism::envelope::{Failure, Kind};
 

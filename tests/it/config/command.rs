@@ -310,7 +310,7 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     );
 }
 
-/// What the listener of `init` answers to one delivery.
+/// Answer of the listener of `init` to one delivery.
 fn greeted(directory: &Path, who: &str) -> String {
     use std::io::Write as _;
     let mut child = Command::new(directory.join("greeter.py"))

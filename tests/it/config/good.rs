@@ -128,7 +128,7 @@ fn every_key_can_be_set() {
     assert_eq!(config.state, state.join(config.project.directory_name()));
 }
 
-/// Who exports nothing for now has keys all the same, wherever they are said.
+/// A config that exports nothing has collector keys all the same, wherever they are defined.
 #[test]
 fn collector_keys_are_hidden_from_listeners_even_without_export() {
     let full = include_str!("../../data/config/good-full.toml");
@@ -145,7 +145,7 @@ fn collector_keys_are_hidden_from_listeners_even_without_export() {
     assert_eq!(config.collector_keys, expected);
 }
 
-/// Whoever connects with it is the pump, also where the journal is embedded.
+/// The password belongs to the pump, also if the journal is embedded.
 #[test]
 fn the_password_of_nats_stays_here_wherever_the_journal_is() {
     let text = std::fs::read_to_string(data().join("good.toml")).unwrap();
@@ -217,8 +217,8 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     assert!(problems.contains("needs `durability`"), "{problems}");
 }
 
-/// What a config that says nothing of it comes to under these variables: who is told, and what is
-/// noted.
+/// Telemetry settings of a config without telemetry under these variables, and the notes about
+/// them.
 fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
     let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
     let plain = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();

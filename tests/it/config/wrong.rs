@@ -8,10 +8,11 @@ use organism::config::{ProblemCode, load, locate};
 
 use super::{data, good_with, load_text, said, surroundings};
 
-/// A file's name, what it expects, and what was said of it.
+/// Name of a file, its expected problems, and the reported problems.
 type Case = (String, Vec<String>, Vec<String>);
 
-/// Every file, judged once for all tests; UPDATE_EXPECT writes what was said into the files.
+/// All files, checked once for all tests. UPDATE_EXPECT writes the reported problems into the
+/// files.
 fn cases() -> &'static [Case] {
     static CASES: LazyLock<Vec<Case>> = LazyLock::new(judge_all);
     &CASES

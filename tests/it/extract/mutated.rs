@@ -258,7 +258,7 @@ fn is_merged(around: &[&str], value: &str) -> bool {
     false
 }
 
-/// What is wrong with what came of a mutant.
+/// The defect of the extraction of a mutant, if any.
 fn fault(mutant: &Mutant, extraction: &Extraction) -> Option<String> {
     for action in extraction.actions() {
         let inside = mutant.inert.as_ref().is_some_and(|inert| action.source.start < inert.end);

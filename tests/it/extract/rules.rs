@@ -7,7 +7,7 @@ use organism::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent};
 
 use super::chunks::{extract, plans};
 
-/// What the agent of these tests may write.
+/// The payloads that the agent of these tests may write.
 const KNOWN: &str = r##"{
   "known_tags": {
     "search": {"query": "text", "path": "text"},

@@ -1,4 +1,4 @@
-//! What is written is what is read back.
+//! A parser reads back exactly the written value.
 
 use std::sync::Arc;
 

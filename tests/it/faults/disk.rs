@@ -15,8 +15,7 @@ use crate::organism::{House, Running, Said, numbered, until, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Everything the clients were told is accepted stands at or before the last record that was
-/// known to be on disk.
+/// Checks that every acceptance that a client got is recorded at or before the last synced record.
 fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
     let reader = house.reader();
     let records = reader.records(Position(1), mark).unwrap();

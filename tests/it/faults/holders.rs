@@ -1,4 +1,4 @@
-//! Whose journal it is: another pump's, another format's, another person's.
+//! Journals of another pump, of another format, or of another user.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -73,8 +73,8 @@ fn a_journal_of_another_format_is_named_and_left_as_it_is() {
     assert!(std::fs::read(&path).unwrap() == before);
 }
 
-/// A house that somebody else lives in; the command cannot be started by that one from where
-/// it lies, so there is a copy.
+/// An organism that runs as another user. That user cannot start the command from its directory, so
+/// there is a copy.
 struct Guest {
     house: House,
     program: PathBuf,

@@ -13,7 +13,7 @@ use crate::organism::{House, until};
 const DISK_BYTES: u64 = 64 << 20;
 /// A small disk, as it is copied at each cut; after more of them it would be full.
 const CUTS_A_DISK: u32 = 10;
-/// Longer than a test: nothing reaches the disk that nobody asked to be there.
+/// A commit interval longer than a test, so that only explicit syncs reach the disk.
 const LAZILY: &str = "loop,commit=300";
 
 /// Journal, key and checkpoints on a disk of their own.

@@ -9,7 +9,7 @@ use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
 use crate::organism::{House, Said, numbered, until};
 
-/// Of a submission that is turned away, and of one once there is room.
+/// Maximum time for the response to a submission, refused or accepted.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// A house whose data lies on a small disk.

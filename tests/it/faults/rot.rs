@@ -16,8 +16,9 @@ use crate::organism::{House, numbered};
 
 const LOG: &str = "journal.db-wal";
 const FLIPS: u64 = 1_000;
-/// Of a write-ahead log's header, and of that of each page in it.
+/// Bytes of the header of a write-ahead log.
 const LOG_HEADER: u64 = 32;
+/// Bytes of the header of each page in a write-ahead log.
 const PAGE_HEADER: u64 = 24;
 
 /// A copy of the journal that a killed organism left, to be damaged.
@@ -63,7 +64,7 @@ impl Remains {
         self.place.path().join("data")
     }
 
-    /// What is given, beside what everything else was when it was left.
+    /// Writes a database file and a write-ahead log, and removes the shared-memory file.
     fn put(&self, database: &[u8], log: &[u8]) {
         let data = self.data();
         std::fs::remove_file(data.join("journal.db-shm")).ok();

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::stage::{data, gate, name};
 use crate::processor::ProcessorTime;
 
-/// What the schema corpus brings along so that references to it can be noticed.
+/// Text in the files of the schema corpus that shows when a reference was followed.
 const CANARY: &str = "CANARY-7d1f";
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct Case {
     limit_ms: u64,
 }
 
-/// The generated files, and a listener that nobody may connect to.
+/// The generated files, and a server to which no parser may connect.
 struct Corpus {
     folder: tempfile::TempDir,
     bait: TcpListener,

@@ -16,7 +16,7 @@ use super::script::{Script, research};
 
 use ProofVerdict::{Broken, NotProved, Proved};
 
-/// What the pump does when the attack comes.
+/// State of the pump when the attack begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pump {
     Stopped,
@@ -26,7 +26,7 @@ enum Pump {
 
 use Pump::{Killed, Runs, Stopped};
 
-/// What the auditor has.
+/// Evidence of the auditor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Auditor {
     /// The state directory.
@@ -47,7 +47,7 @@ use Auditor::{Elsewhere, Nothing, PublicKey, State, WaryState};
 struct Scene {
     place: Place,
     earlier: Place,
-    /// Of the checkpoints, elsewhere.
+    /// Directory of the copies of checkpoints.
     copy: PathBuf,
     public: String,
     /// Open where the pump runs.

@@ -1,4 +1,4 @@
-//! What an embedded journal notices: rot, cuts, rewriting, a full disk, another pump.
+//! Damage that an embedded journal detects: rot, cuts, rewriting, a full disk, another pump.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -165,7 +165,7 @@ impl Step<'_> {
         self
     }
 
-    /// What follows is said in a child, opened here.
+    /// Opens a child thread, in which the following messages are recorded.
     pub fn open(&mut self, child: &ThreadId, by: &str) -> &mut Self {
         self.facts.push(Fact::ThreadOpened { thread: child.clone(), by: name(by), bound: None });
         self

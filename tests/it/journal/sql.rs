@@ -1,4 +1,4 @@
-//! What a person can ask with plain SQL while the pump runs.
+//! Plain SQL queries of a person while the pump runs.
 
 use organism::journal::Journal as _;
 use organism::journal::sqlite::DATABASE;
@@ -68,7 +68,7 @@ fn messages_threads_and_refusals_are_readable_while_a_pump_holds_the_journal() {
     );
 }
 
-/// The text is what is hashed: whoever changes a letter of it changes the format.
+/// The text of a record is hashed, so every change of a letter changes the format.
 #[test]
 fn the_text_of_a_record_leaves_out_what_the_record_says_elsewhere() {
     let records = research(&mut Script::default(), "sess-abcdefgh");

@@ -1,4 +1,4 @@
-//! What a journal on JetStream promises beyond what every journal does.
+//! Properties of a journal on JetStream beyond those of every journal.
 
 mod attacks;
 mod bounds;

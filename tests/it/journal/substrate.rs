@@ -17,7 +17,7 @@ use super::{Place, streamed};
 const WORLDS_MAX: u32 = 3;
 const RECORDS_MAX: usize = 3_000;
 
-/// The place of a journal of the kind that is asked for.
+/// A journal of the kind that `ORGANISM_TEST_NATS` selects.
 pub enum Kept {
     Embedded(Place),
     Streamed(streamed::Place),
@@ -61,7 +61,7 @@ impl Kept {
         records.into_iter().map(|sealed| sealed.record).collect()
     }
 
-    /// Everything that somebody finds who has nothing but what is durable.
+    /// All records that are durable.
     fn read_back(&self) -> Vec<Record> {
         let mut records = Vec::new();
         let mut visit = |sealed: HashedRecord| -> Result<(), Error> {

@@ -1,5 +1,6 @@
-//! What every implementation promises: one macro, a module for each. A place opens a journal
-//! with `open` and `open_with`, reads it with `reader` and `records`, copies it with `copy`.
+//! Properties of every implementation, as one macro with a module for each implementation. A place
+//! opens a journal with `open` and `open_with`, reads it with `reader` and `records`, and copies it
+//! with `copy`.
 
 macro_rules! journal_suite {
     ($implementation:ident: $place:ty) => {

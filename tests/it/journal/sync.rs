@@ -1,4 +1,4 @@
-//! What is acknowledged was synced before: seen from outside, by listening in on the system call.
+//! Every acknowledged record was synced before. The tests trace the system calls.
 
 use std::process::{Command, Stdio};
 

@@ -198,7 +198,7 @@ fn text_of<'a>(payload: &'a str, element: &str) -> &'a str {
     rest.split_once("</").unwrap().0
 }
 
-/// What the listeners wrote down is what the journal says they answered, no more and no less.
+/// The files of the listeners contain exactly the answers that the journal records.
 fn books_agree_with_the_journal(folder: &Path) {
     let journal = rusqlite::Connection::open(data(folder).join(DATABASE)).unwrap();
     let ids = |name: &str| -> BTreeSet<String> {

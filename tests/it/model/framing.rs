@@ -93,7 +93,7 @@ async fn an_answer_that_is_complete_stands_whatever_follows_it() {
     }
 }
 
-/// Says `first` after a little of the request was heard, the rest after all of it, if ever.
+/// Sends `first` after a part of the request, and `rest`, if any, after the whole request.
 async fn hasty(first: &str, rest: Option<&str>) -> Result<String, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

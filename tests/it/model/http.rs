@@ -74,7 +74,7 @@ async fn nobody_there_is_a_typed_error() {
     assert!(error.is_retried() && error.to_string().contains("base_url"), "{error}");
 }
 
-/// A full queue of connections: nobody answers the knock.
+/// The queue of connections is full, so the server accepts no connection.
 #[tokio::test]
 async fn a_server_that_does_not_shake_hands_is_a_timeout() {
     let mut options = options("openai", "https://127.0.0.1:1/v1");

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::server::{Heard, ask, call};
 
-/// What a scripted model does with a call.
+/// Behaviour of a scripted model for one call.
 #[derive(Debug, Clone)]
 enum Act {
     Say(&'static str),
@@ -26,7 +26,7 @@ enum Act {
     Take(Duration),
 }
 
-/// Does one act after the other, the last one for ever; remembers when it was asked.
+/// A model with one behaviour after another; the last is repeated. It keeps the times of its calls.
 #[derive(Debug)]
 struct Actor {
     name: &'static str,
@@ -410,7 +410,7 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     assert!(limiter.load().abs() < f64::EPSILON);
 }
 
-/// Who is told of the free place may have to wait for tokens, and give up.
+/// A waiter that gets the free place may then have to wait for tokens, and give up.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =

@@ -23,7 +23,7 @@ fn installed(program: &str) -> PathBuf {
     root.join("target/sdks/bin").join(program)
 }
 
-/// What the provider's own library reads from each of the servers.
+/// The values that the provider's own library reads from each of the servers.
 async fn read_by_sdk(wire: &Wire, servers: &[Server]) -> Vec<Json> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/model/sdk.py");
     let mut command = tokio::process::Command::new(installed("python"));
@@ -123,7 +123,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts `fakellm`, which answers by these rules whatever it is asked, in either format.
+/// Starts `fakellm`, which answers every request by these rules, in either format.
 async fn elsewhere(directory: &Path) -> (Ended, u16) {
     let rules = json!({ "rules": [
         { "name": "found", "when": { "tool_result_contains": "found \"it\" <here>" },
@@ -157,8 +157,8 @@ async fn elsewhere(directory: &Path) -> (Ended, u16) {
     (child, port)
 }
 
-/// What another author takes the two formats to be: text, calls in parallel, and their results
-/// sent back, which it finds in our request only where it reads it as we meant it.
+/// An independent implementation of the two formats: text, parallel calls, and their results. It
+/// finds the results only if it understands our request.
 #[tokio::test]
 async fn a_server_from_elsewhere_is_understood_and_understands_in_both_formats() {
     let directory = tempfile::tempdir().unwrap();

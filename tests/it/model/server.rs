@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What becomes of a connection once everything is written.
+/// The end of a connection after the whole response was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     Close,
@@ -227,7 +227,7 @@ pub fn ask(text: &str) -> ModelRequest {
     }
 }
 
-/// What a call handed out.
+/// Output of a model call: text, reasoning, and the numbers of restarts and chunks.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Heard {
     pub text: String,

@@ -1,4 +1,4 @@
-//! What every provider must do, whichever wire format it speaks.
+//! Requirements for every provider, in every wire format.
 
 use std::time::{Duration, Instant};
 

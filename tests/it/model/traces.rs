@@ -1,4 +1,4 @@
-//! A provider is told which trace its call belongs to.
+//! A request to a provider names the trace of its call.
 
 use std::collections::BTreeMap;
 

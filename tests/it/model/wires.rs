@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-/// What a model says.
+/// The answer of a model.
 #[derive(Debug, Clone, Default)]
 pub struct Scene {
     pub reasoning: Vec<&'static str>,

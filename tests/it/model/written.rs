@@ -1,4 +1,4 @@
-//! What is sent: the request's body and head in each wire format.
+//! The request in each wire format: body and head.
 
 use expect_test::{Expect, expect};
 use organism::model::remote::{AnswerSettings, PRESETS, ProviderPreset};

@@ -14,7 +14,7 @@ pub struct Cluster {
     pub nodes: Vec<Server>,
 }
 
-/// Ports nobody has now. All are held until all are known.
+/// Ports that are free now. All ports are held until all are known.
 fn ports<const COUNT: usize>() -> [u16; COUNT] {
     let held = [(); COUNT].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
     held.map(|port| port.local_addr().unwrap().port())

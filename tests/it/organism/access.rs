@@ -1,4 +1,4 @@
-//! Who may do what at the control socket: a process that the organism hosts acts as nobody but its
+//! Permissions at the control socket. A process that the organism hosts may act only as its
 //! listener's own client.
 
 use std::io::{Read as _, Write as _};
@@ -74,7 +74,7 @@ fn hosted(commander: &str) -> Hosted {
 }
 
 impl Hosted {
-    /// What came of a command that a listener ran: its exit code and its last line.
+    /// Exit code and last line of a command that a listener ran.
     fn runs(&self, command: &str) -> String {
         let said = self.house.send_text(&say(command), &[]);
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -373,7 +373,7 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     assert!(weak.code == Some(78) && weak.err.contains("secret-weak"), "{weak:?}");
 }
 
-/// What the story of a thread shows of decisions: verb, uid and note.
+/// The decisions in the timeline of a thread: verb, uid and note.
 fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     let shown = house.organism(&["thread", thread, "--json"]);
     let story: Json = serde_json::from_str(&shown.out).unwrap_or_else(|e| panic!("{e}: {shown:?}"));

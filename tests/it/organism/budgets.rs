@@ -52,8 +52,8 @@ fn writer(limit: &str, budget: &str) -> House {
     house
 }
 
-/// O11, F14: the model is not asked for what the budget has no room for, and the caller is told
-/// which budget and how much of it is left.
+/// O11, F14: a model request that the budget does not cover is not sent. The caller learns which
+/// budget is spent, and how much of it is left.
 #[test]
 fn a_spent_budget_of_tokens_or_money_fails_the_call_before_a_model_request() {
     for (limit, budget, told) in [

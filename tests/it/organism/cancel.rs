@@ -1,4 +1,4 @@
-//! `organism cancel`: whoever waits is told, and what waits in vain is not waited for.
+//! `organism cancel`: waiting clients get a result, and cancelled work is not awaited.
 
 use std::process::Stdio;
 

@@ -94,7 +94,7 @@ struct Stage {
     running: Running,
     /// Another host, whose pump takes over now and then.
     second: House,
-    /// What a pump that had been replaced still handed over of what it had recorded before.
+    /// Number of deliveries by a replaced pump of records that it had written before.
     late: usize,
     replicas: Vec<Kit>,
     tail: Tail,
@@ -190,8 +190,8 @@ impl Stage {
         }
     }
 
-    /// Has the second host take over, and once it is at work `meanwhile`; then it stops, and the
-    /// first one goes on. How long nobody was at work.
+    /// Lets the second host take over, and calls `meanwhile` once it leads. Then the second host
+    /// stops and the first one continues. Returns the time without a leader.
     fn succeed(&mut self, what: &str, meanwhile: impl FnOnce(&mut Self)) -> Duration {
         let begun = Instant::now();
         self.tail.in_flight(&self.house);
@@ -292,7 +292,8 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
     ));
 }
 
-/// Everything comes to its end, is judged, and is the same for whoever reads the stream alone.
+/// Runs all work to its end and judges the result. A reader of the stream alone sees the same
+/// result.
 fn end(stage: Stage, clients: Clients) -> u64 {
     let Stage { house, mut running, replicas, cluster, .. } = stage;
     running.child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! A command connects to the organism once, whatever it asks.
+//! A command connects to the organism once, whatever it asks, and again where the connection has ended.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;

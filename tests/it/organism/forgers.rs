@@ -58,7 +58,7 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
-/// What the forger noted: `MODE VERB CODE`, a line for each try.
+/// Attempts of the forger: one line `MODE VERB CODE` for each.
 fn tries(house: &House) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path("tries")).unwrap_or_default();
     noted.lines().map(str::to_owned).collect()

@@ -1,6 +1,6 @@
-//! A process that may hold keys is closed to the other processes of its user.
+//! A process that may hold keys is closed to other processes of its user.
 //!
-//! Root may look into anything: where the tests run as root, everybody here is somebody else.
+//! Root may inspect every process. If the tests run as root, these tests switch to another user.
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ api_key_env = "LIVE_KEY"
 "#;
 
 const KEY: &str = "sk-of-nobody-0000000000000000";
-/// Nobody in particular: has no rights, and need not be known to the system.
+/// A user id without any permissions, which the system need not know.
 const SOMEBODY: u32 = 65_534;
 
 fn is_root() -> bool {
@@ -73,7 +73,7 @@ fn organism(house: &House, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What another process of the same user sees in a file of this one's.
+/// Content of a process's file as another process of the same user sees it.
 fn seen(process: &Child, file: &str) -> Said {
     let path = format!("/proc/{}/{file}", process.id());
     let mut command = as_user(Path::new("head"));

@@ -221,7 +221,7 @@ fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
     out
 }
 
-/// What is on record when the agent was hosted, or not.
+/// The records of a run in which the agent ran on a remote host, or in the pump's process.
 fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]) -> Vec<String> {
     let mut changes = vec![("BUDGET", budget)];
     if !is_far {
@@ -286,7 +286,7 @@ fn a_turn_that_was_taken_elsewhere_is_shown_as_it_was_sent() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A model that says nothing before it is told to.
+/// A model that answers only when the test lets it.
 struct Slow {
     port: u16,
     state: Arc<(Mutex<Asked>, Condvar)>,
@@ -453,7 +453,7 @@ fn a_stopping_host_ends_its_turns_and_takes_no_more() {
     house.verified();
 }
 
-/// What a model said while there was no server is not asked of it again.
+/// A model's answer from the time of an outage of the server is not requested again.
 #[test]
 fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     let server = server();
@@ -519,8 +519,8 @@ fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     house.verified();
 }
 
-/// A pump that is restarted in the middle of a turn hands it over again; the answer to what the
-/// other one handed over reaches nobody.
+/// A pump that restarts during a turn delivers the turn again. The answer to the delivery of the
+/// dead pump is dropped.
 #[test]
 fn a_turn_goes_on_when_its_pump_was_killed_and_is_there_again() {
     let server = server();
@@ -539,7 +539,7 @@ fn a_turn_goes_on_when_its_pump_was_killed_and_is_there_again() {
     house.verified();
 }
 
-/// O11, F14: what is set aside is set aside by the pump, before the model is asked.
+/// O11, F14: the pump reserves tokens and money before the model request.
 #[test]
 fn a_budget_is_kept_across_the_wire() {
     let server = server();
@@ -640,7 +640,7 @@ fn the_key_of_a_model_is_needed_where_its_agent_is() {
     assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
 }
 
-/// What is said elsewhere could not be recorded, so it is said here.
+/// The answers of a remote agent cannot be recorded, so `record` runs the agent in its own process.
 #[test]
 fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     let server = server();

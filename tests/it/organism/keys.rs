@@ -1,4 +1,5 @@
-//! The keys of models are needed by whoever starts an organism, and by nobody who finds it running.
+//! A command needs the keys of models only if it starts an organism, and not if an organism is
+//! running.
 
 use organism::config::{self, ConfigEnvironment};
 use organism::journal;
@@ -49,7 +50,7 @@ fn house() -> House {
     house
 }
 
-/// What was handed in last and waits: its message and its thread.
+/// The latest held call: its message and its thread.
 fn waiting(house: &House, list: &str) -> (String, String) {
     let listed = house.organism(&[list, "--json"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");

@@ -80,7 +80,7 @@ impl Choices {
 enum Death {
     /// `kill -9`, so long after this run has recorded so many messages.
     Random(u64, Duration),
-    /// Of itself, at a failpoint.
+    /// The process kills itself at a failpoint.
     Aimed(String),
 }
 
@@ -99,7 +99,7 @@ impl Death {
     }
 }
 
-/// What is in flight, read from the journal as it grows.
+/// The messages in flight, read from the growing journal.
 #[derive(Default)]
 pub struct Tail {
     read: Position,
@@ -175,7 +175,7 @@ impl Drop for Counted {
 #[derive(Debug)]
 struct Refused(#[expect(dead_code, reason = "shown where the campaign fails")] String);
 
-/// What the campaigns came to.
+/// Totals of the campaigns.
 #[derive(Default)]
 struct Total {
     kills: u64,

@@ -1,4 +1,4 @@
-//! What an organism leaves open when it ends, and what it ends by force: told, not found out.
+//! A stopping organism reports its open calls, and the processes that it ends by force.
 
 use super::{CONFIG, House, numbered, said, say};
 
@@ -24,7 +24,7 @@ fn an_end_without_open_work_logs_nothing() {
     assert_eq!(sent.err.lines().count(), 1, "the thread's id and nothing else: {}", sent.err);
 }
 
-/// F17: processes that a listener leaves behind are killed, and that is said.
+/// F17: processes that a listener leaves behind are killed and reported.
 #[test]
 fn processes_left_behind_are_reported() {
     let house = House::new();

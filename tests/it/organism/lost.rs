@@ -1,4 +1,4 @@
-//! Kills with a delivery out: it was handed over, and what became of it nobody will know.
+//! Kills during a delivery. The delivery was handed over, and its outcome is unknown.
 
 use super::{CONFIG, House, numbered, until};
 

@@ -1,4 +1,4 @@
-//! What model calls cost, however they end: from the provider's wire to the record.
+//! Costs of model calls with every kind of end, from the provider's wire to the record.
 
 use std::io::Write as _;
 use std::process::{Child, Stdio};
@@ -50,7 +50,7 @@ pub fn records(house: &House) -> Vec<Record> {
     sealed.into_iter().map(|sealed| sealed.record).collect()
 }
 
-/// What was reserved, in order.
+/// All reservations, in order.
 pub fn reserved(records: &[Record]) -> Vec<Spending> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let reserved = facts.filter_map(|fact| match fact {
@@ -60,7 +60,7 @@ pub fn reserved(records: &[Record]) -> Vec<Spending> {
     reserved.collect()
 }
 
-/// What was charged without a result.
+/// All charges without a result.
 pub fn charged(records: &[Record]) -> Vec<Spending> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let charged = facts.filter_map(|fact| match fact {
@@ -150,7 +150,7 @@ fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received()
     house.verified();
 }
 
-/// Design 5.30: the pump died, so nobody knows what the call took. The whole reservation counts.
+/// Design 5.30: the pump died, so the use of the call is unknown. The whole reservation counts.
 #[test]
 fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     let provider = Provider::start(vec![Answer::Trickle, Answer::said("at last")]);
@@ -274,7 +274,7 @@ fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
     house.verified();
 }
 
-/// A pause that nobody waits for is no pause: the next route is tried, or the call is refused.
+/// A pause that no caller waits for is skipped: the next route is tried, or the call is refused.
 #[test]
 fn a_retry_after_of_an_hour_is_not_waited_for() {
     let limited = Answer::error("429 Too Many Requests", "Retry-After: 3600\r\n", "slow down");
@@ -343,7 +343,7 @@ fn requests_before_the_death_of_a_pump_count() {
     house.verified();
 }
 
-/// Nobody has to look into the record for the reason, and nobody is told to try what cannot help.
+/// The output contains the reason, and advises a retry only if a retry can help.
 #[test]
 fn send_prints_the_cause_and_allows_a_retry_only_where_it_can_help() {
     for (answer, cause, retry) in [

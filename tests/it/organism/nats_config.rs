@@ -1,4 +1,4 @@
-//! `organism nats-config`: servers on which everybody can do what is theirs and nothing else.
+//! `organism nats-config`: servers on which each user has exactly its own permissions.
 
 mod durable;
 mod lacking;
@@ -50,7 +50,7 @@ pub struct Guarded {
 }
 
 const SPY: &str = "      { user: spy, password: spy }\n";
-/// Who may do everything in the servers' own account.
+/// A user with all permissions in the servers' own account.
 const OVERSEER: &str = "      { user: overseer, password: overseer }\n";
 /// Another account of the same server, with one who may do everything there.
 const NEIGHBOURS: &str = "  neighbours { users: [{ user: neighbour, password: neighbour }] }\n";
@@ -64,7 +64,7 @@ fn guarded_with(jetstream: &'static str) -> Guarded {
     guarded_of(CONFIG, &[], jetstream)
 }
 
-/// Of another config, whose files are these.
+/// Creates the servers of another config with these files.
 pub fn guarded_of(config: &str, files: &[(&str, &str)], jetstream: &'static str) -> Guarded {
     let first = config.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::settled(&first);
@@ -91,7 +91,7 @@ fn let_a_spy_in(house: &House) {
     std::fs::write(&path, text).unwrap();
 }
 
-/// Somebody whose password is their name.
+/// Credentials of a user whose password is its name.
 fn named(user: &str) -> NatsCredentials {
     let password = organism::nats::NatsPassword(user.to_owned());
     NatsCredentials::Password { user: user.to_owned(), password, variable: None }
@@ -112,7 +112,7 @@ impl Guarded {
         self.connect(NatsCredentials::Nkey(self.seed(user))).await.unwrap()
     }
 
-    /// Who may do everything in the organism's account.
+    /// Connects with all permissions in the organism's account.
     async fn spy(&self) -> Client {
         self.connect(named("spy")).await.unwrap()
     }
@@ -146,7 +146,7 @@ impl Guarded {
     }
 }
 
-/// Answers what it is asked, as `echo`, until it is dropped.
+/// A listener that answers every payload as `echo` until it is dropped.
 pub struct Echo(tokio::runtime::Runtime);
 
 impl Echo {

@@ -1,5 +1,5 @@
-//! What a pump that was killed leaves behind: its listeners end with it, and what they started ends
-//! before the next pump delivers anything.
+//! Processes that a killed pump leaves behind. Its listeners end with it, and the processes that
+//! they started end before the next pump delivers.
 #![cfg(target_os = "linux")]
 
 use std::process::{Child, Command, Stdio};
@@ -37,8 +37,8 @@ fn ended(pid: u32) {
     until("a process has ended", || (!is_running(pid)).then_some(()));
 }
 
-/// What a process has in its environment under [`MARK`]. Nothing is there while it executes another
-/// program.
+/// Value of [`MARK`] in the environment of a process. Waits for it, because the environment is
+/// empty while the process executes another program.
 fn mark_of(pid: u32) -> String {
     until("a mark", || {
         let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;
@@ -47,7 +47,7 @@ fn mark_of(pid: u32) -> String {
     })
 }
 
-/// A process of somebody else, killed when the test is over.
+/// A process of another user, which is killed at the end of the test.
 struct Stranger(Child);
 
 impl Stranger {

@@ -1,5 +1,5 @@
-//! Several pumps share the threads of one organism, each process on a host of its own: whoever
-//! asks reaches the right one, and what one of them leaves behind the other goes on with.
+//! Several pumps share the threads of one organism, each on a host of its own. Every request
+//! reaches the right pump, and another pump continues the work of a dead one.
 
 mod follows;
 mod load;
@@ -123,7 +123,7 @@ fn ask_until_served(house: &House, partition: u32, number: u32) -> Said {
     })
 }
 
-/// What its listeners noted: who, which message, which attempt.
+/// Effects of the listeners: listener, message and attempt.
 fn effects(house: &House) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
     noted.lines().map(str::to_owned).collect()
@@ -477,7 +477,7 @@ fn verify_names_the_partition_that_is_broken() {
     assert_eq!(running.stop(), Some(4));
 }
 
-/// Whoever may put questions to a pump cannot have it write where they may not themselves.
+/// A process that may send requests to a pump cannot make it publish to a forbidden subject.
 #[test]
 fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
     let server = Server::start();

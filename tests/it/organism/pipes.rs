@@ -4,14 +4,14 @@ use std::process::{Child, Command, Stdio};
 
 use super::{CONFIG, House, said, say, until};
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     writer.into()
 }
 
-/// How a command ends whose output nobody reads; with `all`, neither of its two outputs.
+/// Exit code of a command whose standard output has no reader; with `all`, neither output has one.
 fn code_unread(mut command: Command, all: bool) -> Option<i32> {
     command.stdout(unread());
     command.stderr(if all { unread() } else { Stdio::null() });

@@ -88,7 +88,7 @@ impl Case {
         vec![turn(1, &self.text), turn(2, "<finished>done</finished>")]
     }
 
-    /// What is wrong with the thread this case ran in.
+    /// Defects of the thread in which this case ran.
     fn judge(&self, how: Closing, records: &[Record]) -> Vec<String> {
         let facts = || records.iter().flat_map(|record| &record.facts);
         let messages = facts().filter_map(|fact| match fact {

@@ -1,4 +1,5 @@
-//! What `verify` proves of a journal, what a start refuses, and what an operator accepts on record.
+//! The proofs of `verify`, the journals that a start refuses, and the losses that an operator
+//! accepts on record.
 
 use std::path::Path;
 

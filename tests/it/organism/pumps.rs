@@ -151,7 +151,8 @@ fn while_the_server_is_away_senders_are_turned_away_and_afterwards_it_goes_on_by
     assert!(exported.contains(TALK));
 }
 
-/// Hears what is asked of JetStream there, until it hears of that subject.
+/// Subscribes to `subject`. The returned thread ends when a request with this subject has been
+/// sent.
 fn is_asked(server: &Server, subject: String) -> std::thread::JoinHandle<()> {
     use futures_util::StreamExt as _;
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -165,7 +166,7 @@ fn is_asked(server: &Server, subject: String) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || drop(runtime.block_on(asked.next())))
 }
 
-/// As between two leaders: whoever is asked says nothing for a while.
+/// As during an election: the server does not respond for a while.
 #[test]
 fn a_journal_whose_server_says_nothing_at_the_start_is_waited_for_and_not_called_broken() {
     let (server, stream) = (Server::start(), stream("silent"));
@@ -229,7 +230,7 @@ fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made
     assert_eq!(alone.code, Some(5), "{alone:?}");
 }
 
-/// What a command says that is killed when it waits for long.
+/// Output of a command that is killed if it waits for long.
 fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
     use std::io::{Read as _, Write as _};
     use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! What is on record can be read and explained later, whatever became of the files around it.
+//! Records can be read and explained later, even if the files around them have changed.
 
 use organism::ids::Digest;
 use serde_json::Value as Json;

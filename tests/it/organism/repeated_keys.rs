@@ -108,7 +108,7 @@ fn requests() -> [(&'static str, String, i32); 5] {
     ]
 }
 
-/// What `send` put out, for people and for programs.
+/// Output of `send` for people and for programs.
 type Results = Vec<(String, String, Vec<String>)>;
 
 /// Sends every request with its key, once for people and once for programs.

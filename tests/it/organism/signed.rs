@@ -48,7 +48,7 @@ replies = ["decision", "pass"]
 const PEOPLE: &str = "urn:example:people";
 const PASSPHRASE: &str = "correct horse battery";
 
-/// A directory with the keys of two operators and of somebody who is none.
+/// A directory with the keys of two operators, and of a person who is no operator.
 struct Signing {
     house: House,
 }
@@ -141,7 +141,7 @@ impl Signing {
         }
     }
 
-    /// What the story of a thread shows of signatures: verb, operator and whether each holds.
+    /// The signatures in the timeline of a thread: verb, operator, and whether each is valid.
     fn signatures(&self, thread: &str) -> Vec<(String, String, bool)> {
         let shown = self.house.organism(&["thread", thread, "--json"]);
         let story: Json = serde_json::from_str(&shown.out).unwrap();

@@ -1,4 +1,4 @@
-//! `organism approve` and `organism answer` for somebody who sits at a terminal.
+//! `organism approve` and `organism answer` at a terminal.
 
 use serde_json::{Value as Json, json};
 
@@ -27,7 +27,7 @@ replies = ["decision"]
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-/// Somebody who waits for what is shown and then types.
+/// Pairs of a text that must be shown and the input that is then typed.
 type Typed<'a> = &'a [(&'a str, &'a str)];
 
 fn house() -> House {
@@ -56,7 +56,7 @@ fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, 
     (shown.to_owned(), code.parse().unwrap())
 }
 
-/// What waits, by `organism approvals` or `organism answer`.
+/// The held calls, from `organism approvals` or `organism answer`.
 fn waiting(house: &House, list: &str) -> Vec<Json> {
     let listed = house.organism(&[list, "--json"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");

@@ -1,4 +1,4 @@
-//! What a waiting client is shown of the tree that it waits for.
+//! Notices for a waiting client about its thread tree.
 
 use super::model_calls::{CONFIG, THREAD, end, sending};
 use super::provider::{Answer, Provider};

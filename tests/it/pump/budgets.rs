@@ -1,4 +1,5 @@
-//! What model calls may take: of a tree, of an agent in it, before they are made.
+//! Budgets of model calls, for a tree and for an agent in it. They are checked before the calls are
+//! made.
 
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
@@ -56,8 +57,8 @@ fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     assert_eq!(world.reserve(&first, 890, free), Ok(()), "what was not taken is free again");
 }
 
-/// Counted tokens may take all of it; what was not counted is several times too much and may take
-/// half, so that nobody else is turned away for it.
+/// A reservation with counted tokens may take the whole budget. An estimate may be several times
+/// too high, so it may take half, and other callers are not refused because of it.
 #[test]
 fn what_was_not_counted_may_take_half_of_a_budget() {
     let mut world = limited(TreeLimits { tokens: 1_010, ..Default::default() });
@@ -227,7 +228,8 @@ fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
     world.check_replay();
 }
 
-/// F14: an agent that may not make its next call fails its own, and whoever asked is told.
+/// F14: an agent whose next model call has no budget fails its own call, and its caller gets the
+/// reason.
 #[test]
 fn a_budget_without_room_fails_the_call_before_a_model_request() {
     for (failure, told) in [
@@ -246,7 +248,7 @@ fn a_budget_without_room_fails_the_call_before_a_model_request() {
     }
 }
 
-/// O11: an agent's own budget bounds it within the tree's, and nobody else.
+/// O11: the budget of an agent limits that agent within the budget of the tree, and no other agent.
 #[test]
 fn an_agent_has_a_budget_of_its_own_within_the_trees() {
     let mut contracts = contracts();

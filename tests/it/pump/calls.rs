@@ -96,7 +96,7 @@ fn a_self_message_is_seen_by_the_next_turn() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O9: notes are on record, nobody handles them, and they never end a turn. T2
+/// O9: notes are recorded and not delivered, and they never end a turn. T2
 #[test]
 fn a_turn_of_notes_only_goes_on() {
     let mut world = desk();
@@ -254,7 +254,7 @@ fn refusals_stand_among_the_results_where_their_payloads_stood() {
     assert_eq!(fresh(&woken), ["found(1)", "huh not-in-vocabulary", "found(3)"]);
 }
 
-/// Law 6: nobody learns from an answer whether a name exists.
+/// Law 6: no answer reveals whether a name exists.
 #[test]
 fn unknown_and_forbidden_names_get_the_same_answer() {
     let answers = ["secret", "ballot", "nonsense"].map(|local| {

@@ -30,7 +30,7 @@ fn rule(receipt: &Receipt) -> String {
     }
 }
 
-/// Law 5: nobody outside speaks under a listener's name, whatever that listener may say.
+/// Law 5: no client can send under the name of a listener, whatever that listener may send.
 #[test]
 fn a_submission_under_a_listeners_name_is_refused_like_one_of_a_stranger() {
     let mut world = world();

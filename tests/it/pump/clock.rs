@@ -22,7 +22,7 @@ fn world() -> World {
     World::with_limits(contracts, limits)
 }
 
-/// Somebody sets the system's clock forward.
+/// Sets the system clock forward.
 fn set_forward(world: &mut World, by: Duration) {
     world.now = world.now.plus(by);
     world.step(Event::Standstill(Standstill { stood: Duration::ZERO, stepped: by }));
@@ -34,7 +34,7 @@ fn freeze(world: &mut World, time: Duration) {
     world.step(Event::Standstill(Standstill { stood: time, stepped: Duration::ZERO }));
 }
 
-/// Nobody runs a pump.
+/// Lets time pass without a running pump.
 fn without_a_pump(world: &mut World, time: Duration) {
     world.now = world.now.plus(time);
     world.restart();

@@ -87,7 +87,7 @@ async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
 
-/// What is written is only readable when it is shown.
+/// A journal that makes records durable and readable in two steps, with `write` and `show`.
 struct InTwo {
     journal: SqliteJournal,
     log: Log,

@@ -1,4 +1,4 @@
-//! What goes wrong in the world: crashes, timeouts, rubbish, answers nobody waits for.
+//! Failures of the world: crashes, time-outs, malformed answers, and answers without a call.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn failed_attempts(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::AttemptFailed { .. })).count()
 }
 
-/// On a full disk nothing is handed over and no answer is heard: nobody is late by that.
+/// On a full disk, the pump delivers nothing and reads no answer, so no time-out runs.
 #[test]
 fn time_in_which_the_pump_stood_still_is_not_a_listeners() {
     let mut world = world();
@@ -354,7 +354,7 @@ fn only_the_core_writes_system_payloads() {
     assert_eq!(world.refusals(), expected);
 }
 
-/// Law 7: a fault that nobody can take ends there.
+/// Law 7: a fault without a receiver is not answered.
 #[test]
 fn a_fault_never_answers_a_fault() {
     let mut world = world();
@@ -400,7 +400,8 @@ fn excess_actions_are_refused_one_by_one() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// T11, T15: what was no payload is told in one `huh`; a broken one in its own, in its place.
+/// T11, T15: findings that belong to no payload share one `huh`; each broken payload has its own
+/// `huh` in its place.
 #[test]
 fn broken_actions_and_findings_are_fed_back() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! Who goes next: serial agents, concurrent listeners, threads in turn.
+//! Order of deliveries: serial agents, concurrent listeners, and fair turns between threads.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The driver on a disk that is full and has room again, once and again: a journal that may not
-//! grow, and somebody else's bytes in its file that come and go.
+//! The driver on a disk that is full and has room again, several times. Either the journal may not
+//! grow, or other files take up the room.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const PAGES_MAX: u32 = 400;
 type Sent = Result<(Receipt, Completions), PumpStopped>;
 type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + 'a>>;
 
-/// Answers what it is asked; what says `hold` when it is let go.
+/// A listener that answers every payload. For a payload `hold`, it waits until it is released.
 struct Finder {
     let_go: Arc<Semaphore>,
 }

@@ -26,7 +26,7 @@ fn spawn(inner: &str) -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// O11: a spent tree takes no more messages, and says so to whoever wanted to add one.
+/// O11: a tree whose budget is spent accepts no further message, and the sender gets the reason.
 #[test]
 fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     let mut world = limited(TreeLimits { messages: 4, ..Default::default() });
@@ -82,7 +82,7 @@ fn the_next_model_call_is_refused_before_it_is_made() {
     }
 }
 
-/// The result of a call that ends as it is opened follows its receipt: whoever waits hears of it.
+/// The result of a call that ends at once follows its receipt, so a waiting client gets it.
 #[test]
 fn a_conversation_that_goes_on_without_tokens_left_is_answered_at_once() {
     let mut world = limited(TreeLimits { tokens: 1, ..Default::default() });

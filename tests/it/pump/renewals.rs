@@ -1,4 +1,4 @@
-//! What starts again with a client's next request, and what never does.
+//! Counts that restart with the next request of a client, and counts that never restart.
 
 use std::time::Duration;
 
@@ -204,7 +204,7 @@ fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     assert_eq!(world.result(third), "completed: answer(a)");
 }
 
-/// What an agent can do by itself: children, messages to them, and calls.
+/// All that an agent can do by itself: children, messages to them, and calls.
 #[test]
 fn an_agent_cannot_renew_its_own_budgets() {
     let mut world = world(TreeLimits { model_calls: 6, ..Default::default() });

@@ -120,7 +120,7 @@ fn an_agent_is_bounded_and_not_paced() {
     assert_eq!(world.result(call), "failed: system-error limit-reached");
 }
 
-/// What the core says of a primitive is no result: it neither ends nor begins a count.
+/// The core's confirmation of a primitive is no result, so it neither ends nor begins a count.
 #[test]
 fn confirmations_between_failures_do_not_begin_the_count_again() {
     let limits = TreeLimits { rounds_failed: 4, ..TreeLimits::default() };

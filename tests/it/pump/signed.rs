@@ -86,7 +86,7 @@ fn approve(world: &mut World, call: CallId, origin: Option<DecisionOrigin>) -> R
     told(world.decide_as(call, verb, origin))
 }
 
-/// What a refusal says; every one is `not-signed`.
+/// The text of a refusal, which must be `not-signed`.
 fn told(ruling: Result<(), organism::envelope::Refusal>) -> Result<(), String> {
     ruling.map_err(|refusal| {
         assert_eq!(refusal.rule, Rule::NotSigned, "{refusal}");

@@ -285,7 +285,7 @@ impl Simulation {
         }
     }
 
-    /// Everybody answers from here on: all work must come to its end.
+    /// Lets all listeners answer, so that all work comes to its end.
     fn drain(&mut self) {
         for _ in 0..2_000 {
             while let Some(delivery) = self.world.deliveries.pop_front() {
@@ -319,7 +319,7 @@ fn run(seed: u64) -> String {
     serde_json::to_string(&simulation.world.records).unwrap()
 }
 
-/// What a run of many seeds must have come across, or it proves little.
+/// Events that a run of many seeds must contain, because it proves little without them.
 const MET: [&str; 25] = [
     "\"expired\"",
     "\"late\"",

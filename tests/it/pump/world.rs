@@ -83,22 +83,22 @@ pub struct World {
     limits: TreeLimits,
     operators: OperatorKeys,
     config: Digest,
-    /// What the records alone say, kept up to date record by record.
+    /// The state that the records alone give, updated with each record.
     shadow: Core,
     seen: Seen,
     /// The gate, limits and config of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest)>,
     submissions: u32,
-    /// What submissions say they belong to.
+    /// Trace to which submissions belong.
     pub trace: Option<TraceParent>,
-    /// What they begin where they belong to nothing.
+    /// Trace that submissions begin if they belong to none.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
     reserved: Option<Result<(), NotReserved>>,
 }
 
-/// What the records held so far, for the promises that span steps.
+/// Facts of earlier records, for promises that span several steps.
 #[derive(Default)]
 struct Seen {
     seqs: HashMap<ThreadId, u64>,
@@ -107,12 +107,13 @@ struct Seen {
     attempts: HashMap<CallId, Attempt>,
     /// Calls whose clients know of them.
     told: HashSet<CallId>,
-    /// What may be spent on looking through each tree.
+    /// Remaining work for checks of each tree.
     credit: HashMap<ThreadId, usize>,
 }
 
-/// What each step may spend on looking through its tree. A tree of this size is looked through
-/// after every step, a larger one after so many that a bomb of 10,000 is not 10,000 times 10,000.
+/// Work per step for checks of its tree. A tree up to this size is checked after every step, a
+/// larger one less often, so that the checks of a bomb of 10,000 messages do not take quadratic
+/// time.
 const LOOKED_THROUGH: usize = 500;
 
 impl World {
@@ -267,7 +268,7 @@ impl World {
         }
     }
 
-    /// What every record promises, beside those before it.
+    /// Checks the promises of every record, alone and with the records before it.
     fn check_record(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {
@@ -295,7 +296,7 @@ impl World {
         }
     }
 
-    /// What holds after every step, whatever happened: a record changes no other tree.
+    /// Checks the promises that hold after every step: a record changes no other tree.
     fn check_tree(&mut self, tree: &ThreadId) {
         let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
         let open = self.seen.accepted.len() - self.seen.disposed.len();
@@ -497,7 +498,7 @@ impl World {
         self.ruling.take().unwrap()
     }
 
-    /// What an operator, or a person who was asked, decides; the rule it breaks, if any.
+    /// Submits a decision of an operator or of a human listener. Returns the violated rule, if any.
     pub fn decide(&mut self, call: CallId, decision: Decision<GatedAnswer>) -> Result<(), String> {
         self.decide_as(call, decision, None).map_err(|refusal| refusal.rule.to_string())
     }
@@ -553,7 +554,7 @@ impl World {
         delivery
     }
 
-    /// Who has something to do, in the order of hand-over.
+    /// Listeners with an open delivery, in the order of hand-over.
     pub fn handed(&self) -> Vec<String> {
         self.deliveries.iter().map(|delivery| delivery.listener.to_string()).collect()
     }
@@ -568,7 +569,7 @@ impl World {
         rules.collect()
     }
 
-    /// What the client got for its call: `how: payloads`.
+    /// The client's result of a call: `how: payloads`.
     pub fn result(&self, call: CallId) -> String {
         match self.results.get(&call) {
             None => "none".to_owned(),
@@ -626,7 +627,7 @@ pub fn fresh(delivery: &Delivery) -> Vec<String> {
     delivery.messages[skip..].iter().map(|message| gist(message)).collect()
 }
 
-/// Of a counted prompt, without a limit on requests.
+/// A reservation with a counted prompt and without a limit of requests.
 pub fn reservation(spending: Spending) -> Reservation {
     Reservation { spending, counted: true, request: 0, route: None }
 }

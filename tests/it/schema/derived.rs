@@ -1,4 +1,4 @@
-//! What is derived from a schema: names, descriptions, examples, JSON Schemas, shapes.
+//! Values derived from a schema: names, descriptions, examples, JSON Schemas, shapes.
 
 use expect_test::expect;
 use organism::ids::PayloadName;

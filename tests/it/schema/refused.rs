@@ -1,4 +1,4 @@
-//! What is refused to be a schema, and why.
+//! Texts that are refused as schemas, with the reasons.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a schema says of texts.
+//! Verdicts of schemas on texts.
 
 use std::time::Duration;
 

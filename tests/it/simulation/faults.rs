@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What may go wrong, named by what it does.
+/// The faults of the simulation, each named after its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The client's submission never reaches the pump.
@@ -25,7 +25,7 @@ pub enum Fault {
     StartLost,
     /// And after.
     StartKept,
-    /// A listener is never handed what it should be, and nobody says so.
+    /// A delivery is lost on its way to the listener, without an error.
     DeliveryLost,
     /// It cannot be handed over.
     Unreachable,
@@ -49,7 +49,7 @@ pub enum Fault {
     /// The answer to an attempt of a pump that has died.
     AnswerOfAnotherRun,
     AnswerGarbled,
-    /// Somebody else answers.
+    /// Another listener answers the delivery.
     AnswerForged,
     /// Another instance answers, under this delivery's name.
     AnswerStray,
@@ -63,7 +63,7 @@ pub enum Fault {
     WrongHash,
     /// It was decided, and the operator is never told.
     RulingLost,
-    /// Nobody decides, until the time for it is up.
+    /// No person decides until the time limit.
     NobodyDecides,
     /// The pump dies with calls that wait for a person.
     KilledWhileHeld,

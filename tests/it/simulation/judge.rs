@@ -28,16 +28,16 @@ pub const NOT_LOOKED_AT: &str = "0000000000000000";
 
 #[derive(Default)]
 pub struct Judge {
-    /// Every submission by its key, with what its client was told.
+    /// Every submission by its key, with the responses that its client got.
     submissions: BTreeMap<String, Told>,
     /// Effects by message and attempt.
     effects: HashSet<(MessageId, Attempt)>,
     touched: HashSet<MessageId>,
-    /// What was done that may not be repeated, by its request.
+    /// Attempts of actions that must not be repeated, by request.
     single: HashMap<MessageId, Attempt>,
-    /// When each call was handed over last, by a clock that nobody sets.
+    /// Time of the last hand-over of each call, by a clock that is never set.
     offered: HashMap<CallId, Time>,
-    /// Of the latest record.
+    /// Time of the latest record.
     time: Time,
     /// Attempts that were handed over; the last of each call.
     handed: HashMap<CallId, Attempt>,
@@ -48,25 +48,25 @@ pub struct Judge {
     /// Answers in another's name, by who really gave them.
     forged_answers: HashSet<(ListenerName, CallId, Attempt)>,
     forged_submissions: HashSet<MessageId>,
-    /// Calls of which somebody was told that their decision counts.
+    /// Calls whose decision was acknowledged to a person.
     ruled: HashSet<CallId>,
     /// Messages with a disposition from before the group that is being carried out: what is
     /// handed over and cancelled in one group is handed over, and then withdrawn.
     settled: HashSet<MessageId>,
-    /// Submissions whose clients were told that the disk is full.
+    /// Submissions that were refused because the disk was full.
     turned_away: HashSet<MessageId>,
     pub bill: Bill,
     record: Recorded,
 }
 
-/// What a client knows of one submission.
+/// The knowledge of a client about one submission.
 #[derive(Default, Debug)]
 struct Told {
     accepted: Option<Vec<CallId>>,
     refused: bool,
 }
 
-/// What the record says, kept up to date record by record.
+/// The content of the records, updated with each record.
 #[derive(Default)]
 struct Recorded {
     messages: BTreeMap<MessageId, Message>,
@@ -161,7 +161,7 @@ impl Judge {
         self.forged_answers.insert(answer);
     }
 
-    /// What a person decides counts once, whoever else decides.
+    /// A decision counts once, even if several persons decide.
     pub fn ruled(&mut self, call: CallId, counts: bool) {
         assert!(!counts || self.record.calls.contains_key(&call), "{call} is of another project");
         assert!(!counts || self.ruled.insert(call), "two decisions about {call} count");
@@ -327,8 +327,8 @@ impl Judge {
         }
     }
 
-    /// A call is closed once, and says so to whoever opened it: with replies or with one word of
-    /// the core. What fell with the call above it has nobody to tell.
+    /// Checks that a call is closed once, and that its opener gets the replies or one payload of
+    /// the core. A call that is cancelled with the call above it has no receiver.
     fn one_result(&self, call: CallId, opening: &Opening) {
         let how = self.record.closed.get(&call);
         assert!(how.is_some(), "{call} is open for ever");

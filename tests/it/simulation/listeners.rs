@@ -14,16 +14,16 @@ use crate::pump::world::{agent, client, core, listener, word};
 
 pub const NAMES: [&str; 6] = ["thinker", "finder", "counter", "voter-a", "voter-b", "shell"];
 
-/// What it does may not be repeated.
+/// A listener whose actions must not be repeated.
 pub const SINGLE: &str = "counter";
 
-/// Of every listener.
+/// Time-out of every listener.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers when somebody does so for them.
+/// A human listener.
 pub const PERSON: &str = "boss";
 
-/// What a client may ask.
+/// Requests of clients.
 pub const QUESTIONS: [&str; 8] = ["plan", "plan", "plan", "plan", "look", "vote", "run", "ask"];
 
 /// One gate for every way to gather; made once, as schemas take long to compile.
@@ -81,8 +81,8 @@ pub fn is_agent(delivery: &Delivery) -> bool {
     delivery.listener.as_str() == "thinker"
 }
 
-/// What a listener answers, by what it was given alone: the same attempt or another, the same
-/// answer. `took`: by the model call of an agent.
+/// The answer of a listener. It depends on the content of the delivery only, so every attempt has
+/// the same answer. `took` is the use of an agent's model call.
 pub fn script(delivery: &Delivery, took: Spending) -> (Vec<String>, Option<Turn>) {
     let text = asked(delivery);
     let is_first = delivery.messages.len() == 1;

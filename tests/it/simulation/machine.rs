@@ -19,17 +19,17 @@ pub struct Machine {
     pub gate: Gate,
     journal: Uuid,
     core: Core,
-    /// What the durable records alone say.
+    /// The state that the durable records alone give.
     shadow: Core,
     /// Durable: what a death leaves behind.
     pub records: Vec<Record>,
     epoch: u32,
     alarms: Vec<(Time, Alarm)>,
-    /// What the clock on the wall says; it may jump.
+    /// Time of the wall clock, which may jump.
     pub wall: Time,
     /// The pump's own time, which never goes back while it lives.
     last: Time,
-    /// What the pump has yet to find out: it was frozen, or its clock was set.
+    /// A standstill, or a change of the clock, that the pump has not detected yet.
     unnoticed: Standstill,
     /// All of that so far, kept outside the core.
     uncounted: Duration,
@@ -48,7 +48,7 @@ impl Decided {
     }
 }
 
-/// What a group of steps came to.
+/// The result of a group of steps.
 pub struct Done {
     pub effects: Vec<Effect>,
     /// The pump died after these.
@@ -99,7 +99,7 @@ impl Machine {
         held
     }
 
-    /// What is still to be done, for a message of failure.
+    /// The open work, for the message of a failed test.
     pub fn open(&self) -> String {
         let trees = self.core.state().trees.values();
         let calls: Vec<_> = trees.flat_map(|tree| tree.calls.values()).collect();
@@ -169,7 +169,8 @@ impl Machine {
         self.uncounted += time;
     }
 
-    /// Somebody sets the clock, and no time passes. What is set back is overtaken at its own pace.
+    /// Sets the wall clock forward without passing time. A clock that was set back catches up at
+    /// its own pace.
     pub fn set_forward(&mut self, by: Duration) {
         let ahead = self.wall.plus(by).since(self.last.max(self.wall));
         self.wall = self.wall.plus(by);

@@ -26,14 +26,14 @@ const JOURNAL: Uuid = Uuid::from_u128(7);
 const TURNS: usize = 120;
 const SUBMISSIONS: usize = 8;
 
-/// What a run left behind.
+/// The result of a run.
 pub struct Run {
     pub records: String,
     pub tally: Tally,
     pub totals: Totals,
 }
 
-/// What was gone through, for whoever reads the output.
+/// Counts of the faults of a run, for its output.
 #[derive(Default)]
 pub struct Totals {
     records: usize,
@@ -92,7 +92,7 @@ struct Simulation {
     neighbour: Neighbour,
     judge: Judge,
     dice: Dice,
-    /// What has come in and is not stepped yet; lost when the pump dies.
+    /// Events that have arrived and not been stepped. They are lost when the pump dies.
     inbox: Vec<Event>,
     in_hand: Vec<InHand>,
     /// Deliveries that will never be answered.
@@ -338,7 +338,7 @@ impl Simulation {
         self.submit(self.sent.len() - 1);
     }
 
-    /// Whoever was told nothing asks again, under the same key.
+    /// Repeats a submission without a response, with the same key.
     fn submit_again(&mut self) {
         let untold = self.judge.untold();
         if untold.is_empty() {
@@ -480,7 +480,7 @@ impl Simulation {
         self.inbox.push(Event::Cancel(cancellation));
     }
 
-    /// Somebody looks at what waits, and decides about one of it.
+    /// Decides about one of the held calls.
     fn decide_one(&mut self) {
         let held = self.machine.held();
         if held.is_empty() {
@@ -663,7 +663,7 @@ impl Simulation {
         }
     }
 
-    /// A listener answers what another one was asked.
+    /// A listener answers the delivery of another listener.
     fn forge(&mut self, delivery: &Delivery) {
         let (who, reply) = match delivery.listener.as_str() {
             "counter" => ("finder", "found"),
@@ -699,7 +699,8 @@ impl Simulation {
         Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }
 
-    /// From here on nothing fails: clients ask until they are told, and all work ends.
+    /// Ends all faults. Clients repeat their submissions until they get a response, and all work
+    /// ends.
     fn drain(&mut self) {
         self.dice.be_quiet();
         self.absent.clear();
@@ -731,7 +732,7 @@ fn text_of(message: &Message) -> String {
     message.payload.as_str().to_owned()
 }
 
-/// The ticket is the call's own id, so that whoever is told knows what of.
+/// The ticket is the id of the call, so that the response can be matched to it.
 fn decision(call: CallId, decision: Decision<GatedAnswer>) -> Event {
     let (ticket, message) = (call.0.0, call.0);
     Event::Decide(CallDecision { ticket, message, decision, origin: None })

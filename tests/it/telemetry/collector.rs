@@ -55,7 +55,7 @@ impl Span {
 struct Seen {
     /// Head and body of each request, as they came.
     requests: Vec<String>,
-    /// Of the requests that were taken.
+    /// Spans of the accepted requests.
     spans: Vec<Span>,
     resources: Vec<Json>,
     connections: usize,

@@ -1,4 +1,4 @@
-//! One organism in several processes: whoever pumps a tree, it is one trace.
+//! An organism in several processes: a tree has one trace, whichever process pumps it.
 
 use std::collections::BTreeSet;
 

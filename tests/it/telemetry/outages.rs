@@ -135,8 +135,8 @@ fn what_is_too_much_at_once_is_sent_in_halves() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A queue that overflowed while nobody took anything: what found room is exported in the end, and
-/// of everything it is known what became of it.
+/// A queue that overflows while the collector is down. The queued spans are exported in the end,
+/// and the fate of every span is counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() {
     let collector = Collector::start(Mood::Says(503, ""));

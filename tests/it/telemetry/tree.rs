@@ -179,7 +179,7 @@ fn turns_and_model_calls_in_a_host_of_their_own_are_part_of_their_pumps_trace() 
     assert_ne!(host, pump);
 }
 
-/// Who exported those of the spans that `which` is true of.
+/// Names of the processes that exported the spans for which `which` holds.
 fn instances(spans: &[Span], which: impl Fn(&Span) -> bool) -> BTreeSet<&str> {
     spans.iter().filter(|span| which(span)).map(|span| span.instance.as_str()).collect()
 }
@@ -269,7 +269,7 @@ fn says_what_it_is(spans: &[Span]) {
     assert!(spans.iter().filter(|span| span.name != "chat m-1").all(|span| !span.failed));
 }
 
-/// Whoever goes on with the trace elsewhere goes on with a span that the collector knows.
+/// Every continuation of the trace in another program has a parent span that the collector knows.
 fn hops_are_printed(house: &House, model: &Server, spans: &[Span]) {
     let ids = |name: &str| -> BTreeSet<String> {
         let named = spans.iter().filter(|span| span.name == name);

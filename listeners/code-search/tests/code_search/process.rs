@@ -1,11 +1,11 @@
-//! The program itself, over its pipe.
+//! Tests of the program over its pipe.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use super::tree_path;
 
-/// What the program answers to each payload, one delivery after the other.
+/// Returns the answers of the program to the payloads, which are delivered one after another.
 fn answers(payloads: &[&str]) -> Vec<String> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_code-search"))
         .arg(tree_path())

@@ -1,4 +1,4 @@
-//! Commands: where they run, what they see, and how they end.
+//! Commands: their directory, their environment, and their end.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn a_command_runs_as_written_and_its_exit_is_reported() {
 
 #[test]
 fn a_command_finds_what_it_needs_and_nothing_of_its_hosts() {
-    // Every test's environment has these.
+    // The environment of every test contains these variables.
     assert!(std::env::vars().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
     let room = Room::with(|options| options.passed = vec!["CARGO_PKG_NAME".to_owned()]);
     let told = said(&room.ask(&shell("env")), "stdout");
@@ -114,7 +114,7 @@ fn what_a_command_leaves_in_the_background_ends_with_it() {
     nothing_is_left(&room);
 }
 
-/// None of the processes is there any more.
+/// Checks that none of the processes exists any more.
 fn nothing_is_left(room: &Room) {
     let pids = room.read("pids");
     assert!(pids.lines().count() >= 2, "{pids}");
@@ -178,7 +178,7 @@ fn commands_of_a_set_follow_its_files_and_stop_at_the_first_failure() {
     assert_eq!((verdict(&answer).as_str(), results), ("changes-applied", 2), "{answer}");
     assert!(answer.contains("<stdout>two\n</stdout>") && !room.path("never").exists());
 
-    // Where the files cannot be changed, nothing is run.
+    // If the files cannot be changed, no command runs.
     let steps = [substring("f", "none", "x"), command("touch never")];
     assert_eq!(verdict(&room.ask(&set(&steps))), "no-match");
     let many = vec![command("touch never"); limits::SET_COMMANDS_MAX + 1];

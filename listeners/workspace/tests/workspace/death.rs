@@ -1,4 +1,4 @@
-//! The program over its pipe: dying at any step, and disks that are full.
+//! The program over its pipe: crashes at every step, and full disks.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Room, insert, own, replace, said, set, shell, substring, verdict};
 
-/// The program at work in a room's directory.
+/// The running program, in the directory of a test workspace.
 struct Program {
     child: Child,
 }
@@ -24,7 +24,7 @@ impl Program {
         Self { child: command.spawn().unwrap() }
     }
 
-    /// The answer; none where it died.
+    /// Sends a message and returns the answer; `None` if the program died.
     fn ask(&mut self, message: u32, payload: &str) -> Option<String> {
         self.send(message, payload);
         let mut frame = Vec::new();
@@ -47,7 +47,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Where it has ended already there is nothing to kill.
+        // The signal fails only if the program has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -73,7 +73,7 @@ fn made() -> Vec<(String, String)> {
     files.map(|(path, text)| (path.to_owned(), text.to_owned())).to_vec()
 }
 
-/// Dies at every step there is, and comes again with the same message.
+/// Crashes at every step, and then sends the same message again.
 #[test]
 fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
     let (mut died, mut all_undone, mut all_done) = (0, 0, 0);
@@ -84,7 +84,7 @@ fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
         let answer = Program::start(room.directory.path(), Some(&place)).ask(1, &change());
         let is_over = answer.is_some();
         died += u32::from(!is_over);
-        // Whoever comes next finds all or nothing.
+        // The next process finds all changes, or none.
         let mut next = Program::start(room.directory.path(), None);
         next.ask(7, &own("show-changes", "")).unwrap();
         match room.files() {
@@ -135,7 +135,7 @@ fn a_command_whose_process_died_is_not_run_again() {
     let command = shell("echo ran >> log; echo x > fifo; sleep 1000");
     let mut first = Program::start(room.directory.path(), None);
     first.send(1, &command);
-    // Opened by both ends: the command is at work.
+    // Both ends of the pipe are open, so the command is running.
     assert_eq!(fs::read_to_string(&fifo).unwrap(), "x\n");
     first.child.kill().unwrap();
     first.child.wait().unwrap();
@@ -150,7 +150,7 @@ fn a_command_ends_with_the_process_that_started_it() {
     let fifo = room.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let mut program = Program::start(room.directory.path(), None);
-    // Every process of the command holds the pipe; the end of all of them is its end.
+    // Every process of the command has the pipe open, so the pipe ends when all of them have ended.
     program.send(1, &shell("exec 3> fifo; setsid sleep 1000 & sleep 1000 & sleep 1000"));
     let pipe = fs::File::open(&fifo).unwrap();
     program.child.kill().unwrap();
@@ -189,13 +189,13 @@ fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
     for pipe in ours {
         assert!(!told.contains(pipe.to_str().unwrap()), "{told}");
     }
-    // Nobody can be kept from anything who is root.
+    // No file can be closed to root.
     if !rustix::process::geteuid().is_root() {
         assert!(told.contains("closed"), "{told}");
     }
 }
 
-/// A small disk; none where this test may not have one.
+/// A small disk, if this test may mount one.
 struct Disk {
     at: PathBuf,
 }
@@ -207,7 +207,7 @@ impl Disk {
         mounted.is_ok_and(|status| status.success()).then_some(Self { at })
     }
 
-    /// Takes all the room but for some pages.
+    /// Fills the disk except for some pages.
     fn fill(&self, pages: u64) {
         let mut filler = fs::File::create(self.at.join("filler")).unwrap();
         while filler.write_all(&[0; 1024]).is_ok() {}
@@ -239,7 +239,7 @@ fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
         };
         let before = files();
         let mut program = Program::start(room.directory.path(), None);
-        // It needs room to begin at all.
+        // The program needs some disk space to start.
         program.ask(u32::MAX, &own("show-changes", "")).unwrap();
         let mut refused = 0;
         for pages in 0.. {

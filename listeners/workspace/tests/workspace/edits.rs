@@ -1,4 +1,4 @@
-//! What each proposal makes of a file.
+//! The effect of each proposal on a file.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -131,11 +131,11 @@ fn a_file_keeps_its_line_ends_and_its_mode() {
     assert_eq!(room.read("crlf"), "1\r\n2\r\n");
     assert_eq!(fs::metadata(room.path("crlf")).unwrap().mode() & 0o7777, 0o750);
 
-    // Where both are used, what is put in gets what was around it.
+    // If a file has both line ends, an inserted text gets the line ends around it.
     room.write("mixed", "a\nb\r\nc\nd\n");
     room.ask(&substring("mixed", "b\n", "x\ny\n"));
     assert_eq!(room.read("mixed"), "a\nx\r\ny\r\nc\nd\n");
-    // A text that ends before a line end leaves the line end alone.
+    // If the replaced text ends before a line end, the line end stays.
     room.write("end", "a\r\nb\r\n");
     room.ask(&substring("end", "a", "x"));
     assert_eq!(room.read("end"), "x\r\nb\r\n");

@@ -1,4 +1,4 @@
-//! Nothing outside the workspace is read or written, by whatever path.
+//! Nothing outside the workspace can be read or written, whatever the path.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,13 +10,13 @@ use super::{Room, action, insert, replace, said, shell, substring, verdict};
 
 const SECRET: &str = "the secret canary\n";
 
-/// A workspace with every trap, and a secret beside it.
+/// A workspace with every kind of trap, and a secret file beside it.
 fn trapped() -> Room {
     let room = Room::new();
     let outside = room.directory.path().canonicalize().unwrap();
     fs::create_dir(outside.join("outside")).unwrap();
     fs::write(outside.join("outside/secret"), SECRET).unwrap();
-    // Its name begins like the workspace's.
+    // The name of this directory begins with the name of the workspace.
     fs::create_dir(outside.join("desk-other")).unwrap();
     fs::write(outside.join("desk-other/secret"), SECRET).unwrap();
     room.write("inside/file", "inside\n");
@@ -40,7 +40,8 @@ fn trapped() -> Room {
     room
 }
 
-/// `{out}` is the directory around the workspace. Each with the code it is refused by.
+/// Paths that lead out of the workspace, each with the code of its refusal. `{out}` is the
+/// directory around the workspace.
 const ESCAPES: [(&str, &str); 73] = [
     ("../outside/secret", "outside-workspace"),
     ("..", "outside-workspace"),
@@ -154,7 +155,7 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
 
 const TASKS: &str = ".vscode/tasks.json";
 
-/// The one form that writes such a file; the pump holds it for a person.
+/// The only payload that writes such a file. The pump holds it for a person.
 fn held(path: &str, body: &str) -> String {
     super::own("replace-dangerous-file", &format!("file_path=\"{path}\""))
         .replace("/>", &format!(">{body}</replace-dangerous-file>"))
@@ -207,7 +208,7 @@ fn no_command_is_started_outside() {
     assert_eq!(said(&inside, "stdout"), format!("{}\n", room.path("inside").display()));
 }
 
-/// Names of everything around the workspace.
+/// Names of all files in the directory around the workspace.
 fn walk(room: &Room) -> Vec<String> {
     let mut found = Vec::new();
     super::gather(room.directory.path(), "", &mut found);
@@ -256,7 +257,7 @@ fn a_hard_link_is_cut_and_its_other_end_left_alone() {
     );
 }
 
-/// Somebody turns a directory into a link to the outside and back, as fast as they can.
+/// Another process turns a directory into a link to the outside and back, as fast as it can.
 #[test]
 fn a_directory_that_becomes_a_link_in_the_middle_leads_nowhere() {
     let room = trapped();

@@ -1,4 +1,4 @@
-//! Installations are shown first.
+//! Installations are proposed before they run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -83,7 +83,7 @@ fn what_is_no_name_of_a_package_is_refused() {
     assert_eq!(verdict(&room.ask(&propose("rust", &many))), "bad-package");
 }
 
-/// A `cargo` that writes down what it was asked.
+/// Writes a `cargo` program that records its arguments.
 fn with_cargo(room: &Room) {
     room.write("bin/cargo", "#!/bin/sh\necho \"$@\" >> asked\n");
     let executable = fs::Permissions::from_mode(0o755);
@@ -91,7 +91,7 @@ fn with_cargo(room: &Room) {
 }
 
 fn room_with_cargo(installs: bool) -> Room {
-    // Commands look for programs where the variable says, which is the listener's own.
+    // Commands search for programs in the `PATH` of the listener.
     let room = Room::with(|options| {
         options.installs = installs;
         options.supervisor = options.state.with_file_name("supervisor");

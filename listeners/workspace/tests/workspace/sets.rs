@@ -1,4 +1,4 @@
-//! Sets of changes: together or not at all, shown, and taken back.
+//! Sets of changes: made completely or not at all, shown, and taken back.
 
 use std::fs;
 
@@ -116,12 +116,12 @@ fn a_set_is_not_taken_back_over_somebody_elses_change() {
     let message = said(&answer, "message");
     assert!(message.contains("`b`, `c`") && !message.contains("`a`"), "{message}");
     assert_eq!(room.files(), before);
-    // Once they are as they were, it can be.
+    // Once the files have their content again, the set can be taken back.
     room.write("b", "2\n");
     room.write("c", "2\n");
     assert_eq!(verdict(&undo(&room)), "changes-applied");
     assert_eq!((room.read("a").as_str(), room.read("b").as_str()), ("1\n", "1\n"));
-    // A directory that somebody else uses by now stays.
+    // A directory that contains other files by now stays.
     room.ask(&replace("d/x", "x"));
     room.write("d/theirs", "y");
     assert_eq!(verdict(&undo(&room)), "changes-applied");

@@ -1,5 +1,5 @@
-//! `transport = "native"`: every payload is a native tool, including the final. XML in the text is
-//! never carried out, and always gets feedback.
+//! `transport = "native"`: every payload is a native tool, including the final. XML in the text
+//! never takes effect, and always causes feedback.
 
 pub mod native_prompt_sections;
 pub mod tools;
@@ -35,7 +35,7 @@ pub(super) fn take(
     }
 }
 
-/// Refuses a call on record. Returns the digest that finds the refusal.
+/// Refuses a native call on record. Returns the digest by which the refusal is found.
 pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding) -> Digest {
     let attempt = format!("{}({})", call.name, call.arguments);
     let digest = Digest::of(attempt.as_bytes());
@@ -43,7 +43,7 @@ pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding
     digest
 }
 
-/// Rules for XML actions in the text of an agent with native calls: none is carried out.
+/// Rules for XML actions in the text of an agent with native calls: none of them takes effect.
 pub(super) struct NativePolicy<'a> {
     pub raw: &'a str,
     pub tools: &'a NativeTools,
@@ -59,7 +59,7 @@ impl ElementPolicy for NativePolicy<'_> {
     }
 }
 
-/// Refusal of XML for a payload that must be called natively.
+/// Refusal of a payload that was written as XML and must be called natively.
 pub(super) fn xml_call(
     raw: &str,
     action: &extract::ExtractedAction,

@@ -1,5 +1,5 @@
-//! An agent's vocabulary as native tools: their definitions, and the payloads that calls of them
-//! become.
+//! An agent's vocabulary as native tools: the definitions of the tools, and the payloads that calls
+//! of the tools become.
 
 use serde_json::{Value as Json, json};
 
@@ -16,7 +16,8 @@ use crate::schema::{Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Properties of core payloads that hold a payload of the agent, and the form in which it is given.
+/// Properties of core payloads that contain a payload of the agent, with the text that describes
+/// the form of the property.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
@@ -35,9 +36,10 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Property that holds another payload, by the name of that payload's tool.
+    /// Property that contains another payload. Its value is an object with the name of that
+    /// payload's tool.
     place: Option<&'static str>,
-    /// Whether the payload goes to a peer, or to the agent itself.
+    /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
     /// Whether the payload goes to a peer.
     is_call: bool,
@@ -46,8 +48,8 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes tools of every payload name except reasoning, which needs no tool. `finals` and
-    /// `progress` include the finals and the progress report.
+    /// Makes a tool for every payload name except reasoning, which needs no tool. `finals` and
+    /// `progress` state which payloads are finals and the progress report.
     pub fn new(
         lexicon: &AgentVocabulary,
         schemas: &Schemas,
@@ -91,7 +93,7 @@ impl NativeTools {
         toolbox
     }
 
-    /// Takes out of the parameters what the texts of a version do not name.
+    /// Removes the parameters that texts of this renderer version do not mention.
     pub fn keep_to(&mut self, version: RendererVersion) {
         if version >= RendererVersion::V5 {
             return;
@@ -105,7 +107,7 @@ impl NativeTools {
         }
     }
 
-    /// A tool name that providers accept and no other tool has.
+    /// A tool name that providers accept and that no other tool has.
     fn free(&self, local: &str) -> String {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
         let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
@@ -122,8 +124,8 @@ impl NativeTools {
         name
     }
 
-    /// Lets payloads inside core payloads be given as JSON: an object with one property, the
-    /// payload's tool name.
+    /// Allows payloads inside core payloads to be given as JSON: an object with one property, whose
+    /// name is the payload's tool name.
     fn fill_places(&mut self) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let inner: serde_json::Map<String, Json> =
@@ -151,7 +153,7 @@ impl NativeTools {
         self.entries.iter().map(|entry| entry.tool.clone()).collect()
     }
 
-    /// Only the tools that end the call.
+    /// The tools that end the call.
     pub fn ending(&self) -> Vec<ModelTool> {
         let finals = self.entries.iter().filter(|entry| entry.is_final);
         finals.map(|entry| entry.tool.clone()).collect()
@@ -168,13 +170,13 @@ impl NativeTools {
         finals.map(|entry| entry.tool.name.clone()).collect()
     }
 
-    /// Tool name of a payload name.
+    /// Name of the tool for a payload name.
     pub fn name_of(&self, word: &PayloadName) -> Option<&str> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         Some(&entry.tool.name)
     }
 
-    /// An example call of the tool, such as `search({"query":"x"})`.
+    /// An example call of the payload's tool, such as `search({"query":"x"})`.
     pub fn example(&self, word: &PayloadName) -> Option<String> {
         let entry = self.entries.iter().find(|entry| entry.word == *word)?;
         let arguments = match entry.place {
@@ -202,7 +204,7 @@ impl NativeTools {
         Some(format!("{}({arguments})", entry.tool.name))
     }
 
-    /// One line for each tool with its description.
+    /// A line for each tool, with the tool's description.
     pub fn described(&self) -> Vec<String> {
         let lines = self.entries.iter().map(|entry| {
             let ModelTool { description, .. } = &entry.tool;
@@ -212,22 +214,22 @@ impl NativeTools {
         lines.collect()
     }
 
-    /// One line for each tool, such as `search(query: string, path?: string)`.
+    /// A line for each tool, such as `search(query: string, path?: string)`.
     pub fn concise(&self) -> Vec<String> {
         self.entries.iter().map(|entry| signature(&entry.tool)).collect()
     }
 
-    /// Builds the payload of a native call.
+    /// Builds the payload that a native call stands for.
     ///
     /// # Errors
     ///
-    /// One finding that lists every mistake in the arguments.
+    /// Returns one finding that lists every mistake in the arguments.
     pub fn read(&self, call: &ToolCall, finals: &AgentFinals) -> Result<TurnAction, Finding> {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));
         };
 
-        // Some providers write nothing where there are no arguments.
+        // Some providers write an empty text if a call has no arguments.
         let arguments = match call.arguments.trim() {
             "" => "{}",
             arguments => arguments,
@@ -262,8 +264,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Replaces the payload in `place`, an object with one property, by the XML that the core
-    /// payload holds. XML text may stand there, too.
+    /// Replaces the value of `place`, an object with one property, by the XML that the core payload
+    /// must contain. The value may also be XML text.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -311,7 +313,7 @@ impl NativeTools {
     }
 }
 
-/// Joins several findings to one at the place of the first.
+/// Joins several findings into one, at the place of the first.
 fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     match found.first() {

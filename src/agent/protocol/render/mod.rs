@@ -1,5 +1,5 @@
-//! The conversation as the model sees it: its own turns verbatim, and everything else in blocks
-//! that cannot imitate each other.
+//! The conversation that the model sees. The model's own turns are verbatim. Everything else is in
+//! blocks, none of which can imitate another.
 
 mod rendered_message;
 
@@ -17,14 +17,15 @@ pub use rendered_message::text_of;
 
 /// User message between two turns of the model that have no message between them.
 const GO_ON: &str = "Noted. Go on with one action.";
-/// Opens a conversation whose beginning is outside the window.
+/// First message of a conversation whose beginning is outside the window.
 const CLEARED: &str = "What came before is no longer shown.";
 
-/// Stands for a turn whose text was empty.
+/// Text in place of a turn that was empty.
 const SILENT: &str = "(nothing)";
 
-/// Messages of a model call: roles alternate, and the first and the last message are the user's.
-/// Native calls and results are blocks if `provider` made the calls, and XML otherwise.
+/// The messages of a model request. Roles alternate, and the first and the last message are the
+/// user's. Native calls of `provider` and their results are sent as blocks, those of other
+/// providers as XML.
 pub fn conversation(
     items: &[MemoryItem],
     provider: Option<&str>,
@@ -42,22 +43,23 @@ pub fn conversation(
     talk.finish()
 }
 
-/// Builds a conversation.
+/// Builds the messages of a conversation.
 struct ConversationBuilder<'a> {
     version: RendererVersion,
     messages: Vec<ChatMessage>,
-    /// The last turn, and its native calls with their results.
+    /// `seq` of the last turn.
     turn: u64,
     owed: Vec<PendingToolResult<'a>>,
-    /// Results of the turn's actions, by the index of the action, for results that are not blocks.
+    /// Results of the last turn's actions by the index of the action, if results are not sent as
+    /// blocks.
     results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
-    /// Other texts of the next user message.
+    /// All other texts of the next user message.
     incoming: Vec<String>,
 }
 
 struct PendingToolResult<'a> {
     id: String,
-    /// Text for a call without a result.
+    /// Text in place of a result that the call does not have.
     silent: &'static str,
     results: Vec<RenderedMessage<'a>>,
 }
@@ -120,7 +122,7 @@ impl<'a> ConversationBuilder<'a> {
         }
     }
 
-    /// Writes the next user message: results first, in the order of their calls.
+    /// Writes the next user message. The results come first, in the order of their calls.
     fn answer(&mut self, otherwise: &str) {
         let version = self.version;
         let mut blocks: Vec<ChatBlock> =
@@ -170,7 +172,7 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Text for a native call without a result.
+/// Text in place of the result that a native call does not have.
 fn silence(call: &ModelTextCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",
@@ -178,7 +180,7 @@ fn silence(call: &ModelTextCall) -> &'static str {
     }
 }
 
-/// The text of a turn as if it had been written without native calls.
+/// The text of a turn in the form that it has without native calls.
 fn as_xml(model_text: &ModelText) -> String {
     let mut parts = Vec::new();
     if !model_text.raw.is_empty() || model_text.calls.is_empty() {

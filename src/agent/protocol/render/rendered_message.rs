@@ -1,4 +1,4 @@
-//! One message as the prompt shows it: the result of an action, or a block of its own.
+//! A message in the form that the prompt shows: the result of an action, or a separate block.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,14 +13,15 @@ use crate::xml::escape::{escape_attribute, escape_text};
 
 /// A message in the form that the agent's prompt shows.
 pub(super) enum RenderedMessage<'a> {
-    /// Result of one of the agent's actions. `payload` marks the text as XML, not plain characters.
+    /// Result of one of the agent's actions; `payload` states that the text is XML and not plain
+    /// text.
     Result {
         name: Option<Cow<'a, str>>,
         from: Option<Cow<'a, str>>,
         text: Cow<'a, str>,
         payload: bool,
     },
-    /// A complete block of its own.
+    /// A complete, separate block.
     Plain(String),
 }
 
@@ -59,7 +60,7 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
-    /// Whether `next` is a further payload of the same result.
+    /// Whether `next` is another payload of the same result.
     fn takes(&self, next: &Self) -> bool {
         match (self, next) {
             (
@@ -97,7 +98,7 @@ impl<'a> RenderedMessage<'a> {
     }
 }
 
-/// Merges the payloads of one listener's answer to one call into one result.
+/// Merges all payloads of one listener's answer to one call into a single result.
 pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>> {
     let mut out: Vec<RenderedMessage<'_>> = Vec::with_capacity(shown.len());
     for next in shown {
@@ -110,7 +111,7 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Text of a message in the prompt if no stub replaces it.
+/// Text of a message in the prompt, unless a stub replaces the message.
 pub fn text_of(seen: &ThreadMessage, version: RendererVersion) -> String {
     shown(seen, version).block(version)
 }
@@ -127,7 +128,7 @@ pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> R
         "[left out: {characters} characters that do not fit your context window; the record keeps \
          them as message {id}]"
     );
-    // Whether it failed, and which thread it is of, is said all the same.
+    // A stub still states whether the message is a failure, and which thread's result it is.
     let stub = if shown.is_failure() { failure(&stub) } else { stub };
 
     match shown {
@@ -144,7 +145,7 @@ pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> R
     }
 }
 
-/// The thread whose result this message is, and how that thread ended.
+/// The thread whose result this message is, and the status with which that thread ended.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;
@@ -166,7 +167,8 @@ fn shown(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> 
     }
 }
 
-/// Block for a message of another sender, including the request.
+/// Block for a message from another sender, such as the request. A goal is its document alone: the gate
+/// lets only workflows send one.
 fn others(message: &Message) -> String {
     let payload = inert(message.payload.as_str());
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
@@ -203,7 +205,7 @@ fn reply<'a>(
     ))
 }
 
-/// Whether the local name of a reply states a failure.
+/// Whether a reply with this local name states a failure.
 fn is_failure(local: &str) -> bool {
     local.ends_with("-error") || local.ends_with("-failed") || local == "error"
 }
@@ -228,12 +230,12 @@ fn system_payload<'a>(
     }
 }
 
-/// The peer of a group that a system payload is about.
+/// The peer of a group that a system payload concerns.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
 
-/// Feedback for a refused payload, or for a turn without a payload.
+/// Feedback about a refused payload, or about a turn without a payload.
 fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(huh) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
@@ -264,9 +266,9 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     RenderedMessage::owned_result(attempted.or(request), None, failure(&lines.join("\n")))
 }
 
-/// The local name of the first tag of an attempt, however broken the rest is.
+/// Local name of the first tag of a refused payload, even if the rest is malformed.
 fn root_name(attempt: &str) -> Option<&str> {
-    // A native call is recorded as `name(arguments)`.
+    // A native call is recorded in the form `name(arguments)`.
     let call = attempt.split_once('(').map(|(name, _)| name);
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if let Some(name) = call.filter(|name| !name.is_empty() && name.chars().all(is_name)) {
@@ -280,7 +282,7 @@ fn root_name(attempt: &str) -> Option<&str> {
     (!local.is_empty()).then_some(local)
 }
 
-/// Result for an action that failed on the system's side.
+/// Result of an action that failed on the side of the system.
 fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(error) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));
@@ -300,8 +302,8 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     )
 }
 
-/// Text of a failure: the text content of an element without children, a line for each child
-/// otherwise.
+/// Text of a failure. It is the text of an element without children, and otherwise one line for
+/// each child.
 fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
         Some(element) if element.children().next().is_none() => element.text().trim().to_owned(),
@@ -321,7 +323,7 @@ fn failure_text(payload: &str) -> String {
     }
 }
 
-/// Text that begins with exactly one `Error:`, even if the input begins with several.
+/// The text with exactly one `Error:` at its beginning, even if it had several.
 fn failure(text: &str) -> String {
     let mut text = text.trim_start();
     while let Some(rest) = text.strip_prefix("Error:") {
@@ -344,8 +346,8 @@ fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
 }
 
 /// A payload for the inside of `<tool_result>`. Its characters are already escaped, as in any XML,
-/// and are not escaped again. An element with the name of a result loses its markup, so that only
-/// the end of the result looks like one.
+/// and are not escaped again. An element with the name of a result is escaped, so that only the
+/// real end of the result looks like one.
 fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -354,8 +356,8 @@ fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// A payload with escaped contents of CDATA sections and comments, the two places where well-formed
-/// XML may hold bare tags. So it cannot close the elements around it.
+/// The payload with the contents of CDATA sections and comments escaped. In well-formed XML, only
+/// these may contain unbalanced tags, so the payload then cannot close the elements around it.
 fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

@@ -1,6 +1,6 @@
-//! `transport = "xml-final"`: native calls for everything except the final report, which stands as
-//! text in a slot of the turn. The turn's nonce is in the slot's name, so that quoted text, or text
-//! from another turn, cannot end a task.
+//! `transport = "xml-final"`: everything except the final report is a native call. The final report
+//! stands as text in a slot of the turn. The name of a slot contains the turn's nonce, so that
+//! neither quoted text nor text from another turn can end a task.
 
 mod slot;
 
@@ -23,7 +23,7 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Last line of a report that was cut at the provider's maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
-/// Rules for elements in the text of an agent that writes its final report in a slot.
+/// Rules for elements in the text of an agent that writes its final report into a slot.
 pub(super) struct XmlFinalPolicy<'a> {
     pub raw: &'a str,
     pub slots: &'a TurnSlots,
@@ -31,7 +31,7 @@ pub(super) struct XmlFinalPolicy<'a> {
     pub tools: &'a NativeTools,
     pub finals: &'a AgentFinals,
     pub stop: StopReason,
-    /// Findings for the record only, about accepted payloads.
+    /// Findings that are only recorded, because their payloads were accepted.
     pub warnings: Vec<Finding>,
 }
 
@@ -112,7 +112,7 @@ impl XmlFinalPolicy<'_> {
         self.finals.write(&format!("{text}{mark}"), place)
     }
 
-    /// Reads the declared final that stands in the text of a slot.
+    /// Reads the declared final inside the text of a slot.
     fn declared(&self, source: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let start = Element::head(source).map_or(0, |slot| slot.origin.end);
         let inner = source.get(start..).unwrap_or_default();
@@ -122,7 +122,7 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Decides on a report without its end tag, by the model's stop reason.
+    /// Decides about a report without an end tag, by the reason why the model stopped.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
@@ -152,7 +152,7 @@ impl XmlFinalPolicy<'_> {
         Ok(action)
     }
 
-    /// Parses a slot whose end tag was added.
+    /// Parses a slot after its missing end tag was added.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());
@@ -168,14 +168,14 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// `text` without a beginning of `close` at its end.
+/// The text without a trailing part that is the beginning of `close`.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();
     found.unwrap_or(text)
 }
 
-/// Findings about slots in the text that belong to other turns or do not exist.
+/// Findings about slots in the text that belong to another turn or do not exist.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -185,7 +185,7 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Mistake in an element that was meant as a slot, or `None` if it was not meant as one.
+/// The mistake in an element that was meant as a slot. `None` if it was not meant as one.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

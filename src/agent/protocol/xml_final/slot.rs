@@ -1,4 +1,4 @@
-//! The slots of one turn, named by its nonce.
+//! The slots of one turn, whose names contain the turn's nonce.
 
 use crate::agent::FinalFormat;
 use crate::ids::{CallId, Digest, PayloadName, ThreadId};
@@ -6,7 +6,7 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Number of digits of a nonce, after its first letter.
+/// Number of digits in a nonce. They follow its first letter.
 const NONCE_DIGITS: usize = 8;
 
 /// Slots of one turn.
@@ -15,16 +15,17 @@ pub struct TurnSlots {
     nonce: String,
 }
 
-/// Why a slot is not one of this turn.
+/// Reason why a slot is none of this turn's slots.
 pub(super) enum SlotMismatch {
-    /// The nonce is another turn's, or made up.
+    /// The nonce is that of another turn, or invented.
     Nonce,
-    /// The nonce is this turn's, but there is no such slot.
+    /// The nonce is that of this turn, but there is no such slot.
     Slot,
 }
 
 impl TurnSlots {
-    /// Nonce of a turn: the same for each rendering of the turn, and different for each turn.
+    /// The slots of a turn. Their nonce is the same at each rendering of the turn, and differs
+    /// between turns.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -65,15 +66,15 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the slot's name by its general form in a text for the next turn, which would refuse
-    /// this turn's name.
+    /// Replaces the slot's name in a text by the general form of such names. The text is read in
+    /// the next turn, which would refuse the name of this turn's slot.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// General form of the final report without a nonce, valid in any turn.
+    /// General form of the final report without a nonce, which fits any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
@@ -84,12 +85,13 @@ impl TurnSlots {
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether the name of an unknown root is meant as a slot.
+    /// Whether an unknown root element was meant as a slot, by its name.
     pub fn is_meant(&self, name: &str) -> bool {
         self.stranger(name).is_some()
     }
 
-    /// Why an unknown root that resembles a slot is not one; `None` if it does not resemble one.
+    /// Reason why an unknown root element that resembles a slot is none. `None` if it does not
+    /// resemble one.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

@@ -1,6 +1,6 @@
-//! An agent host on another machine than the pump: receives the deliveries of one agent over NATS,
-//! passes them to a host in this process, and sends keep-alives while it has any (docs/PROTOCOL.md,
-//! section 13).
+//! Host of an agent that runs on another machine than the pump (docs/PROTOCOL.md, section 13). It
+//! receives the deliveries of one agent over NATS and passes them to a host in this process. While
+//! deliveries are in progress, it sends keep-alives.
 
 mod remote_sink;
 
@@ -26,11 +26,11 @@ use super::service::{Service, ServiceVerb};
 use super::{Error, header_names};
 pub use remote_sink::RemoteSink;
 
-/// Stream of service discovery requests, each with its verb.
+/// Stream of service discovery requests, each with the verb that it uses.
 type ServiceQuestions =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
-/// The agent host's connection to NATS, for one agent.
+/// The NATS side of the host of one remote agent.
 pub struct RemoteAgentHost {
     listener: ListenerName,
     relay: RemoteSink,
@@ -40,7 +40,7 @@ pub struct RemoteAgentHost {
     deliveries: Subscriber,
     cancels: Subscriber,
     questions: ServiceQuestions,
-    /// Generation of the connection on which presence was announced last.
+    /// Generation of the connection on which presence was last announced.
     announced_on: u64,
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for RemoteAgentHost {
 
 impl RemoteAgentHost {
     /// Subscribes for `listener`. Deliveries go to `host`, which reports to `relay`. Only
-    /// deliveries of a pump with the same config are accepted.
+    /// deliveries from a pump with the same config are accepted.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -95,8 +95,8 @@ impl RemoteAgentHost {
         })
     }
 
-    /// Serves until `stopped`. Then it accepts no more deliveries and returns when the running ones
-    /// are answered.
+    /// Serves deliveries until `stopped` completes. Then refuses new deliveries, and returns when
+    /// the running ones are answered.
     pub async fn serve(mut self, stopped: impl Future<Output = ()>) {
         let mut stopped = pin!(stopped.fuse());
         let mut beat = interval(limits::NATS_LEASE / 3);
@@ -113,9 +113,9 @@ impl RemoteAgentHost {
                 }
             };
             tokio::select! {
-                // Deliveries come first, so that a cancel finds what it is about. They keep nothing
-                // else waiting for long: the pump has no more of them out than the agent's
-                // concurrency.
+                // Deliveries are read first, so that a cancellation finds the delivery that it
+                // concerns. They cannot starve the other branches, because the pump has no more of
+                // them in flight than the agent's concurrency.
                 biased;
                 message = self.deliveries.next(), if !is_ending => match message {
                     Some(message) => self.take(&message),
@@ -124,7 +124,8 @@ impl RemoteAgentHost {
                 () = patience, if !is_ending => (is_ending, ending) = (true, self.end()),
                 Some(()) = &mut ending, if is_ending => return,
                 _ = beat.tick() => {
-                    // A connection that is gone takes no more at some time; we go on.
+                    // A connection that is lost accepts no more messages at some point. Serving
+                    // must continue meanwhile.
                     let living = self.live(leave_by.is_some());
                     timeout(limits::NATS_LEASE / 3, living).await.ok();
                 }
@@ -139,14 +140,15 @@ impl RemoteAgentHost {
                 }
                 () = &mut stopped, if leave_by.is_none() => {
                     leave_by = Some(Instant::now() + limits::CANCEL_GRACE);
-                    // Without a connection nothing is drained, and nothing more comes either.
+                    // Without a connection the drain cannot finish, and no more deliveries can
+                    // arrive either.
                     timeout(limits::CANCEL_GRACE, self.deliveries.drain()).await.ok();
                 }
             }
         }
     }
 
-    /// Lets running deliveries end, and sends the last answers.
+    /// Waits for running deliveries to end, and sends their answers.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let relay = self.relay.clone();
         let host = Arc::clone(&self.host);
@@ -158,8 +160,8 @@ impl RemoteAgentHost {
         Some(ending).into()
     }
 
-    /// Takes deliveries that have already arrived, because a cancel that came after one of them may
-    /// concern it.
+    /// Takes deliveries that have already arrived. A cancellation that arrived later may concern
+    /// one of them.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);
@@ -223,7 +225,7 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Responds to discovery requests for NATS services (ADR-32).
+    /// Answers a discovery request for NATS services (ADR-32).
     async fn explain(&self, verb: ServiceVerb, message: Message) {
         let Some(reply) = message.reply else { return };
         if !self.relay.subjects().may_ask(&reply) {
@@ -256,7 +258,7 @@ impl DeliveryHeaders<'_> {
     }
 }
 
-/// Decodes a delivery without its messages, and the digest of the config that it is for.
+/// Decodes the headers of a delivery, which has no messages yet, and the digest of its config.
 fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, String), String> {
     let head = DeliveryHeaders(headers);
     let seconds: f64 = head.parsed(header_names::TIMEOUT)?;

@@ -1,5 +1,6 @@
-//! The sink of an agent host on another machine. The reply subject of a delivery identifies it at
-//! the pump; requests go there and are repeated until the pump responds.
+//! The sink of an agent host on another machine than the pump. At the pump, the reply subject of a
+//! delivery identifies that delivery. Requests go to the reply subject, and are repeated until the
+//! pump responds.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,7 +22,7 @@ use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
 
 type DeliveryKey = (CallId, Attempt);
 
-/// The [`Sink`] of an agent host on another machine. Cheap to clone.
+/// A [`Sink`] that reports to a pump over NATS. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteSink(Arc<SharedSink>);
 
@@ -29,9 +30,10 @@ struct SharedSink {
     client: Client,
     subjects: ListenerSubjects,
     runtime: runtime::Handle,
-    /// Reply subject of each delivery whose answer the pump does not have yet.
+    /// For each delivery whose answer the pump does not have yet, the reply subject. Never locked
+    /// across an await.
     held: Mutex<HashMap<DeliveryKey, String>>,
-    /// Notified when the last answer is with the pump.
+    /// Notified when the pump has the last answer.
     idle: Notify,
 }
 
@@ -42,7 +44,7 @@ impl std::fmt::Debug for RemoteSink {
 }
 
 impl RemoteSink {
-    /// Makes a sink over a connection with the inbox prefix of [`ListenerSubjects::inbox`].
+    /// Makes a sink over `client`, whose inbox prefix must be that of [`ListenerSubjects::inbox`].
     pub fn new(client: Client, subjects: ListenerSubjects, runtime: runtime::Handle) -> Self {
         let held = Mutex::default();
         let idle = Notify::new();
@@ -74,7 +76,7 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Returns when the pump has every answer, or can no longer accept it.
+    /// Returns when the pump has every answer, or can no longer accept those that it lacks.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -87,11 +89,11 @@ impl RemoteSink {
         }
     }
 
-    /// Downloads the thread of a delivery, up to its position, from the pump.
+    /// Downloads the thread of a delivery from the pump, up to the position of the delivery.
     ///
     /// # Errors
     ///
-    /// [`Failure::Unreachable`] if the pump does not send it.
+    /// [`Failure::Unreachable`] if the pump does not send the thread.
     pub async fn thread(&self, delivery: &Delivery) -> Result<Vec<u8>, Failure> {
         let unread = |detail: String| Failure::Unreachable {
             detail: format!("the thread cannot be read: {detail}"),
@@ -161,7 +163,7 @@ impl RemoteSink {
         }
     }
 
-    /// Sends an answer to the pump, in as many parts as necessary.
+    /// Sends an answer to the pump in parts that fit into one message each.
     async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), RequestRefusal> {
         let room = self.0.client.max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
         let most = limits::NATS_PAGE_BYTES.min(room);
@@ -188,7 +190,8 @@ impl RemoteSink {
 
         let mut taken = self.answer(&reply, &whole).await;
         if matches!(&taken, Err(refused) if refused.code == RequestRefusal::OUT_OF_ORDER) {
-            // A part was asked again that had been taken.
+            // The response to a part was lost and the part was repeated, so the pump found it out
+            // of order. Start again.
             taken = self.answer(&reply, &whole).await;
         }
 
@@ -229,18 +232,18 @@ impl RemoteSink {
         }
     }
 
-    /// Returns when the server has received everything sent before. It sends a request without
-    /// responders, and the server's reply to it proves this.
+    /// Returns when the server has received everything that was sent before. Proved by the server's
+    /// reply to a request on a subject without responders.
     pub(super) async fn has_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_ARRIVAL_PATIENCE));
         let nobody = self.0.subjects.answer("arrived");
-        // Where somebody listens in on it, nothing is said.
+        // If another client subscribes to the subject, no reply comes and the request times out.
         self.0.client.send_request(nobody, request).await.ok();
     }
 
-    /// Publishes to the reply subject of a delivery.
+    /// Publishes an empty message with these headers to the reply subject of a delivery.
     pub(super) async fn say(&self, subject: String, headers: HeaderMap) {
-        // Whoever misses it learns of it by our silence.
+        // If the message is lost, the pump notices that no keep-alive arrives.
         self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();
     }
 }
@@ -280,7 +283,7 @@ impl Sink for RemoteSink {
         let relay = self.clone();
         self.0.runtime.spawn(async move {
             if let Some(response) = relay.put_reservation((call, attempt), reservation).await {
-                // Whoever asked may have been cancelled.
+                // The send fails if the requesting attempt was cancelled.
                 answer.send(response).ok();
             }
         });

@@ -1,5 +1,5 @@
-//! What the attacker says: one function an attack, each with what must never come of it, what
-//! must, and what it has to be told.
+//! The attacks of the attacker, one function for each. Each attack states what must never result
+//! from it, what must result from it, and which feedback it must get.
 
 use organism::agent::ActionTransport;
 use organism::system;
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::wire::Heard;
 
-/// A thread of somebody else.
+/// A thread of another client.
 pub const VICTIM: &str = "sess-victim0001";
 pub const WORDS: &str = "urn:test:words";
 
@@ -30,14 +30,14 @@ pub struct Attack {
     pub evil: Vec<String>,
     /// Marks of what it may do: each becomes a message of its own, while there is budget.
     pub good: Vec<String>,
-    /// What has to stand in the next prompt.
+    /// Texts that the next prompt must contain.
     pub told: Vec<&'static str>,
 }
 
-/// What the attacker sees of its prompt.
+/// The part of its prompt that the attacker uses.
 pub struct Sight {
     nonce: String,
-    /// Of a turn that is over, where it used it.
+    /// The nonce of an earlier turn, for an attack that uses it again.
     earlier: Option<String>,
     held: Vec<String>,
     children: Vec<String>,
@@ -104,7 +104,7 @@ struct Pen<'a> {
     attack: Attack,
 }
 
-/// What every feedback begins with.
+/// Beginning of every feedback.
 pub const ERROR: &str = "Error: ";
 
 impl Pen<'_> {

@@ -1,4 +1,4 @@
-//! What came of the attacks, from the record alone and from what went over the wire.
+//! Judges the results of the attacks by the journal records and by the requests on the wire.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use super::super::stage::name;
 use super::script::{ERROR, VICTIM, WORDS};
 use super::wire::{Heard, Played};
 
-/// Of a tree, as the config has it.
+/// Model calls of a tree that the config permits.
 const MODEL_CALLS: u64 = 24;
 const THREADS: usize = 6;
 const CHILDREN: usize = 3;
@@ -116,7 +116,7 @@ impl Evidence {
         all.collect()
     }
 
-    /// What the attacker sends goes to its peers, itself, the core, or back to who asked.
+    /// The attacker's payloads go only to its peers, to itself, to the core, or back to its caller.
     fn within_its_rights(
         &self,
         message: &Message,
@@ -207,7 +207,7 @@ impl Evidence {
         }
     }
 
-    /// Every turn the model was asked for is on record, or its attempt failed there.
+    /// Every requested turn is recorded, or the failure of its attempt is.
     fn nobody_is_lost(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) {
         let numbers: HashSet<usize> = turns.iter().map(|turn| turn.number).collect();
         let facts = self.records.iter().flat_map(|record| &record.facts);
@@ -266,7 +266,7 @@ impl Evidence {
         heard
     }
 
-    /// What the core says of the refusals of a turn; each has its answer.
+    /// Returns the core's answers to the refusals of a turn. Each refusal must have an answer.
     fn answers(&self, turn: &Turn<'_>, wrong: &mut Vec<String>) -> Vec<String> {
         let (mut told, mut open) = (Vec::new(), 0);
         let call = Some(turn.past.call);
@@ -298,7 +298,7 @@ impl Evidence {
         told
     }
 
-    /// What the attacker would be shown, were it asked once more.
+    /// The text that the attacker's next prompt would contain.
     fn would_hear(&self, turn: &Turn<'_>) -> String {
         let (agent, thread) = (name("mind"), &turn.thread);
         let tree = thread.root();
@@ -366,7 +366,7 @@ fn is_late(turn: &Turn<'_>) -> bool {
     )
 }
 
-/// What a tree has used up.
+/// Use of the budgets of a tree.
 #[derive(Default)]
 struct Spent {
     threads: usize,
@@ -411,7 +411,7 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Whoever an input comes from, and the core: nobody else says anything in its step.
+/// All messages of a step come from the sender of its input, or from the core.
 fn one_sender(record: &Record, wrong: &mut Vec<String>) {
     let who = match &record.input {
         Input::Outcome { listener, .. } => Some(listener.clone()),
@@ -425,7 +425,7 @@ fn one_sender(record: &Record, wrong: &mut Vec<String>) {
     }
 }
 
-/// Who waits for each call.
+/// The opener of each call.
 fn openers(records: &[Record]) -> HashMap<MessageId, ListenerName> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let openings = facts.filter_map(|fact| match fact {

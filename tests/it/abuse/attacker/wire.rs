@@ -103,8 +103,8 @@ fn heard(body: &Json) -> Vec<Heard> {
     heard.collect()
 }
 
-/// What strict servers turn down: names that no tool can have, arguments that are no JSON object,
-/// calls without their result and results without their call.
+/// Requests that strict servers refuse: invalid tool names, arguments that are no JSON object,
+/// calls without a result, and results without a call.
 fn bad(body: &Json) -> Vec<String> {
     let (mut bad, mut owed) = (Vec::new(), Vec::new());
     for message in body["messages"].as_array().unwrap() {

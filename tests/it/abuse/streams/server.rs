@@ -1,6 +1,5 @@
-//! A provider whose streams stand still together: each says what it was told to, as often as it
-//! was told to, and holds back its end until it is let go. Holds nothing of what it says; the
-//! bench has the same.
+//! A model provider that holds all its streams open together. Each stream sends a given event a
+//! given number of times and ends when it is released. The bench contains the same server.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 struct State {
-    /// What each stream says, and how often.
+    /// The event that each stream sends, and how often.
     event: String,
     times: usize,
     waiting: usize,
@@ -43,7 +42,7 @@ impl Server {
         Self { port, shared }
     }
 
-    /// What streams say from now on.
+    /// Sets the event that streams send from now on.
     pub fn says(&self, event: &str, times: usize) {
         let mut state = self.shared.0.lock().unwrap();
         (state.event, state.times) = (event.to_owned(), times);

@@ -1,4 +1,4 @@
-//! What a drained host has still to say.
+//! The last messages of a drained host.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use super::Meeting;
 use crate::bus::ear::{Ear, Heard};
 use crate::nats::shared;
 
-/// A sink that is told of an answer and takes its time.
+/// A sink that takes its time for each answer.
 struct Slow {
     told: Sender<()>,
     go_on: Mutex<Receiver<()>>,

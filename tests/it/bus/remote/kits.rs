@@ -165,7 +165,7 @@ async fn what_waits_in_the_rust_kit_is_answered_before_it_ends() {
     assert_eq!(ended.await.unwrap(), Ok(()));
 }
 
-/// What a service answers to the command line of NATS.
+/// Answer of a service to the NATS command line.
 async fn told(meeting: &Meeting, subject: &str) -> Value {
     let client = meeting.stranger().await.0;
     let answer = timeout(PATIENCE, client.request(subject.to_owned(), "".into())).await;

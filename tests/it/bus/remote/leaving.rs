@@ -1,4 +1,4 @@
-//! Who is leaving is not there any more, and says so by silence; what it holds it still answers.
+//! A stopping listener announces itself no more, and still answers the deliveries that it has.
 
 use std::io::Read as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,7 +13,7 @@ use super::{Kit, Meeting, PATIENCE, Stranger};
 use crate::bus::ear::{Ear, Heard, done, script};
 use crate::nats::{Server, Settings, shared};
 
-/// Waits until a program that was asked to end has.
+/// Waits until a stopping program has ended.
 pub type Ending = Box<dyn FnOnce() + Send>;
 
 fn rust_ends(rust: Rust) -> Ending {
@@ -26,7 +26,7 @@ fn python_ends(mut kit: Kit) -> Ending {
     Box::new(move || assert!(kit.ended().success()))
 }
 
-/// Nobody takes deliveries any more.
+/// Waits until no listener takes deliveries any more.
 async fn is_leaving(meeting: &Meeting, stranger: &Stranger) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -152,7 +152,7 @@ async fn a_python_kit_that_leaves_announces_no_new_connection() {
     is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || python_ends(kit)).await;
 }
 
-/// The server goes away, and is not back when the program is asked to end.
+/// The server is stopped, and is still down when the program gets its signal to stop.
 fn ends_without_a_server(server: &Server, ask_to_end: impl FnOnce() -> Ending) {
     server.kill();
     ends_soon(ask_to_end());

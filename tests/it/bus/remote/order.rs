@@ -1,4 +1,4 @@
-//! What is put first is sent first, however much there is of it.
+//! Messages are sent in the order in which they were queued, however many there are.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

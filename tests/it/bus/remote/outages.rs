@@ -75,7 +75,7 @@ async fn what_is_delivered_during_an_outage_is_answered_after_it() {
     }
 }
 
-/// A listener of the Python kit, as it is started by whoever starts programs.
+/// A listener of the Python kit, started by another program than the organism.
 fn listener(address: &str) -> Command {
     let mut command = python();
     command

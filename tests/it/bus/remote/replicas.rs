@@ -66,7 +66,8 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once() {
     }
 }
 
-/// What replicas announced is forgotten when nobody was there, and they need not have noticed.
+/// The announcements of replicas are forgotten after a request without a responder, which replicas
+/// need not notice.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
     let meeting = Meeting::at(shared());
@@ -89,7 +90,7 @@ async fn a_returning_listener_is_probed_for_its_lease() {
     asked().await;
 }
 
-/// Whoever may publish may claim what only servers say.
+/// Every user that may publish can forge a message that only servers send.
 #[tokio::test]
 async fn a_listener_cannot_be_made_to_leave_by_a_message() {
     let meeting = Meeting::at(shared());

@@ -1,5 +1,5 @@
-//! Attacks on a stream by whoever can write on its servers: what a proof with `--stream`, a restart
-//! of the pump that wrote it, and a take-over by another host come to.
+//! Attacks on a stream by a user who can write on its servers. The tests cover a proof with
+//! `--stream`, a restart of the pump that wrote the stream, and a failover to another host.
 #![expect(
     clippy::ptr_arg,
     reason = "every attack has one shape, and some change the number of messages"
@@ -30,7 +30,7 @@ enum Pump {
     Runs,
 }
 
-/// What a pump that opens the stream does.
+/// Result of a pump that opens the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Refused,

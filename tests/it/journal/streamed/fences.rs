@@ -85,8 +85,8 @@ fn messages(admin: &Admin, stream: &str) -> Option<u64> {
     admin.ask(&format!("STREAM.INFO.{stream}"), &json!({}))["state"]["messages"].as_u64()
 }
 
-/// Nobody answers who is asked how they sync, and that is found out by waiting: nobody else takes the
-/// lease meanwhile.
+/// No server responds to the query for its sync settings, so the check takes its whole timeout. No
+/// other pump takes the lease meanwhile.
 #[test]
 fn a_lease_is_renewed_during_the_check_of_sync_settings() {
     let mut place = Place::new();

@@ -117,7 +117,8 @@ fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
     assert!(small.is_ok() || matches!(small, Err(Error::Full { .. })));
 }
 
-/// What a pump under load is told of a journal that it must not go on with, soon enough.
+/// Waits for the error with which a pump under load learns that it must stop writing to the
+/// journal.
 fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let mut script = Script::default();
     let begun = Instant::now();

@@ -100,7 +100,7 @@ impl Place {
         Self { server: self.server.clone(), options: self.options.clone(), home }
     }
 
-    /// What becomes of a lease whose pump is gone, or frozen, without the wait for it.
+    /// Lets the lease of a dead or frozen pump lapse at once.
     pub fn let_lapse(&self) {
         let bucket = format!("KV_{}", self.options.bucket());
         self.admin().must(&format!("STREAM.PURGE.{bucket}"), &json!({}));

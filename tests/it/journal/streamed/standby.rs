@@ -23,7 +23,7 @@ fn standby(place: &Place) -> Result<Standby, Error> {
     }
 }
 
-/// Looks at a lease that somebody has.
+/// Checks a lease that another process holds.
 fn held(standby: Standby) -> Standby {
     match standby.look().unwrap() {
         LeaseCheck::Held(standby, holder) => {

@@ -11,7 +11,7 @@ use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
 
-/// What a stream is refused for that has this setting; None where the server does not know it.
+/// Error for a stream with this setting; `None` if the server does not know the setting.
 fn refused_with(key: &str, value: Value) -> Option<String> {
     let place = Place::new();
     let mut config = json!({
@@ -231,7 +231,7 @@ fn a_stream_that_looks_shorter_for_a_moment_is_waited_for() {
     assert_eq!(journal.unwrap().next(), organism::ids::Position(3));
 }
 
-/// What a message of a stream says.
+/// Body of a message of a stream.
 pub(super) fn body(admin: &crate::nats::Admin, stream: &str, seq: u64) -> String {
     use base64::Engine as _;
     let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));

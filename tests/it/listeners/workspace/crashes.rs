@@ -1,4 +1,4 @@
-//! What a death in the middle leaves behind, and what comes again.
+//! The state after a crash during an action, and the answer to the repeated message.
 
 use super::{action, ask, direct, house, read};
 

@@ -1,4 +1,4 @@
-//! What the schemas admit, and that everything the listener answers passes them.
+//! The payloads that the schemas permit. All answers of the listener pass their schemas.
 
 use organism::ids::PayloadName;
 use organism::schema::Schemas;

@@ -1,4 +1,4 @@
-//! What model calls cost whose agents run in processes of their own.
+//! Costs of the model calls of agents that run in processes of their own.
 
 use super::super::House;
 use super::super::model_calls::{THREAD, broken, charged, end, records, reserved, sending};
@@ -37,7 +37,7 @@ fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_
     house.verified();
 }
 
-/// Design 5.30: the host died, so nobody knows what the call took.
+/// Design 5.30: the host died, so the use of the model call is unknown.
 #[test]
 fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     let server = server();

@@ -1,4 +1,4 @@
-//! What somebody with the key of an agent gets to know and to say, and what not.
+//! Rights and limits of a process with the key of an agent.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// What hosts of the writer ask for.
+/// Watches the requests from hosts of the agent `writer`.
 pub struct Asks {
     asked: Arc<Mutex<Vec<String>>>,
     _runtime: Runtime,

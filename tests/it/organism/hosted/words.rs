@@ -1,4 +1,4 @@
-//! What the organisms of these tests are, and what their models say.
+//! The organisms of these tests, and the texts of their models.
 
 /// A tool, a payload that is refused, and the report.
 pub const TURNS: &str = r#"

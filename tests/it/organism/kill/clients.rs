@@ -24,20 +24,20 @@ use super::{House, PATIENCE, torture};
 const CLIENTS: usize = 50;
 /// Every so many, one goes on in the thread of the last.
 const GOES_ON_EVERY: usize = 2;
-/// Of each client: one of them is continued, one is refused.
+/// Minimum submissions of each client. One of them is continued, and one is refused.
 const SUBMISSIONS_MIN: usize = 3;
 
 /// A line of the ledger, and where to say that it is on disk.
 type Entry = (String, oneshot::Sender<()>);
 
-/// What became of a submission, as the client saw it.
+/// The fate of a submission from the view of its client.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Handed in that often.
     pub sent: u32,
     pub refused: bool,
     pub thread: Option<String>,
-    /// The result, once it was told.
+    /// The result that the client got.
     pub told: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Clients {
         Self { runtime, tasks, stop }
     }
 
-    /// Lets everybody finish what they wait for.
+    /// Waits until all clients have their results.
     pub fn finish(self) -> Ledger {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Ledger::new();
@@ -107,7 +107,7 @@ impl Desk {
         done.await.unwrap();
     }
 
-    /// One submission after another, each until its result is told.
+    /// Submits one payload after another, each until its result arrives.
     async fn work(self, stop: Arc<AtomicBool>) -> Ledger {
         let mut ledger = Ledger::new();
         let mut count = 0;

@@ -1,5 +1,4 @@
-//! What the clients know, what the record says and what the listeners did, held against each
-//! other.
+//! Compares the clients' ledgers, the records and the effects of the listeners.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -14,7 +13,7 @@ pub struct Evidence {
     ledger: Ledger,
     /// The keys and threads of what was accepted, as the clients had it on disk.
     noted: Vec<[String; 2]>,
-    /// What of refused texts is on record.
+    /// Refused texts on record.
     refused: Vec<String>,
     /// Messages as `organism export` writes them.
     messages: Vec<Json>,
@@ -31,14 +30,14 @@ fn words<const COUNT: usize>(line: &str) -> [String; COUNT] {
     words.try_into().unwrap()
 }
 
-/// What stands in the payload's `n`.
+/// Value of `n` in the payload.
 fn number(message: &Json) -> &str {
     let payload = text(message, "payload");
     let (_, rest) = payload.split_once("<n>").unwrap_or_default();
     rest.split_once("</n>").unwrap_or_default().0
 }
 
-/// What was held against each other.
+/// Shows the compared evidence.
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ledger, messages, effects, .. } = self;
@@ -78,7 +77,7 @@ impl Evidence {
         defects
     }
 
-    /// One record for each key that was not refused, and its result as the client was told.
+    /// Checks that each accepted key has one record, whose result is the one that the client got.
     fn submissions(&self, defects: &mut Vec<String>) {
         let mut recorded: HashMap<&str, Vec<&Json>> = HashMap::new();
         let mut results: HashMap<&str, &str> = HashMap::new();
@@ -180,8 +179,8 @@ impl Evidence {
         }
     }
 
-    /// What one sender sent to a thread stands there in the order in which it was sent, and is
-    /// not older than what stands before it.
+    /// Checks that the messages of one sender to a thread have the order in which they were sent,
+    /// and that their times never decrease.
     fn orders(&self, defects: &mut Vec<String>) {
         let mut last: HashMap<[&str; 2], (&str, u64)> = HashMap::new();
         for message in &self.messages {
@@ -195,8 +194,9 @@ impl Evidence {
         }
     }
 
-    /// Each effect belongs to a recorded message; a second one to a higher attempt. A listener that
-    /// outlives the pump that asked it may be done after one that was asked by the next.
+    /// Checks that each effect belongs to a recorded message, and a repeated effect to a higher
+    /// attempt. A listener that outlives its pump may finish later than a listener of the next
+    /// pump.
     fn effects(&self, defects: &mut Vec<String>) {
         let handled = ["call", "reply"];
         let due = self

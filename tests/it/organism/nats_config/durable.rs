@@ -1,4 +1,4 @@
-//! `durability = "synced"`: what the servers say of themselves, and what is said of it.
+//! `durability = "synced"`: the sync settings that servers report, and the messages about them.
 
 use super::super::{House, Running, numbered, said, say, until};
 use super::lacking::refused;

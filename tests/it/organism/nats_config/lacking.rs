@@ -1,4 +1,5 @@
-//! Credentials that lack a right: what is lacking is named, to whoever can do something about it.
+//! Credentials without a necessary permission. The error names the missing permission to the
+//! operator.
 
 use organism::nats::NatsCredentials;
 

@@ -1,5 +1,5 @@
-//! Every key that `nats-config` writes, tried against everything there is: what may be said, heard
-//! and shared, and whom an asker could make write where.
+//! Every key that `nats-config` writes, tried against every subject: publishing, subscribing, queue
+//! groups, and forged reply subjects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::campaign::Campaign;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is somebody's own; everything else is not.
+/// The permissions of one user. Every other permission is denied.
 pub struct Own {
     pub user: &'static str,
     pub says: &'static [&'static str],
@@ -189,7 +189,7 @@ const VERBS: [&str; 20] = [
     "DIRECT.GET",
 ];
 
-/// Everything that might be of use to somebody who has got a key.
+/// All subjects that may be of use to the owner of a key.
 fn subjects() -> Vec<String> {
     let plain = [
         "organism.talk.pump.0",
@@ -243,7 +243,7 @@ fn subjects() -> Vec<String> {
     all
 }
 
-/// Of many at once, or of more than is known.
+/// Subjects with wildcards, and unknown subjects.
 const WIDE: [&str; 17] = [
     ">",
     "*",
@@ -264,7 +264,7 @@ const WIDE: [&str; 17] = [
     "$SYS.>",
 ];
 
-/// Subjects whose messages somebody could take away from others who share them.
+/// Subjects whose messages a member of a queue group could take away from other members.
 const SHARED: [&str; 5] = [
     "organism.talk.to.echo",
     "organism.talk.to.solo",
@@ -274,7 +274,7 @@ const SHARED: [&str; 5] = [
 ];
 const GROUPS: [&str; 5] = ["echo", "solo", "writer", "q", "thief"];
 
-/// What came of all the tries of one user.
+/// Results of all attempts of one user.
 #[derive(Default)]
 struct Got {
     said: BTreeSet<String>,
@@ -283,7 +283,7 @@ struct Got {
     tries: usize,
 }
 
-/// A subscription that the server has: what is published from here on is heard.
+/// Subscribes to everything, and returns when the server has the subscription.
 async fn everything(spy: &Client) -> Subscriber {
     let mut all = spy.subscribe(">").await.unwrap();
     let token = spy.new_inbox();
@@ -292,7 +292,7 @@ async fn everything(spy: &Client) -> Subscriber {
     all
 }
 
-/// What of all there is somebody gets through to others.
+/// The subjects on which the messages of this user reach other users.
 async fn says(spy: &Client, key: &Client, mark: &str) -> BTreeSet<String> {
     let mut all = everything(spy).await;
     for subject in subjects() {
@@ -314,7 +314,7 @@ async fn says(spy: &Client, key: &Client, mark: &str) -> BTreeSet<String> {
     through
 }
 
-/// Every subscription somebody tries, and those that hear something.
+/// All subscriptions that a user tries, and those that receive messages.
 struct Ears {
     plain: Vec<(String, Subscriber)>,
     shared: Vec<((String, String), Subscriber)>,
@@ -322,7 +322,7 @@ struct Ears {
 }
 
 impl Ears {
-    /// Who may not hear a subject is told so and goes on.
+    /// Opens the subscriptions. A denied subscription is reported, and the user continues.
     async fn open(key: &Client, mark: &str) -> Self {
         let (mut plain, mut shared) = (Vec::new(), Vec::new());
         for subject in subjects().into_iter().chain(WIDE.map(str::to_owned)) {
@@ -338,7 +338,7 @@ impl Ears {
         Self { plain, shared, end: key.subscribe(mark.to_owned()).await.unwrap() }
     }
 
-    /// Everything is said once, and then the end.
+    /// Publishes once on every subject, and then the end mark.
     async fn told(&mut self, spy: &Client, mark: &str) -> bool {
         for subject in subjects() {
             spy.publish(subject, "word".into()).await.unwrap();
@@ -387,7 +387,8 @@ fn set(subjects: &[&str]) -> BTreeSet<String> {
     subjects.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// What somebody can do, and what of that is not their own; they can do what is.
+/// The permissions that a user has, and those of them that are not its own. The user must have all
+/// of its own.
 async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (Got, Vec<String>) {
     let Own { user, says, hears, shares, marks } = own;
     let got = probe(spy, &guarded.user(user).await, *marks).await;
@@ -408,7 +409,7 @@ async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (Got, Vec<String>)
     (got, beyond)
 }
 
-/// What of all there is this user can do that is not their own.
+/// The permissions of this user that are not its own.
 pub async fn beyond(guarded: &Guarded, own: &Own) -> Vec<String> {
     tried(guarded, &guarded.spy().await, own).await.1
 }
@@ -516,7 +517,7 @@ impl Kit {
     }
 }
 
-/// Where nobody may be made to write.
+/// Subjects to which no listener may be made to publish.
 const BAD: [&str; 12] = [
     "organism.journal.ORGANISM-talk.0",
     "$KV.ORGANISM-talk-pumps.0",
@@ -532,7 +533,7 @@ const BAD: [&str; 12] = [
     "$SYS.REQ.SERVER.PING",
 ];
 
-/// Who asks chooses where the answer goes, and no server checks that.
+/// The sender of a request chooses the reply subject, and no server checks it.
 #[test]
 fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
     let mut report = Campaign::new("everything asked with an answer to elsewhere");

@@ -1,5 +1,5 @@
-//! Servers that can be reached from elsewhere: with TLS, as `nats-config` writes it, and with
-//! credentials that somebody else issued.
+//! Servers that are reachable from other hosts: with TLS, as `nats-config` writes it, and with
+//! credentials of another issuer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ pub fn pem(file: &str) -> PathBuf {
     repository().join("tests/data/nats/tls").join(file)
 }
 
-/// A port nobody has now.
+/// A port that is free now.
 pub fn port() -> u16 {
     let held = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     held.local_addr().unwrap().port()
@@ -59,7 +59,7 @@ impl Echo {
         Self { _stop, thread }
     }
 
-    /// Of one that cannot serve: why.
+    /// Waits for a server that cannot serve, and returns the reason.
     pub fn refused(self) -> String {
         self.thread.join().unwrap().unwrap_err()
     }
@@ -91,7 +91,7 @@ impl Solo {
         Self(command.spawn().unwrap())
     }
 
-    /// Of one that cannot serve: how it ended, and what it said.
+    /// Waits for a server that cannot serve, and returns its exit code and output.
     pub fn refused(mut self, house: &House) -> (Option<i32>, String) {
         let status = until("the listener ends", || self.0.try_wait().unwrap());
         (status.code(), std::fs::read_to_string(house.path("solo.log")).unwrap())
@@ -106,7 +106,7 @@ impl Drop for Solo {
     }
 }
 
-/// Until somebody answers: listeners come when they come.
+/// Sends until a listener answers, because listeners may join late.
 pub fn ask(house: &House, text: &str, number: &str) -> String {
     let mut tries = 0;
     until("it is answered", || {
@@ -152,7 +152,7 @@ impl Encrypted {
         encrypted
     }
 
-    /// What the organism takes for the authority.
+    /// Sets the authority that the organism trusts.
     fn trusts(&self, ca: Option<&Path>) {
         let mut nats = "nkey_file = \"nats/pump.nk\"".to_owned();
         if let Some(ca) = ca {

@@ -1,4 +1,4 @@
-//! What a sender and an operator have to show over NATS, where no host sees their process.
+//! Proofs of identity of clients and operators over NATS, where no host sees their processes.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -20,7 +20,7 @@ fn run_with_secret(house: &House, partitions: &str) -> Running {
     house.run_with(command)
 }
 
-/// What each host keeps proves itself.
+/// Verifies the journal of each host.
 fn verified(hosts: &[House]) {
     for house in hosts {
         let verified = house.organism(&["verify", "--stream"]);

@@ -1,5 +1,5 @@
-//! Processes that may pump the same partitions end up with a share each, whatever comes and goes,
-//! and nobody who sends something notices.
+//! Processes that may lead the same partitions each get a share of them, whichever processes come
+//! and go. Clients notice nothing of it.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ pub fn share(houses: &[&House], shares: &[usize]) {
     });
 }
 
-/// Whatever was sent was taken once, as whoever has the most on record proves.
+/// Checks that each submission was accepted once, by the journal with the most records.
 fn judge(houses: [&House; 2], count: usize) {
     let house = houses.into_iter().max_by_key(|house| house.recorded("pong")).unwrap();
     assert_eq!((house.recorded("ping"), house.recorded("pong")), (count, count));
@@ -99,7 +99,7 @@ fn a_process_is_given_what_it_may_pump_and_nothing_else() {
     assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
 }
 
-/// What is handed over to a listener ends there, and the other process never hears of it.
+/// A delivery that is with a listener ends in its process, and the other process never gets it.
 #[test]
 fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     let server = Server::start();

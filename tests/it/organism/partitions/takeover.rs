@@ -1,7 +1,5 @@
-//! How long it takes until somebody is answered again, on three servers that keep every stream
-//! three times, after the pump or the server that was asked died or froze.
-//!
-//! `ROUNDS=…` says how often each of it is done.
+//! The time to the next answer after the pump or its server died or froze, on three servers that
+//! keep every stream three times. `ROUNDS=…` sets the number of repetitions.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +94,7 @@ fn whoever_asks_after_a_pump_died_or_froze_is_answered_within_five_seconds() {
     houses[office].verified();
 }
 
-/// What the servers themselves take until a message to such a stream is acknowledged again.
+/// The time that the servers alone need until such a stream acknowledges messages again.
 struct Bare {
     link: BlockingClient,
 }

@@ -7,8 +7,8 @@ use super::load::loaded;
 use super::{ask_in, host, run, until};
 use crate::nats::Server;
 
-/// What the bucket holds of the lease on partition 0: how far the stream was acknowledged, and no
-/// holder where it was let go of.
+/// The lease on partition 0 in its bucket: the acknowledged position, and no holder if it was
+/// released.
 fn lease(server: &Server) -> String {
     use base64::Engine as _;
     let last = json!({"last_by_subj": "$KV.ORGANISM-talk-pumps.0"});
