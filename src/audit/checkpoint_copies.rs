@@ -126,7 +126,7 @@ impl ReadCopies {
     /// Reads the copies in a directory. If a running pump is about to copy its last checkpoint,
     /// waits for that copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
-        let until = Instant::now() + limits::CHECKPOINT_COPY_PATIENCE;
+        let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
             match CheckpointCopies::read(directory, journal) {
                 Ok(copies) => {

@@ -211,7 +211,7 @@ impl OrganismReach {
         match self {
             Self::Config { config, .. } => {
                 let socket = socket_in(&config.data, Handshake::of(&config));
-                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_PATIENCE).await
+                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await
             }
             Self::Running { data, handshake } => Ok(client_in(&data, handshake).into()),
         }
@@ -273,7 +273,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     for (partition, journal) in partitions_in(data) {
         let query = async {
             let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
-            match timeout(limits::HELD_PATIENCE, query).await.ok()? {
+            match timeout(limits::HELD_CALLS_TIMEOUT, query).await.ok()? {
                 Ok(held) => Some(held),
                 Err(service::Error::Lost | service::Error::Stopped) => None,
                 Err(error) => {

@@ -46,10 +46,10 @@ impl CheckpointCopies {
         // On its own thread, because a file on an unreachable server may block forever.
         let reader = reader.spawn(move || sender.send(outside.read()).ok());
         reader.map_err(|error| error.to_string())?;
-        let lines = match receiver.recv_timeout(limits::BOUNDS_PATIENCE) {
+        let lines = match receiver.recv_timeout(limits::BOUNDS_TIMEOUT) {
             Ok(lines) => lines.map_err(|error| error.to_string())?,
             Err(_) => {
-                let seconds = limits::BOUNDS_PATIENCE.as_secs();
+                let seconds = limits::BOUNDS_TIMEOUT.as_secs();
                 return Err(format!("{} gave nothing within {seconds} s", file.display()));
             }
         };
@@ -162,7 +162,7 @@ impl CheckpointCopier {
     /// Waits briefly until everything is copied. The next start copies the rest.
     pub fn finish(mut self) {
         self.lines = None;
-        let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_PATIENCE);
+        let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);
         let waiting = self.counts().waiting;
         if ended == Err(RecvTimeoutError::Timeout) || waiting > 0 {
             let file = self.file.display();

@@ -103,7 +103,7 @@ impl RuntimeShared {
                     return;
                 }
                 let begun = self.begun.load(Ordering::SeqCst);
-                std::thread::park_timeout(limits::LINK_REST);
+                std::thread::park_timeout(limits::NATS_IDLE_TAKEOVER);
                 let is_quiet = self.waiting.load(Ordering::SeqCst) == 0;
                 if is_quiet && self.begun.load(Ordering::SeqCst) == begun {
                     break;

@@ -47,7 +47,7 @@ impl OrganismClient {
     /// or stopping, waits for it. An organism with several partitions is never started here.
     pub async fn open(config: Config) -> Result<Self, Error> {
         let socket = SocketTransport::new(&config.data, Handshake::of(&config));
-        Self::open_over(socket, config, limits::ANNOUNCED_PATIENCE).await
+        Self::open_over(socket, config, limits::ANNOUNCED_TIMEOUT).await
     }
 
     /// Like [`OrganismClient::open`], but uses the connection of `socket` if it has one. Waits at
@@ -62,7 +62,7 @@ impl OrganismClient {
         }
 
         let announced_until = Instant::now() + patience;
-        let mut held_until = Instant::now() + limits::DOOR_PATIENCE;
+        let mut held_until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
 
         loop {
             if socket.locate().await? {
@@ -76,13 +76,13 @@ impl OrganismClient {
                     let process = announcement::announced_process(&config.data);
                     return Err(Error::NotUp { process, waited: patience });
                 }
-                held_until = Instant::now() + limits::DOOR_PATIENCE;
-                tokio::time::sleep(limits::DOOR_RETRY).await;
+                held_until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
+                tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 continue;
             }
             match Organism::start_for_command(config.clone()).await {
                 Err(Error::Journal(journal::Error::Held { .. })) if Instant::now() < held_until => {
-                    tokio::time::sleep(limits::DOOR_RETRY).await;
+                    tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 }
                 started => return Ok(started?.into()),
             }

@@ -77,13 +77,13 @@ impl ControlContext {
 
     fn serving(pumps: PumpBackend, rules: Arc<AccessRules>, config: &Config) -> Self {
         let identity = Some(Arc::new(OrganismIdentity::of(config)));
-        Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE, is_busy: false }
+        Self { pumps, rules, identity, patience: limits::CONTROL_TIMEOUT, is_busy: false }
     }
 
     /// The context for a connection beyond the bound. The request is still read, with a short
     /// time-out, so that its client gets a fitting response.
     fn refusing(&self) -> Self {
-        let patience = self.patience.min(limits::PAUSE_MIN);
+        let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
     }
 
@@ -448,7 +448,7 @@ impl ControlConnection {
         let is_follower = matches!(request, ServiceRequest::FollowJournals);
         if is_follower {
             self.serving = None;
-                // Responses first, so that a client that leaves does not discard one that is ready.
+            // Responses first, so that a client that leaves does not discard one that is ready.
         }
 
         let responding = tokio::spawn(async move { context.respond(request, responses).await });

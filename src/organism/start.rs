@@ -50,7 +50,7 @@ impl Organism {
                     if let Some(on_wait) = on_wait.take() {
                         on_wait(&holder);
                     }
-                    tokio::time::sleep(limits::DOOR_RETRY).await;
+                    tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 }
                 started => return started,
             }

@@ -124,7 +124,7 @@ impl Gate {
     ///
     /// A refusal here is a bug of the core, not of a sender.
     pub fn check_core(&self, text: &[u8]) -> Result<(PayloadName, Payload), Refusal> {
-        let (element, submission) = read(text, limits::CORE_WORD_BYTES_MAX)?;
+        let (element, submission) = read(text, limits::CORE_PAYLOAD_BYTES_MAX)?;
         if &*element.name.namespace != system::NAMESPACE {
             let message = "the core writes words of its own namespace only";
             return Err(submission.refuse(Rule::ReservedName, message));

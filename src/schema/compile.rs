@@ -161,7 +161,9 @@ impl CompileChild {
                 (Some(before), Some(now)) => now.saturating_sub(before),
                 _ => waited,
             };
-            if used >= limits::SCHEMA_COMPILE_TIMEOUT || waited >= limits::SCHEMA_COMPILE_PATIENCE {
+            if used >= limits::SCHEMA_COMPILE_TIMEOUT
+                || waited >= limits::SCHEMA_COMPILE_WALL_TIMEOUT
+            {
                 return Err(CompileFailure::Slow);
             }
         }

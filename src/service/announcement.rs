@@ -32,7 +32,7 @@ impl Announcement {
         let path = data.join(ANNOUNCED);
         let failed = || Error::io(path.display().to_string());
         let mut file = open(&path).map_err(failed())?;
-        let until = Instant::now() + limits::LOCK_PATIENCE;
+        let until = Instant::now() + limits::LOCK_TIMEOUT;
 
         loop {
             match file.try_lock() {

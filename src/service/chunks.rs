@@ -56,7 +56,7 @@ impl ChunkEncoder {
 
     /// Splits one message into chunks.
     pub fn encode_message(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
-        let mut parts = message.chunks(limits::EXCHANGE_PIECE_BYTES).peekable();
+        let mut parts = message.chunks(limits::SERVICE_CHUNK_BYTES).peekable();
         let mut chunks = Vec::new();
         while let Some(part) = parts.next() {
             let kind = if parts.peek().is_some() { ChunkKind::Part } else { ChunkKind::Last };
@@ -159,10 +159,10 @@ mod tests {
     fn a_message_of_any_length_is_decoded_as_it_was_encoded() {
         let mut encoder = ChunkEncoder::start();
         let mut decoder = ChunkDecoder::default();
-        for length in [1, 7, limits::EXCHANGE_PIECE_BYTES, 3 * limits::EXCHANGE_PIECE_BYTES + 1] {
+        for length in [1, 7, limits::SERVICE_CHUNK_BYTES, 3 * limits::SERVICE_CHUNK_BYTES + 1] {
             let message = vec![b'x'; length];
             let chunks = encoder.encode_message(&message);
-            assert_eq!(chunks.len(), length.div_ceil(limits::EXCHANGE_PIECE_BYTES));
+            assert_eq!(chunks.len(), length.div_ceil(limits::SERVICE_CHUNK_BYTES));
 
             let decoded: Vec<_> = chunks.iter().map(|chunk| decoder.decode(chunk)).collect();
             let (last, parts) = decoded.split_last().unwrap();

@@ -299,7 +299,7 @@ impl ServiceClient {
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let until = Instant::now() + limits::PARTITION_PATIENCE;
+        let until = Instant::now() + limits::PARTITION_TIMEOUT;
         loop {
             let leave = Notify::new();
             let mut has_left = false;
@@ -416,7 +416,7 @@ impl ServiceClient {
     }
 
     fn retries(&self, partition: u32) -> RetryDeadline {
-        let until = Instant::now() + limits::PARTITION_PATIENCE;
+        let until = Instant::now() + limits::PARTITION_TIMEOUT;
         let is_allowed = self.partitions().is_some();
         RetryDeadline { partition, is_allowed, until, is_unsure: false }
     }
@@ -539,7 +539,7 @@ impl RetryDeadline {
 
         let now = Instant::now();
         if soon {
-            self.until = now + limits::PARTITION_PATIENCE;
+            self.until = now + limits::PARTITION_TIMEOUT;
         }
 
         if now <= self.until {

@@ -52,7 +52,8 @@ impl NatsTransport {
             |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
 
         // After a long outage the connection accepts nothing more.
-        let published = timeout(limits::EXCHANGE_SILENCE, self.publish(partition, request)).await;
+        let published =
+            timeout(limits::SERVICE_SILENCE_MAX, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {
             unavailable("the servers of NATS do not respond", false, false).await;
             return Ok(());
@@ -62,8 +63,11 @@ impl NatsTransport {
         let mut is_silent = true;
 
         loop {
-            let patience =
-                if is_silent { limits::EXCHANGE_GREETING } else { limits::EXCHANGE_SILENCE };
+            let patience = if is_silent {
+                limits::SERVICE_FIRST_KEEP_ALIVE_TIMEOUT
+            } else {
+                limits::SERVICE_SILENCE_MAX
+            };
             let Ok(Some(message)) = timeout(patience, replies.next()).await else {
                 unavailable("the pump that holds its lease is silent", !is_silent, true).await;
                 return Ok(());

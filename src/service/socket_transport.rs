@@ -131,7 +131,7 @@ impl SocketTransport {
     pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let sending = self.send(&ServiceRequest::Status, &responses);
-        let Ok(sent) = timeout(limits::STATUS_PATIENCE, sending).await else { return Ok(None) };
+        let Ok(sent) = timeout(limits::STATUS_TIMEOUT, sending).await else { return Ok(None) };
         sent?;
         match received.try_recv() {
             Ok(ServiceResponse::Status { config }) => Ok(Some(config)),
@@ -177,7 +177,7 @@ impl SocketTransport {
             return Ok(idle);
         }
 
-        let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
+        let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
         loop {
             // Ordering rule: the announcement is read before connecting, because it ends when the
             // socket exists.
@@ -188,13 +188,13 @@ impl SocketTransport {
             if !is_announced || Instant::now() >= until {
                 return Err(Error::Lost);
             }
-            tokio::time::sleep(limits::DOOR_RETRY).await;
+            tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
         }
     }
 
     /// Connects to the socket; `None` if no process that holds the journal responds.
     async fn connect(&self) -> Result<Option<UnixStream>, Error> {
-        let mut tries = limits::SOCKET_TRIES;
+        let mut tries = limits::SOCKET_CONNECTS_MAX;
         loop {
             let connected = match ShortSocketPath::of(&self.path) {
                 Ok(address) => UnixStream::connect(&address.name).await,
@@ -220,7 +220,7 @@ impl SocketTransport {
             if tries == 0 {
                 return Err(Error::ForeignSocket { path: self.path.clone(), server, holder });
             }
-            tokio::time::sleep(limits::DOOR_RETRY).await;
+            tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
         }
     }
 }

@@ -73,7 +73,7 @@ impl TreeWatch {
             if let Some(due) = self.due() {
                 return due;
             }
-            let tick = tokio::time::sleep(limits::NOTICE_LOOK);
+            let tick = tokio::time::sleep(limits::NOTICE_CHECK_INTERVAL);
             tokio::select! {
                 notice = self.notices.recv() => match notice {
                     Some(notice) => {

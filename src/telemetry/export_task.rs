@@ -58,7 +58,7 @@ impl ExportTask {
             let mut export = pin!(export);
             tokio::select! {
                 () = &mut export => true,
-                () = stopped(&mut stop) => timeout(limits::SPANS_FAREWELL, export).await.is_ok(),
+                () = stopped(&mut stop) => timeout(limits::SPANS_FLUSH_TIMEOUT, export).await.is_ok(),
             }
         };
 

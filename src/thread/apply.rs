@@ -45,7 +45,7 @@ impl State {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 home.dispose(*message, *how);
             }
-            Fact::Heard { call, attempt } => home.heard(*call, *attempt),
+            Fact::OutcomeReceived { call, attempt } => home.heard(*call, *attempt),
             Fact::AttemptFailed { call, attempt, failure } => {
                 home.attempt_failed(*call, *attempt, failure);
             }

@@ -157,7 +157,7 @@ pub enum Fact {
     },
     /// The outcome of an attempt is recorded. The messages of the attempt's delivery are handled.
     #[serde(rename = "heard")]
-    Heard {
+    OutcomeReceived {
         #[serde(rename = "call")]
         call: CallId,
         #[serde(rename = "attempt")]

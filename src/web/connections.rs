@@ -39,7 +39,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router) {
 
 async fn converse(stream: TcpStream, router: Router) {
     let mut server = Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(limits::HTTP_HEAD_PATIENCE);
+    server.timer(TokioTimer::new()).header_read_timeout(limits::HTTP_HEAD_TIMEOUT);
     let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(error) = served.await {
         tracing::debug!("a connection over HTTP ended early: {error}");

@@ -70,7 +70,7 @@ impl RequestRefusal {
     }
 
     pub fn headers(&self) -> HeaderMap {
-        let line: String = self.detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
+        let line: String = self.detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let mut headers = HeaderMap::new();
         headers.insert(header_names::ERROR_CODE, self.code.to_string());

@@ -276,7 +276,7 @@ impl NatsShared {
 
     /// Processes messages of the listener until the stream ends.
     pub async fn listen(self: Arc<Self>, mut answers: impl Stream<Item = Message> + Unpin) {
-        let mut look = interval(limits::NATS_LOOK);
+        let mut look = interval(limits::NATS_CHECK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = None;
 
@@ -330,7 +330,7 @@ impl NatsShared {
 
     /// Ends attempts whose publish the servers denied. No other event would end them.
     fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
-        let since = Instant::now().checked_sub(2 * limits::NATS_LOOK);
+        let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
         let (Some(since), Some(_)) = (since, connection) else { return };
         let denials = self.wire.denials();
         let Some(denied) = denials.publish_denied(&self.subjects.deliveries(), since) else {
@@ -490,7 +490,7 @@ impl NatsShared {
         ending: EndingGuard,
         bytes: usize,
     ) {
-        if bytes <= limits::NATS_JUDGED_AT_ONCE_BYTES {
+        if bytes <= limits::NATS_INLINE_CHECK_BYTES {
             return self.ended(key, answer);
         }
 

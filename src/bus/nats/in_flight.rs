@@ -308,7 +308,7 @@ impl InFlight {
     pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(AttemptKey, Failure)> {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
-        if connection.is_none() || passed > limits::NATS_LOOK * 4 {
+        if connection.is_none() || passed > limits::NATS_CHECK_INTERVAL * 4 {
             // Nobody could be heard, or we did not listen: that was not their time.
             let all = self.out.values_mut();
             all.filter_map(|out| out.lives_until.as_mut()).for_each(|until| *until += passed);
@@ -415,7 +415,7 @@ mod tests {
         let mut now = from;
         let mut all = Vec::new();
         while now < from + length {
-            now += limits::NATS_LOOK;
+            now += limits::NATS_CHECK_INTERVAL;
             all.extend(in_flight.overdue(Some(connection), now).into_iter().map(|(key, _)| key));
         }
 
@@ -500,7 +500,7 @@ mod tests {
         in_flight.take(1, key(1), 1, now);
         assert!(in_flight.cancel(key(1), now));
         assert!(!in_flight.cancel(key(2), now));
-        assert_eq!(overdue(&mut in_flight, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
+        assert_eq!(overdue(&mut in_flight, 1, now, GRACE + limits::NATS_CHECK_INTERVAL), [key(1)]);
     }
 
     #[test]
@@ -520,7 +520,10 @@ mod tests {
 
         assert_eq!(in_flight.lingering(renewed), [key(1)]);
         assert_eq!(in_flight.lingering(renewed), []);
-        assert_eq!(overdue(&mut in_flight, 1, renewed, LEASE + limits::NATS_LOOK), [key(1)]);
+        assert_eq!(
+            overdue(&mut in_flight, 1, renewed, LEASE + limits::NATS_CHECK_INTERVAL),
+            [key(1)]
+        );
     }
 
     #[test]
@@ -529,7 +532,7 @@ mod tests {
         let mut in_flight = in_flight.waiting_for_end(true);
         in_flight.take(1, key(1), 1, now);
         in_flight.cancel(key(1), now);
-        assert_eq!(overdue(&mut in_flight, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
+        assert_eq!(overdue(&mut in_flight, 1, now, GRACE + limits::NATS_CHECK_INTERVAL), [key(1)]);
     }
 
     #[test]
@@ -581,10 +584,10 @@ mod tests {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         take_as_partial(&mut in_flight, 1, now);
-        let later = now + LEASE - limits::NATS_LOOK;
+        let later = now + LEASE - limits::NATS_CHECK_INTERVAL;
         let taken = in_flight.take_partial(1, 2, later);
         assert!(matches!(taken, Some(PartialDelivery::Open(_))));
-        assert_eq!(overdue(&mut in_flight, 2, later, LEASE - limits::NATS_LOOK), []);
+        assert_eq!(overdue(&mut in_flight, 2, later, LEASE - limits::NATS_CHECK_INTERVAL), []);
         assert_eq!(overdue(&mut in_flight, 2, later + LEASE, LEASE), [key(1)]);
     }
 

@@ -81,7 +81,7 @@ struct AgentResponse {
 
 impl RemoteAgentAttempts {
     pub fn new(far: RemoteAgentOptions) -> Self {
-        let places = Arc::new(Semaphore::new(limits::NATS_ASKS_MAX));
+        let places = Arc::new(Semaphore::new(limits::NATS_REQUESTS_MAX));
         Self { far, open: Mutex::default(), places }
     }
 
@@ -108,7 +108,7 @@ impl RemoteAgentAttempts {
             let standing = standing(*token);
             if standing == AttemptStatus::GivenUp {
                 open.thread_text = Arc::default();
-                if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_ASK_PATIENCE) {
+                if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_REQUEST_TOTAL_TIMEOUT) {
                     open.answer = Vec::new();
                 }
             }
@@ -321,7 +321,7 @@ impl NatsShared {
         last: Message,
     ) {
         let shared = Arc::clone(self);
-        let (is_short, end) = (whole.len() <= limits::NATS_JUDGED_AT_ONCE_BYTES, move || {
+        let (is_short, end) = (whole.len() <= limits::NATS_INLINE_CHECK_BYTES, move || {
             shared.handle_response(
                 token,
                 ListenerResponse::Answer(agent_requests::answer(&whole)),
@@ -358,7 +358,7 @@ mod tests {
             open.get_mut(&token).unwrap().thread_text.set(Arc::new(vec![0; 9])).unwrap();
         }
 
-        let long_ago = Instant::now().checked_sub(limits::NATS_ASK_PATIENCE);
+        let long_ago = Instant::now().checked_sub(limits::NATS_REQUEST_TOTAL_TIMEOUT);
         remote_agents.open().get_mut(&2).unwrap().came = long_ago;
         remote_agents.keep(|token| match token {
             3 => AttemptStatus::Out,

@@ -88,7 +88,7 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
 /// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final; any other code
 /// allows a retry.
 fn failure(code: &str, detail: &str) -> Failure {
-    let detail: String = detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
+    let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {
         Ok(400..=499) => Failure::Refused { detail },
         _ => Failure::Crashed { detail },

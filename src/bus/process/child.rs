@@ -269,5 +269,5 @@ fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<Stde
     }
 
     words.last.clear();
-    words.last.extend(text.chars().take(limits::LAST_WORDS_CHARS_MAX));
+    words.last.extend(text.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX));
 }

@@ -275,7 +275,7 @@ impl<'a> ChildIo<'a> {
         self.handle.stray(named, answer.payloads.unwrap_or_default());
 
         self.strays += 1;
-        if self.strays < limits::STRAYS_MAX {
+        if self.strays < limits::STRAY_ANSWERS_MAX {
             return None;
         }
 

@@ -192,7 +192,7 @@ impl JetStreamApi {
     }
 
     pub fn message(&self, stream: &str, seq: u64) -> Result<StoredMessage, ApiFailure> {
-        self.message_within(limits::STREAM_PATIENCE, stream, seq)
+        self.message_within(limits::STREAM_TIMEOUT, stream, seq)
     }
 
     pub fn message_within(
@@ -230,7 +230,7 @@ impl JetStreamApi {
         headers: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<u64, ApiFailure> {
-        self.publish_within(limits::STREAM_PATIENCE, subject, headers, body)
+        self.publish_within(limits::STREAM_TIMEOUT, subject, headers, body)
     }
 
     /// As [`JetStreamApi::publish`], with a timeout after which a response is useless.
@@ -256,7 +256,7 @@ impl JetStreamApi {
 
 fn question(subject: String, body: &Value) -> NatsRequest {
     let body = body.to_string().into_bytes();
-    NatsRequest { subject, headers: None, body, patience: limits::STREAM_PATIENCE }
+    NatsRequest { subject, headers: None, body, patience: limits::STREAM_TIMEOUT }
 }
 
 fn get(stream: &str, which: &Value) -> NatsRequest {

@@ -178,7 +178,7 @@ impl StreamBounds {
             tracing::warn!(
                 stream = bounds.stream,
                 "no answer within {} s about how far the stream went: {}",
-                limits::BOUNDS_PATIENCE.as_secs(),
+                limits::BOUNDS_TIMEOUT.as_secs(),
                 bounds.unreachable.join(", ")
             );
         }
@@ -232,7 +232,7 @@ impl StreamBounds {
 
     /// Waits for the report of every process that another one names, up to a timeout.
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
-        let patience = limits::BOUNDS_PATIENCE;
+        let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
         let (subject, body) = (options.bound_subject(), Vec::new());
         let reports =

@@ -229,7 +229,7 @@ impl Lease {
                 LeaseAvailability::Free(revision) => return Ok(revision),
                 LeaseAvailability::Lives(_) => return Err(self.held(options)),
                 LeaseAvailability::Held(_) | LeaseAvailability::Left => {
-                    std::thread::sleep(limits::LEASE_LOOK)
+                    std::thread::sleep(limits::STREAM_RETRY_INTERVAL)
                 }
             }
         }
@@ -356,7 +356,7 @@ impl Lease {
         let after = after.to_string();
         let mut all = vec![("Nats-Expected-Last-Subject-Sequence", after.as_str())];
         all.extend_from_slice(headers);
-        self.api.publish_within(limits::LEASE_PATIENCE, &self.subject, &all, value)
+        self.api.publish_within(limits::LEASE_RENEWAL_TIMEOUT, &self.subject, &all, value)
     }
 }
 
@@ -375,7 +375,7 @@ fn vacancy(
     let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
     if found.seq != first {
         seen.0 = Some((found.seq, Instant::now()));
-    } else if since.elapsed() >= limits::LEASE_BEQUEST {
+    } else if since.elapsed() >= limits::LEASE_RESERVED_FOR_HEIR {
         return LeaseAvailability::Free(found.seq);
     }
 

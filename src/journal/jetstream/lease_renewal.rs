@@ -55,10 +55,14 @@ impl LeaseRenewal {
         };
 
         let let_go = Arc::clone(&lease);
-        let renewing =
-            PeriodicThread::start("journal-lease", limits::LEASE_BEAT, renew, move || {
+        let renewing = PeriodicThread::start(
+            "journal-lease",
+            limits::LEASE_RENEWAL_INTERVAL,
+            renew,
+            move || {
                 let_go.let_go();
-            })?;
+            },
+        )?;
         Ok(Self { found, lease, _renewing: renewing })
     }
 

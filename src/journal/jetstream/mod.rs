@@ -142,7 +142,7 @@ impl StreamJournal {
 
 impl Log for StreamLog {
     const HAS_PROJECTION: bool = true;
-    const REST: Duration = limits::LEASE_BEAT;
+    const REST: Duration = limits::LEASE_RENEWAL_INTERVAL;
 
     fn check(&self) -> Result<(), Error> {
         self.watch.check(self.publisher.epoch)

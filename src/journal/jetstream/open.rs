@@ -53,7 +53,7 @@ impl StreamJournal {
         member: &JoiningHost<'_>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let until = Instant::now() + limits::STREAM_START_PATIENCE;
+        let until = Instant::now() + limits::STREAM_OPEN_TIMEOUT;
         loop {
             let mut is_begun = false;
             let mut visit = |sealed| {
@@ -206,7 +206,7 @@ pub(super) fn stream(
     // During an election in a cluster, a stream may look shorter than it is.
     let known = followed_to.max(bounds.last_seq());
     while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
-        std::thread::sleep(limits::LEASE_LOOK);
+        std::thread::sleep(limits::STREAM_RETRY_INTERVAL);
         info = api.info(&name).unwrap_or(info);
     }
 

@@ -164,7 +164,7 @@ impl StreamPublisher {
     /// Reads the message after `after` until a server answers: for a limited time, and only while
     /// connected, because callers of the pump should not wait for another silence.
     fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
-        let until = Instant::now() + limits::STREAM_PATIENCE;
+        let until = Instant::now() + limits::STREAM_TIMEOUT;
         self.silence.set(true);
         while self.api.link.is_connected() && Instant::now() < until {
             match self.api.message_within(limits::STREAM_PROBE, &self.stream, after + 1) {
@@ -186,7 +186,7 @@ impl StreamPublisher {
                     return Err(Error::Denied(denied));
                 }
                 Err(ApiFailure::Away(NoResponse::Silent(_))) => {}
-                Err(_) => std::thread::sleep(limits::LEASE_LOOK),
+                Err(_) => std::thread::sleep(limits::STREAM_RETRY_INTERVAL),
             }
         }
 

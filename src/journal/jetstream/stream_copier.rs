@@ -104,12 +104,12 @@ impl<'c> StreamCopier<'c> {
 
     /// Publishes a group; retries for a limited time if the server is unreachable or full.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(), Error> {
-        let until = Instant::now() + limits::PROMOTION_PATIENCE;
+        let until = Instant::now() + limits::PROMOTION_TIMEOUT;
         loop {
             self.watch.check(self.publisher.epoch)?;
             match self.publisher.publish(group) {
                 Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
-                    std::thread::sleep(limits::LEASE_LOOK);
+                    std::thread::sleep(limits::STREAM_RETRY_INTERVAL);
                 }
                 published => {
                     self.publisher.put(published?.0);

@@ -73,7 +73,8 @@ impl LeadershipWatch {
             false
         };
 
-        let looking = PeriodicThread::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
+        let looking =
+            PeriodicThread::start("journal-watch", limits::STREAM_CHECK_INTERVAL, look, || {})?;
         Ok(Self { _looking: looking, renewal })
     }
 
@@ -148,7 +149,7 @@ mod tests {
         let (begun, mut doubt) = (Instant::now(), SuspectSince::default());
         let mut look = |wrong: bool, looks: u32| {
             let wrong = wrong.then(|| "it is gone".to_owned());
-            doubt.lasting(wrong, begun + looks * limits::STREAM_LOOK).is_some()
+            doubt.lasting(wrong, begun + looks * limits::STREAM_CHECK_INTERVAL).is_some()
         };
 
         assert!(!look(true, 0), "an election may go on");
@@ -158,7 +159,8 @@ mod tests {
         assert!(look(true, 6));
         // Well within five seconds of the loss.
         assert!(
-            limits::STREAM_GONE_AFTER + 2 * limits::STREAM_LOOK < std::time::Duration::from_secs(4)
+            limits::STREAM_GONE_AFTER + 2 * limits::STREAM_CHECK_INTERVAL
+                < std::time::Duration::from_secs(4)
         );
     }
 }

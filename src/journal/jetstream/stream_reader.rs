@@ -102,7 +102,7 @@ pub(super) fn patiently<T>(
                     && begun.elapsed() < limits::STREAM_GONE_AFTER => {}
             other => return other,
         }
-        std::thread::sleep(limits::LEASE_LOOK);
+        std::thread::sleep(limits::STREAM_RETRY_INTERVAL);
     }
 }
 

@@ -118,7 +118,7 @@ pub fn hold_to_its_word(
 /// Asks every server, until all of these have answered or the request times out.
 fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
-    let patience = limits::STREAM_PATIENCE;
+    let patience = limits::STREAM_TIMEOUT;
     let question =
         NatsRequest { subject: ASKED.to_owned(), headers: None, body: Vec::new(), patience };
     let answers = link.request_from_all(question);

@@ -29,7 +29,7 @@ impl DirectoryLock {
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
-        let until = Instant::now() + limits::LOCK_PATIENCE;
+        let until = Instant::now() + limits::LOCK_TIMEOUT;
 
         loop {
             match directory.try_lock() {

@@ -67,7 +67,7 @@ impl NatsSender {
         P: Future<Output = Result<(), PublishErrorKind>>,
     {
         while self.leave_by.get().is_none_or(|by| Instant::now() < *by) {
-            let waited = async { timeout(limits::KIT_LOOK, publish()).await };
+            let waited = async { timeout(limits::KIT_POLL_INTERVAL, publish()).await };
             if let Ok(published) = self.runtime.block_on(waited) {
                 return published;
             }
@@ -170,6 +170,6 @@ impl DeliveryChannel for Arc<DeliveryTask> {
 
 /// Shortens a text and puts it on one line, as a header requires.
 fn one_line(text: &str) -> String {
-    let words = text.chars().take(limits::LAST_WORDS_CHARS_MAX);
+    let words = text.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX);
     words.map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

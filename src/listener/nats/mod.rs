@@ -90,7 +90,7 @@ impl DeliveryQueue {
     /// deliveries come first and the connection is not driven, so that answers are sent in batches.
     /// The limit keeps each answer from waiting long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
-        if self.driven.elapsed() < limits::KIT_BUSY
+        if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
         {
             return Some(next);

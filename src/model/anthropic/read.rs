@@ -91,7 +91,7 @@ impl AnthropicReader {
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
         let Some(raw) = event.content_block else { return Ok(()) };
-        if self.growing.len() >= limits::OWN_BLOCKS_MAX {
+        if self.growing.len() >= limits::PROVIDER_BLOCKS_MAX {
             return Err(StreamFault::TooLong);
         }
 
@@ -178,7 +178,7 @@ impl AnthropicReader {
     }
 
     fn keep(&mut self, text: usize, calls: usize, json: &str) -> Result<(), StreamFault> {
-        if self.own.len() >= limits::OWN_BLOCKS_MAX {
+        if self.own.len() >= limits::PROVIDER_BLOCKS_MAX {
             return Err(StreamFault::TooLong);
         }
 

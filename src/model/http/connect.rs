@@ -64,7 +64,7 @@ async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
         let connected = if index + 1 == addresses.len() {
             connecting.await
         } else {
-            match tokio::time::timeout(limits::ADDRESS_PATIENCE, connecting).await {
+            match tokio::time::timeout(limits::ADDRESS_TIMEOUT, connecting).await {
                 Ok(connected) => connected,
                 Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
             }

@@ -100,7 +100,7 @@ impl RateLimiter {
                     return CallPermit { limiter: self, taken, began: Instant::now() };
                 }
                 // Whoever was told of the room may have given up since, and told nobody.
-                LimiterEntry::Full => limits::LIMITER_LOOK,
+                LimiterEntry::Full => limits::LIMITER_CHECK_INTERVAL,
                 // An answer that took less than it said may come first.
                 LimiterEntry::Dry(wait) => wait,
             };
@@ -200,7 +200,7 @@ impl CallPermit<'_> {
         }
 
         if let Some(after) = error.retry_after() {
-            let until = now + after.min(limits::MODEL_REST_MAX);
+            let until = now + after.min(limits::MODEL_PAUSE_MAX);
             state.rests_until = state.rests_until.max(Some(until));
         }
 

@@ -194,7 +194,7 @@ impl CallAttempts<'_> {
 
         while let Some(until) = first.limiter.rests_until() {
             (self.on_chunk)(AnswerChunk::Waiting(&route, until));
-            let look = Instant::now() + limits::MODEL_REST_LOOK;
+            let look = Instant::now() + limits::MODEL_PAUSE_CHECK_INTERVAL;
             tokio::time::sleep_until(until.min(look)).await;
         }
 

@@ -62,7 +62,7 @@ impl GroupMembership {
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
         let mut heard = rpc.subscribe_members().await?;
-        let mut beat = interval(limits::ROLL_BEAT);
+        let mut beat = interval(limits::MEMBER_ANNOUNCE_INTERVAL);
         let stopping = async move { drop(stop.wait_for(Option::is_some).await) };
         tokio::pin!(stopping);
 
@@ -102,7 +102,7 @@ impl GroupMembership {
     /// Warns about a member with another config. With different configs, the processing of a
     /// message depends on which process owns the message's partition.
     fn warn_of(&mut self, entry: &MemberRecord) {
-        let is_news = entry.config != self.config && self.warned.len() < limits::ROLL_MAX;
+        let is_news = entry.config != self.config && self.warned.len() < limits::MEMBERS_MAX;
         if !is_news || !self.warned.insert(entry.id) {
             return;
         }
@@ -125,7 +125,7 @@ impl GroupMembership {
 
         let Some(PartitionHandover { from, to, of }) = self.known.due(now) else { return };
         let spurned = self.spurned.get(&to).copied();
-        let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_AGAIN);
+        let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_RETRY);
         if from != MemberId::here() || again {
             return;
         }
@@ -152,14 +152,14 @@ impl GroupMembership {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
         let is_leaving = self.table.standings().contains(&PartitionStatus::Leaving);
-        if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_PATIENCE) {
+        if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_TIMEOUT) {
             return true;
         }
 
         if !arrived {
             tracing::warn!(partition, "whoever it was handed over to did not take it");
             self.spurned.insert(to, now);
-            self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_AGAIN);
+            self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_RETRY);
         }
 
         self.given = None;
@@ -205,13 +205,13 @@ impl LiveMembers {
     }
 
     fn has_room_for(&self, id: MemberId) -> bool {
-        self.entries.len() < limits::ROLL_MAX || self.entries.contains_key(&id)
+        self.entries.len() < limits::MEMBERS_MAX || self.entries.contains_key(&id)
     }
 
     fn forget_silent(&mut self, now: Instant) {
         let before = self.entries.len();
         self.entries
-            .retain(|_, (_, heard)| now.saturating_duration_since(*heard) < limits::ROLL_LAPSE);
+            .retain(|_, (_, heard)| now.saturating_duration_since(*heard) < limits::MEMBER_LAPSE);
         if self.entries.len() != before {
             self.changed = Some(now);
         }
@@ -220,7 +220,7 @@ impl LiveMembers {
     /// Returns the handover that is due. Returns `None` until every member had time to learn of all
     /// others.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
-        let calm = now.saturating_duration_since(self.changed?) >= limits::BALANCE_CALM;
+        let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?
     }
 }
@@ -237,13 +237,13 @@ mod tests {
     fn a_full_membership_table_still_updates_known_members() {
         let mut known = LiveMembers::default();
         let begun = Instant::now();
-        let entries: Vec<_> = (0..=limits::ROLL_MAX).map(|_| entry(&[], &[])).collect();
+        let entries: Vec<_> = (0..=limits::MEMBERS_MAX).map(|_| entry(&[], &[])).collect();
         entries.iter().for_each(|entry| known.hear(entry.clone(), begun));
-        let later = begun + limits::ROLL_LAPSE / 2;
+        let later = begun + limits::MEMBER_LAPSE / 2;
         entries.iter().for_each(|entry| known.hear(entry.clone(), later));
         assert_eq!(known.changed, Some(begun), "nothing is news");
-        known.forget_silent(begun + limits::ROLL_LAPSE);
-        assert_eq!(known.entries.len(), limits::ROLL_MAX);
+        known.forget_silent(begun + limits::MEMBER_LAPSE);
+        assert_eq!(known.entries.len(), limits::MEMBERS_MAX);
     }
 
     fn entry(has: &[u32], ready: &[u32]) -> MemberRecord {
@@ -265,11 +265,11 @@ mod tests {
         let first = entry(&[0, 1, 2], &[]);
         let second = entry(&[], &[0, 1, 2]);
         known.hear(first.clone(), begun);
-        let later = begun + limits::BALANCE_CALM;
+        let later = begun + limits::REBALANCE_QUIET_TIME;
         known.hear(second.clone(), later);
         assert_eq!(known.due(later), None, "one has just come");
         known.hear(first.clone(), later);
-        let calm = later + limits::BALANCE_CALM;
+        let calm = later + limits::REBALANCE_QUIET_TIME;
         assert_eq!(known.due(calm).unwrap().from, first.id);
         known.hear(MemberRecord { has: BTreeSet::from([0]), ..second }, calm);
         assert_eq!(known.due(calm), None, "it has one more now");
@@ -287,7 +287,7 @@ mod tests {
         };
 
         all(&mut known, begun);
-        let silent = begun + limits::ROLL_LAPSE;
+        let silent = begun + limits::MEMBER_LAPSE;
         known.hear(first.clone(), silent);
         known.forget_silent(silent);
         assert!(known.get(second.id).is_none() && known.get(first.id).is_some());
@@ -295,6 +295,6 @@ mod tests {
         known.hear(MemberRecord { is_leaving: true, ..second.clone() }, silent);
         assert_eq!(known.due(silent + Duration::from_secs(60)), None);
         all(&mut known, silent);
-        assert!(known.due(silent + limits::BALANCE_CALM).is_some());
+        assert!(known.due(silent + limits::REBALANCE_QUIET_TIME).is_some());
     }
 }

@@ -119,7 +119,7 @@ impl PartitionMap {
     /// Returns the live processes, including this one. Empty until every process had time to
     /// announce itself.
     pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
-        if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
+        if self.begun.elapsed() < 2 * limits::MEMBER_ANNOUNCE_INTERVAL {
             return BTreeMap::new();
         }
 

@@ -308,13 +308,13 @@ impl LeaseWait<'_> {
                     standby
                 }
             };
-            if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_FOLLOW) {
+            if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_READ_INTERVAL) {
                 standby = standby.follow(&mut replay)?;
                 self.table.set_recorded(self.partition, last.get());
                 self.table.is_ready(self.partition, standby.is_ready());
                 followed = Some(Instant::now());
             }
-            if self.is_released_within(limits::STANDBY_LOOK) {
+            if self.is_released_within(limits::STANDBY_CHECK_INTERVAL) {
                 return Ok(None);
             }
         }

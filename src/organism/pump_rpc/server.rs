@@ -51,7 +51,7 @@ impl PumpRpc {
             RequestHandler { client: client.clone(), table: Arc::clone(table), partition };
         let receiving = tokio::spawn(async move {
             let mut partial = PartialRequests::default();
-            let places = Arc::new(Semaphore::new(limits::EXCHANGES_MAX));
+            let places = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
             while let Some(message) = messages.next().await {
                 let Some((inbox, request)) = partial.add(&message) else { continue };
                 // If no place is free, the request gets no response, and its client repeats it.
@@ -78,10 +78,13 @@ impl PartitionSubscription {
     pub async fn drain(mut self) {
         self.receiving.abort();
         let all = async { while self.responded.recv().await.is_some() {} };
-        if timeout(limits::EXCHANGE_FAREWELL, all).await.is_err() {
+        if timeout(limits::SERVICE_FLUSH_TIMEOUT, all).await.is_err() {
             tracing::warn!("a request over NATS did not get every response");
         }
-        timeout(limits::EXCHANGE_FAREWELL, self.client.flush()).await.map(drop).unwrap_or_default();
+        timeout(limits::SERVICE_FLUSH_TIMEOUT, self.client.flush())
+            .await
+            .map(drop)
+            .unwrap_or_default();
     }
 }
 
@@ -113,8 +116,8 @@ impl PartialRequests {
             DecodedChunk::End | DecodedChunk::OtherStream | DecodedChunk::Broken => return None,
         }
 
-        self.0.retain(|_, (_, since)| since.elapsed() < limits::EXCHANGE_HALF_PATIENCE);
-        if self.0.len() < limits::EXCHANGE_HALVES_MAX {
+        self.0.retain(|_, (_, since)| since.elapsed() < limits::SERVICE_PARTIAL_REQUEST_TIMEOUT);
+        if self.0.len() < limits::SERVICE_PARTIAL_REQUESTS_MAX {
             self.0.insert(inbox.to_owned(), (decoder, since));
         }
 
@@ -158,8 +161,8 @@ impl RequestHandler {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let mut responding =
             tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
-        let mut heartbeat = interval(limits::EXCHANGE_BEAT);
-        let timeout = sleep(limits::EXCHANGE_TURN);
+        let mut heartbeat = interval(limits::SERVICE_KEEP_ALIVE_INTERVAL);
+        let timeout = sleep(limits::SERVICE_REQUEST_TIME_MAX);
         tokio::pin!(timeout);
 
         loop {

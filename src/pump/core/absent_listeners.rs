@@ -48,11 +48,11 @@ impl Absence {
     /// Whether the probe in flight counts as taken, because it has been in flight for
     /// [`limits::ABSENT_PROBE_TIMEOUT`] without being returned.
     fn is_over(&self, now: Time) -> bool {
-        self.probe.is_some_and(|(_, since)| since.plus(limits::PROBE_PATIENCE) <= now)
+        self.probe.is_some_and(|(_, since)| since.plus(limits::ABSENT_PROBE_TIMEOUT) <= now)
     }
 
     fn next_look(&self) -> Time {
-        self.probe.map_or(self.probe_at, |(_, since)| since.plus(limits::PROBE_PATIENCE))
+        self.probe.map_or(self.probe_at, |(_, since)| since.plus(limits::ABSENT_PROBE_TIMEOUT))
     }
 }
 
@@ -98,7 +98,7 @@ impl AbsentListeners {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
         }
-        now.plus(limits::PROBE_PATIENCE)
+        now.plus(limits::ABSENT_PROBE_TIMEOUT)
     }
 
     /// Sets the deadline of a waiting call, unless the call has an earlier deadline. Returns the

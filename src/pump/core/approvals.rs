@@ -218,7 +218,7 @@ impl Core {
         }
 
         let attempt = self.calls.next_attempt(self.state.epoch, call);
-        self.fact(step, Fact::Heard { call, attempt });
+        self.fact(step, Fact::OutcomeReceived { call, attempt });
         self.dispose(step, call.0, Disposition::Handled);
         let scene = OutcomeContext::new(call, &listener, &thread, false);
         self.reply(step, &scene, vec![checked]);

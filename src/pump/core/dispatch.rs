@@ -103,7 +103,7 @@ impl Core {
         step.records(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
         // What was answered meanwhile has yet to come in.
-        let grace = if stood.is_zero() { Duration::ZERO } else { limits::PAUSE_MIN };
+        let grace = if stood.is_zero() { Duration::ZERO } else { limits::STANDSTILL_MIN };
         self.timeouts.extend_all(standstill.all() + grace);
         self.scheduler.absences.extend_all(standstill.all() + grace);
         // The alarms that were set for these probes fire too early now and have no effect, so set

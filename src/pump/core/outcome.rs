@@ -122,7 +122,7 @@ impl Core {
         attempt: Attempt,
         running: &RunningAttempt,
     ) {
-        self.fact(step, Fact::Heard { call: scene.call, attempt });
+        self.fact(step, Fact::OutcomeReceived { call: scene.call, attempt });
         for message in &running.delivered {
             self.dispose(step, *message, Disposition::Handled);
         }

@@ -117,7 +117,9 @@ impl MetricsRecorder {
             Fact::Disposed { how, .. } => counts.dispositions.one(*how as usize),
             Fact::Refused { refusal, .. } => counts.refusals.one(refusal.rule as usize),
             Fact::CallClosed { how, .. } => counts.closed.one(*how as usize),
-            Fact::Heard { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::Answered),
+            Fact::OutcomeReceived { call, attempt } => {
+                self.ended(*call, *attempt, DeliveryEnd::Answered)
+            }
             Fact::NotTaken { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::NotTaken),
             Fact::AttemptFailed { call, attempt, failure } => {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))

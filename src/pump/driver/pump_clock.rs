@@ -72,7 +72,7 @@ impl PumpClock {
     /// record.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
-        (standstill.all() >= limits::PAUSE_MIN).then_some(standstill)
+        (standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)
     }
 }
 

@@ -80,7 +80,7 @@ impl PumpSpans {
 
         for fact in &record.facts {
             match fact {
-                Fact::Heard { call, attempt } => self.ended(*call, *attempt, None),
+                Fact::OutcomeReceived { call, attempt } => self.ended(*call, *attempt, None),
                 Fact::NotTaken { call, attempt } => {
                     self.ended(*call, *attempt, Some("not-taken"));
                 }

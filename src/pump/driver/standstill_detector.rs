@@ -42,7 +42,7 @@ fn tick(ticks: Weak<Mutex<Ticks>>) {
     while let Some(ticks) = ticks.upgrade() {
         ticks.lock().unwrap_or_else(PoisonError::into_inner).tick(Instant::now());
         drop(ticks);
-        std::thread::sleep(limits::PULSE);
+        std::thread::sleep(limits::STANDSTILL_CHECK_INTERVAL);
     }
 }
 
@@ -54,8 +54,8 @@ impl Ticks {
     fn tick(&mut self, now: Instant) {
         let gap = now.saturating_duration_since(self.latest);
         self.latest = self.latest.max(now);
-        if gap >= limits::PULSE + limits::PAUSE_MIN {
-            self.stood += gap - limits::PULSE;
+        if gap >= limits::STANDSTILL_CHECK_INTERVAL + limits::STANDSTILL_MIN {
+            self.stood += gap - limits::STANDSTILL_CHECK_INTERVAL;
         }
     }
 }
@@ -71,7 +71,7 @@ mod tests {
         let thawed = start + Duration::from_secs(10);
         ticks.tick(thawed);
         ticks.tick(thawed);
-        assert_eq!(ticks.stood, Duration::from_secs(10) - limits::PULSE);
+        assert_eq!(ticks.stood, Duration::from_secs(10) - limits::STANDSTILL_CHECK_INTERVAL);
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         let start = Instant::now();
         let mut ticks = Ticks::new(start);
         for n in 1..=400 {
-            ticks.tick(start + limits::PULSE * n);
+            ticks.tick(start + limits::STANDSTILL_CHECK_INTERVAL * n);
         }
         assert_eq!(ticks.stood, Duration::ZERO);
     }

@@ -118,7 +118,7 @@ impl<'t> RecordText<'t> {
     fn fact(&mut self, reader: &mut RecordReader<'_>) -> Option<Fact> {
         if self.is_after("{\"heard\":{}}") {
             let (call, attempt) = reader.about?;
-            return Some(Fact::Heard { call, attempt });
+            return Some(Fact::OutcomeReceived { call, attempt });
         }
 
         let fact = if self.is_after("{\"disposed\":{\"message\":\"") {

@@ -114,7 +114,7 @@ impl RecordReader<'_> {
     fn heard(&self, said: OutcomeReceivedForm) -> Result<Fact, UnreadableRecord> {
         let (call, attempt) =
             said.call.zip(said.attempt).or(self.about).ok_or(UnreadableRecord::NoCall("heard"))?;
-        Ok(Fact::Heard { call, attempt })
+        Ok(Fact::OutcomeReceived { call, attempt })
     }
 
     fn handed_over(&self, said: &HandedOver) -> Result<Fact, UnreadableRecord> {

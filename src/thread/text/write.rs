@@ -88,7 +88,7 @@ impl RecordWriter<'_, '_> {
 
     fn fact(&mut self, fact: &Fact) -> std::io::Result<()> {
         match fact {
-            Fact::Heard { call, attempt } => {
+            Fact::OutcomeReceived { call, attempt } => {
                 self.raw("{\"heard\":{");
                 if about(&self.record.input) != Some((*call, *attempt)) {
                     self.uuid("\"call\":\"", call.0.0);

@@ -60,7 +60,7 @@ impl Script {
         let (verdicts, turn, arrived) = (Vec::new(), None, None);
         let input = Input::Outcome { listener, call, attempt, verdicts, turn, arrived };
         let mut step = self.step(in_thread, input);
-        step.facts.push(Fact::Heard { call, attempt });
+        step.facts.push(Fact::OutcomeReceived { call, attempt });
         step
     }
 

@@ -134,7 +134,7 @@ macro_rules! journal_suite {
                 let begun = std::time::Instant::now();
                 let refused = place.open().unwrap_err();
                 // Without waiting for the holder to end; a busy machine gets some room.
-                assert!(begun.elapsed() < 10 * organism::limits::LOCK_PATIENCE);
+                assert!(begun.elapsed() < 10 * organism::limits::LOCK_TIMEOUT);
                 let holder = format!("process {} on ", std::process::id());
                 assert!(refused.to_string().contains(&holder), "{refused}");
                 drop(first);

@@ -22,7 +22,7 @@ use crate::journal::substrate::Kept;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long every commit of a slow disk takes.
-const COMMIT: Duration = limits::PAUSE_MIN.saturating_add(Duration::from_millis(100));
+const COMMIT: Duration = limits::STANDSTILL_MIN.saturating_add(Duration::from_millis(100));
 
 /// A journal that calls a test before each commit.
 pub struct WatchedJournal<F> {

@@ -287,7 +287,7 @@ impl World {
                     assert!(self.seen.accepted.contains(message), "disposed of the unknown");
                     assert!(self.seen.disposed.insert(*message), "one disposition each");
                 }
-                Fact::Heard { call, attempt } => {
+                Fact::OutcomeReceived { call, attempt } => {
                     let before = self.seen.attempts.insert(*call, *attempt);
                     assert!(before < Some(*attempt), "attempts rise");
                 }

@@ -229,7 +229,7 @@ impl Judge {
                 self.offered.insert(*call, counted);
             }
             let decided = matches!(record.input, Input::Decided { .. });
-            if let Fact::Heard { call, attempt } = fact
+            if let Fact::OutcomeReceived { call, attempt } = fact
                 && !decided
             {
                 assert_eq!(self.handed.get(call), Some(attempt), "heard, but not the last attempt");
@@ -373,7 +373,7 @@ impl Recorded {
                 assert!(self.messages.contains_key(message), "disposed of the unknown");
                 assert!(self.disposed.insert(*message, *how).is_none(), "one disposition each");
             }
-            Fact::Heard { call, attempt } => {
+            Fact::OutcomeReceived { call, attempt } => {
                 let before = self.heard.insert(*call, *attempt);
                 assert!(before < Some(*attempt), "attempts rise");
             }

@@ -192,7 +192,7 @@ impl RemoteAgentHost {
         let listener = self.listener.clone();
         tokio::spawn(async move {
             // Another host may have it soon: pump and hosts are not started again all at once.
-            sleep(limits::NATS_OTHER_CONFIG_REST).await;
+            sleep(limits::NATS_OTHER_CONFIG_DELAY).await;
             relay.ended(&listener, call, attempt, Err(Failure::Unreachable { detail }));
         });
     }

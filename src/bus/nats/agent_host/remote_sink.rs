@@ -126,7 +126,7 @@ impl RemoteSink {
         ask: &AgentRequest,
         part: Vec<u8>,
     ) -> Result<Message, RequestRefusal> {
-        let until = Instant::now() + limits::NATS_ASK_PATIENCE;
+        let until = Instant::now() + limits::NATS_REQUEST_TOTAL_TIMEOUT;
         let body = match ask {
             AgentRequest::Answer { .. } => part,
             _ => ask.body(),
@@ -136,10 +136,10 @@ impl RemoteSink {
             let request = Request::new()
                 .headers(ask.headers())
                 .payload(body.clone().into())
-                .timeout(Some(limits::NATS_ASK_TIMEOUT));
+                .timeout(Some(limits::NATS_REQUEST_TIMEOUT));
             let request = self.0.client.send_request(reply.to_owned(), request);
             // Away for long, a connection takes no more questions: to hand one over may last, too.
-            let Ok(answer) = timeout(2 * limits::NATS_ASK_TIMEOUT, request).await else {
+            let Ok(answer) = timeout(2 * limits::NATS_REQUEST_TIMEOUT, request).await else {
                 return Err(RequestRefusal::new(
                     RequestRefusal::LATER,
                     "the connection takes no more questions",
@@ -159,7 +159,7 @@ impl RemoteSink {
             if Instant::now() >= until {
                 return Err(silent);
             }
-            sleep(limits::NATS_ASK_RETRY).await;
+            sleep(limits::NATS_REQUEST_RETRY).await;
         }
     }
 
@@ -235,7 +235,7 @@ impl RemoteSink {
     /// Returns when the server has received everything that was sent before. Proved by the server's
     /// reply to a request on a subject without responders.
     pub(super) async fn has_arrived(&self) {
-        let request = Request::new().timeout(Some(limits::NATS_ARRIVAL_PATIENCE));
+        let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let nobody = self.0.subjects.answer("arrived");
         // If another client subscribes to the subject, no reply comes and the request times out.
         self.0.client.send_request(nobody, request).await.ok();

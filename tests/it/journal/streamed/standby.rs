@@ -114,7 +114,7 @@ fn a_lease_that_is_left_to_somebody_is_taken_by_them_at_once_and_by_others_only_
                 LeaseCheck::Held(..) | LeaseCheck::Unheard(..) => panic!("nobody has it"),
             }
         };
-        let waited = left.elapsed() >= limits::LEASE_BEQUEST;
+        let waited = left.elapsed() >= limits::LEASE_RESERVED_FOR_HEIR;
         assert_eq!(waited, !at_once, "{:?}", left.elapsed());
         assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(2));
     }
