@@ -1,8 +1,8 @@
-"""The Python kit on NATS (docs/PROTOCOL.md, section 12). `organism_listener.serve` comes here when
-the environment names a server in ORGANISM_BUS_URL. Needs nats-py; nothing else of the kit does.
+"""The Python kit on NATS (docs/PROTOCOL.md, section 12). `organism_listener.serve` uses this module
+when the environment names a server in ORGANISM_BUS_URL. Only this module of the kit needs nats-py.
 
-One thread talks to the server, so that it hears that we live while handlers work; handlers run in
-threads of their own, as many as ORGANISM_BUS_WORKERS says, one if it does not.
+One thread talks to the server, so that keep-alives continue while handlers work. Handlers run in
+threads of their own; ORGANISM_BUS_WORKERS sets their number, which is 1 by default.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ _ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1"
 _WORDS_MAX = 200
 _LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
-# Seconds for which one that leaves waits for a server that is away.
+# Seconds for which a stopping listener waits for an unreachable server.
 _GRACE = 5
 _GONE = (499, "its caller was gone before it was begun")
 
 
 class Task:
-    """A delivery in our hands; what a request's handler can say and ask while it works."""
+    """A delivery that this replica holds, and the channel from its handler to the pump."""
 
     def __init__(self, bus, message):
         self._bus = bus
@@ -58,7 +58,7 @@ class Task:
         return all(headers.get(name) == self.headers.get(name) for name in names)
 
     def frame(self, listener):
-        """The frame that a process would have got."""
+        """The delivery as the frame that a child process would get."""
         if "Organism-Messages" in self.headers:
             return self.body
         header = self._header
@@ -88,8 +88,9 @@ def _attributes(values):
 
 
 class Bus:
-    """A listener on NATS. `answer` makes the text of an answer, and says whether the call is remembered,
-    of a delivery's element and frame, a memory and a task; no text where the memory lacks the call."""
+    """A listener on NATS. `answer` takes a delivery's element and frame, a memory and a task. It returns
+    the text of the answer and whether the call is remembered. The text is None if the memory lacks
+    messages on which the delivery builds."""
 
     def __init__(self, answer, memory, missing_memory):
         self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
@@ -102,8 +103,8 @@ class Bus:
         self._settled = 0.0
         self._is_connected = False
         self._denied = None
-        self._said = None
-        # Deliveries that build on what is remembered here come to this subject.
+        self._last_error = None
+        # Subject for deliveries that build on messages that this replica remembers.
         self._own_subject = f"_INBOX_{self._listener}.{secrets.token_hex(8)}"
         self._service = _Service(self._organism, self._listener, self._subject("to"), self._lease)
 
@@ -138,15 +139,15 @@ class Bus:
         await self._leave((own, deliveries), living)
 
     async def _connect(self):
-        """Tries for as long as it takes; whether it is connected, and not to end before."""
+        """Connects, and retries until it succeeds. Returns False if the program is stopped first."""
 
         async def connect():
             try:
                 self._client = await nats.connect(**self._options())
             except SystemExit as refused:
-                # Out of a task it would end the loop, and be printed with a traceback.
+                # A SystemExit that leaves a task ends the loop and prints a traceback.
                 return refused
-            except Exception as error:  # of a file that holds something else nkeys says anything
+            except Exception as error:  # nkeys may raise any exception for an invalid file
                 return SystemExit(
                     f"connecting to NATS: {type(error).__name__}: {error}: with {_shown()}")
             return None
@@ -164,7 +165,7 @@ class Bus:
         return True
 
     async def _leave(self, subscriptions, living):
-        """Takes nothing more, and ends what it has."""
+        """Takes no further delivery, and finishes the deliveries that it has."""
         until = self._loop.time() + _GRACE
         for subscription in subscriptions:
             if not self._client.is_closed:
@@ -177,11 +178,11 @@ class Bus:
         if self._client.is_closed:
             raise SystemExit("the connection to NATS is closed, and stays so")
         if not await self._try(max(until, self._settled + _GRACE), self._part()):
-            # Their leases end, and they are delivered again.
+            # The leases of these deliveries end, and the pump delivers again.
             print("organism_bus: NATS is away: answers it has not got are lost", file=sys.stderr)
 
     async def _part(self):
-        """Hands over the last answers, to a server that is away when it is back."""
+        """Sends the last answers. Waits for an unreachable server."""
         while not self._client.is_connected:
             await asyncio.sleep(0.01)
         await self._client.flush()
@@ -197,7 +198,7 @@ class Bus:
 
     def _options(self):
         def readable(name):
-            """Looked at before anything is connected: nats-py has no words for it."""
+            """Checks a file before connecting, because nats-py reports no clear error for it."""
             path = variable(name)
             try:
                 if path:
@@ -225,7 +226,7 @@ class Bus:
         }
 
     async def _wrong(self, error):
-        """What will not be right by waiting ends the program; the rest is tried again."""
+        """Ends the program on an error that waiting cannot repair. Logs every other error."""
         text = f"organism_bus: {type(error).__name__}: {error}"
         if not self._is_connected:
             if isinstance(error, ssl.SSLError):
@@ -240,13 +241,13 @@ class Bus:
                 f"{self._listener} of {self._organism}; `organism nats-config` writes a server's "
                 "config with all that is needed")
             self._stopping.set()
-        # It is tried five times a second, for hours if need be.
-        if text != self._said:
-            self._said = text
+        # The client reconnects five times a second, possibly for hours, so an error is logged once.
+        if text != self._last_error:
+            self._last_error = text
             print(text, file=sys.stderr, flush=True)
 
     def _is_denied(self, text):
-        """Whether a server's words mean something that no listener can do without."""
+        """Whether a server's error denies a permission that every listener needs."""
         denied = text.lower()
         own = (f'subscription to "{self._subject("to")}"', f'publish to "{self._subject("re")}.')
         return "permissions violation" in denied and any(what.lower() in denied for what in own)
@@ -255,7 +256,7 @@ class Bus:
         self._stopping.set()
 
     async def _here(self):
-        self._said = None
+        self._last_error = None
         if self._stopping.is_set():
             return
         await self._publish(self._subject("re", "here"), self._announcement(), b"")
@@ -264,14 +265,14 @@ class Bus:
         return {"Organism-Lease": str(self._lease)}
 
     async def _live(self):
-        """What we hold is in good hands: said thrice as often as it must be."""
+        """Sends a keep-alive for each held delivery, three times in each lease."""
         while True:
             await asyncio.sleep(self._lease / 3)
             try:
                 for task in list(self._held):
                     await self._publish(task.reply, self._announcement(), b"")
             except nats.errors.Error as error:
-                # Whoever does not hear of us will ask somebody else.
+                # Without a keep-alive, the pump delivers to another replica.
                 print(f"organism_bus: {error}", file=sys.stderr)
 
     async def _take(self, message):
@@ -286,12 +287,12 @@ class Bus:
                 task.cancelled = True
 
     def _may_ask(self, reply):
-        """Another organism with a listener of this name would take us for that."""
+        """Whether to answer a request for service information from this reply subject."""
         return reply and (not reply.startswith("organism.") or reply == self._subject("re", "here"))
 
     def _explain(self, verb):
         async def explain(message):
-            # Who is leaving is not there any more, and must not be said to be.
+            # A stopping replica must not announce itself any more.
             if self._may_ask(message.reply) and not self._stopping.is_set():
                 text = json.dumps(self._service.answer(verb)).encode()
                 await self._publish(message.reply, self._announcement(), text)
@@ -302,7 +303,7 @@ class Bus:
         await self._client.publish(subject, body, headers=headers or None)
 
     def say(self, subject, headers, body):
-        """Publishes from a thread that may wait."""
+        """Publishes a message. Must be called from a thread that may block."""
         publishing = self._publish(subject, headers, body)
         asyncio.run_coroutine_threadsafe(publishing, self._loop).result()
 
@@ -315,7 +316,7 @@ class Bus:
                 failed = _GONE if task.cancelled else None
                 if not failed:
                     headers, body = self._attend(task)
-            except BaseException as error:  # whatever it is, the caller waits
+            except BaseException as error:  # the caller waits for an answer to every delivery
                 traceback.print_exc()
                 failed = (500, f"{type(error).__name__}: {error}")
             self._service.count(time.perf_counter_ns() - begun, failed)
@@ -331,16 +332,16 @@ class Bus:
         return {"Organism-Remembers": self._own_subject} if is_remembered else {}, text.encode()
 
     async def _settle(self, task, headers, body, failed):
-        # Nothing is said about it after its answer.
+        # No keep-alive may follow the answer of a delivery.
         self._held.remove(task)
         self._settled = self._loop.time()
         try:
-            await self._say_how_it_ended(task, headers, body, failed)
+            await self._send_result(task, headers, body, failed)
         except nats.errors.Error as error:
-            # Its lease ends, and it is delivered again.
+            # The lease of the delivery ends, and the pump delivers again.
             print(f"organism_bus: an answer is lost: {error}", file=sys.stderr)
 
-    async def _say_how_it_ended(self, task, headers, body, failed):
+    async def _send_result(self, task, headers, body, failed):
         try:
             if failed is None:
                 return await self._publish(task.reply, headers, body)
@@ -353,7 +354,7 @@ class Bus:
 
 
 class _Service:
-    """What a NATS service tells about itself (ADR-32), so that `nats micro` lists listeners."""
+    """The service information of a listener (ADR-32), so that `nats micro` lists listeners."""
 
     def __init__(self, organism, listener, subject, lease):
         self._listener = listener
@@ -400,7 +401,7 @@ class _Service:
 
 
 def _shown():
-    """Who we say that we are."""
+    """The credentials of this listener, for error messages."""
     keys = ("ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY")
     shown = [f"{key}={os.environ[key]}" for key in keys if os.environ.get(key)]
     return ", ".join(shown) or "there are no credentials"

@@ -36,7 +36,7 @@ __all__ = [
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _CORE = "{https://xml-pipeline.org/ns/core/v1}"
 _HEARTBEAT_SECONDS = 10
-# What is remembered of calls between their deliveries: calls, and bytes of their deliveries.
+# Maximum calls that are remembered between deliveries, and maximum bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
 _handlers = {}
@@ -56,17 +56,19 @@ def accepts(*names):
 
 
 def element(name, text=None, attributes=None, children=()):
-    """An element called `{namespace}local`."""
+    """Creates an element with the name `{namespace}local`."""
     made = ET.Element(name, {k: str(v) for k, v in (attributes or {}).items()})
     made.text = None if text is None else str(text)
     made.extend(children)
     return made
 
 
-def spawn(payload, label=None, bound=False):
+def spawn(payload, label=None, bound=False, tokens=None, money=None, timeout=None):
     """Opens a thread beneath this one, with `payload` as its first call (section 11). A `bound` thread
-    is cancelled when this call ends."""
-    attributes = {} if label is None else {"suggested_sub_id": label}
+    is cancelled when this call ends. `tokens`, `money` and `timeout` (such as `PT10M`) are the most that
+    it may use."""
+    limits = {"suggested_sub_id": label, "tokens": tokens, "money": money, "timeout": timeout}
+    attributes = {name: value for name, value in limits.items() if value is not None}
     if bound:
         attributes["bound"] = "true"
     return _core("spawn-thread", attributes, _core("initial-payload", {}, _answer(payload), True))
@@ -78,12 +80,12 @@ def send_to_thread(thread, payload):
 
 
 def wait(until="all"):
-    """Has the next delivery of the call wait until `all`, or `any`, of its threads and timers are done."""
+    """Delays the next delivery of the call until `all`, or `any`, of its threads and timers are done."""
     return _core("wait", {"for": until})
 
 
 def _core(local, attributes, inner="", is_within=False):
-    """A word of the core, with a prefix: a default namespace would change the payloads within."""
+    """Creates a core payload with a prefix. A default namespace would change the payloads inside it."""
     bound = "" if is_within else f' xmlns:c="{_CORE[1:-1]}"'
     words = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
     start = f"c:{local}{bound}{words}"
@@ -118,7 +120,7 @@ class Message:
 
 
 class Request(Message):
-    """A call to be answered: the message that opened it, and `results`, what came since."""
+    """A call to answer: the message that opened it, and in `results` the messages since."""
 
     def __init__(self, delivery, messages, connection):
         known = len(messages) - len(delivery)
@@ -130,7 +132,7 @@ class Request(Message):
         self.thread = delivery.get("thread")
         self.listener = delivery.get("listener")
         self.timeout = delivery.get("timeout")
-        # What this attempt is in a trace, or None: the parent of what the handler does.
+        # Trace context of this attempt, or None. It is the parent of the handler's own spans.
         self.traceparent = delivery.get("traceparent")
         self._connection = connection
 
@@ -141,7 +143,7 @@ class Request(Message):
                 if message.kind == "system" and message.name == _CORE + "thread-result"]
 
     def heartbeat(self):
-        """Tells the pump that the handler is alive; its deadline moves (section 5)."""
+        """Sends a heartbeat, which extends the deadline of the attempt (section 5)."""
         self._connection.write("<heartbeat/>")
 
     def keep_alive(self):
@@ -150,7 +152,7 @@ class Request(Message):
 
     @property
     def cancelled(self):
-        """Whether the caller is gone. The handler still answers, if only with nothing (section 6)."""
+        """Whether the call was cancelled. The handler must still answer, possibly with nothing (section 6)."""
         return self._connection.cancels(self.call)
 
 
@@ -188,10 +190,11 @@ class _Alive:
 
 
 class CallMemory:
-    """The messages of calls, between their deliveries (section 3). Beyond a bound, the call that was
-    put in first is forgotten.
+    """The messages of calls, kept between deliveries (section 3). Beyond a bound, the oldest call is
+    dropped.
 
-    It keeps the bytes of deliveries, and parses them again: their elements take about 40 times as much."""
+    The memory keeps the bytes of deliveries and parses them again, because parsed elements take about
+    40 times as much room."""
 
     def __init__(self):
         self._calls = {}
@@ -199,8 +202,8 @@ class CallMemory:
         self._lock = threading.Lock()
 
     def take(self, delivery):
-        """The messages that a delivery builds on, and the frames that have them; None where they are
-        not here."""
+        """Returns the messages on which a delivery builds, and the frames that contain them. None if
+        the memory lacks them."""
         with self._lock:
             frames = self._take(delivery.get("call"))
         after = delivery.get("after")
@@ -210,7 +213,7 @@ class CallMemory:
         return (messages, frames) if len(messages) == int(after) else None
 
     def put(self, call, frames):
-        """Whether they are remembered now."""
+        """Remembers the frames of a call. Returns False if they are too large."""
         size = _size(frames)
         with self._lock:
             self._take(call)
@@ -245,9 +248,9 @@ class _Connection:
         self._pump_has_ended = False
 
     def watch(self):
-        """Ends this program when the pump ends while a handler works (section 8). Both pipes have
-        lost their other end then; the end of standard input alone is none, since a delivery from a
-        file is answered, too."""
+        """Ends this program when the pump ends while a handler works (section 8). The pump has ended if
+        both pipes have lost their other end. The end of standard input alone is no sign, because a
+        delivery may also be read from a file."""
         threading.Thread(target=self._wait_for_pump_end, daemon=True).start()
 
     def _wait_for_pump_end(self):
@@ -266,7 +269,7 @@ class _Connection:
                     os._exit(1)
 
     def begin(self):
-        """Whether a handler may begin: there is still a pump."""
+        """Marks that a handler begins. Returns False if the pump has ended."""
         with self._watch_lock:
             self._is_handling = not self._pump_has_ended
             return self._is_handling
@@ -276,7 +279,7 @@ class _Connection:
             self._is_handling = False
 
     def read(self):
-        """The next frame, or None when the pump has closed the pipe."""
+        """Returns the next frame, or None when the pump has closed the pipe."""
         while not self._frames:
             if not self._fill():
                 return None
@@ -346,7 +349,7 @@ def _named(delivery, payloads, remembers):
 
 
 def missing_memory(delivery):
-    """Asks for all messages of a delivery that builds on others than are remembered."""
+    """Requests all messages of a call, because the memory lacks those on which its delivery builds."""
     return f"<e:missing-memory {_names(delivery)}/>"
 
 
@@ -356,15 +359,15 @@ def _names(delivery):
 
 
 def _take_over():
-    """The protocol keeps standard output to itself: what a handler prints goes to the log."""
+    """Takes over standard output for frames. Everything that a handler prints goes to the log."""
     sink = os.dup(1)
     os.dup2(2, 1)
     return _Connection(0, sink)
 
 
 def serve():
-    """Answers deliveries until the pump closes standard input; then ends with code 0. Where the
-    environment names a server in ORGANISM_BUS_URL, it answers on NATS, until a signal comes."""
+    """Answers deliveries until the pump closes standard input, and then ends with code 0. If the
+    environment names a server in ORGANISM_BUS_URL, answers on NATS until a signal ends the program."""
     if os.environ.get("ORGANISM_BUS_URL"):
         import organism_bus
 
@@ -374,7 +377,7 @@ def serve():
     memory = CallMemory()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
-            continue  # too late to matter: that call has been answered
+            continue  # the cancel came too late: the call has been answered
         if not connection.begin():
             return
         try:
@@ -388,7 +391,7 @@ def serve():
 
 
 def _frame(delivery, frame, memory, connection):
-    """The frame that answers a delivery."""
+    """Returns the frame that answers a delivery."""
     payloads, is_remembered = _answered(delivery, frame, memory, connection)
     if payloads is None:
         return missing_memory(delivery)
@@ -396,8 +399,8 @@ def _frame(delivery, frame, memory, connection):
 
 
 def _answered(delivery, frame, memory, connection):
-    """The text of the answer to a delivery, which came in this frame, and whether its call is
-    remembered now. No text where the delivery builds on messages that are not."""
+    """Returns the text of the answer to the delivery in this frame, and whether its call is now
+    remembered. The text is None if the memory lacks messages on which the delivery builds."""
     remembered = memory.take(delivery)
     if remembered is None:
         return None, False

@@ -2,8 +2,8 @@
 
 /// How a language ends its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    Braces(Lexis),
+pub enum BlockShape {
+    Braces(LexicalRules),
     Indented,
     Headings,
     /// By braces if the definition contains one, otherwise by indentation.
@@ -12,8 +12,8 @@ pub enum Shape {
 
 /// The lexical rules that distinguish brackets in code from brackets in strings and comments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lexis {
-    /// A complete line may end a statement, without `;`.
+pub struct LexicalRules {
+    /// Whether a complete line may end a statement without `;`.
     newline_ends: bool,
     /// Characters that begin a comment to the end of the line.
     line_comment: &'static str,
@@ -25,7 +25,7 @@ pub struct Lexis {
     backticks: bool,
 }
 
-const C: Lexis = Lexis {
+const C: LexicalRules = LexicalRules {
     newline_ends: false,
     line_comment: "//",
     lifetimes: false,
@@ -33,38 +33,47 @@ const C: Lexis = Lexis {
     backticks: false,
 };
 
-impl Shape {
+impl BlockShape {
     pub const C: Self = Self::Braces(C);
-    pub const RUST: Self = Self::Braces(Lexis { lifetimes: true, ..C });
-    pub const GO: Self = Self::Braces(Lexis { newline_ends: true, backticks: true, ..C });
-    pub const SCRIPT: Self =
-        Self::Braces(Lexis { newline_ends: true, single_quoted: true, backticks: true, ..C });
-    pub const SHELL: Self =
-        Self::Braces(Lexis { newline_ends: true, single_quoted: true, line_comment: "#", ..C });
+    pub const RUST: Self = Self::Braces(LexicalRules { lifetimes: true, ..C });
+    pub const GO: Self = Self::Braces(LexicalRules { newline_ends: true, backticks: true, ..C });
+    pub const SCRIPT: Self = Self::Braces(LexicalRules {
+        newline_ends: true,
+        single_quoted: true,
+        backticks: true,
+        ..C
+    });
+    pub const SHELL: Self = Self::Braces(LexicalRules {
+        newline_ends: true,
+        single_quoted: true,
+        line_comment: "#",
+        ..C
+    });
 }
 
-/// The last line of what begins at `start`; the file's last where nothing closes it.
-pub fn end(lines: &[&str], start: usize, shape: Shape) -> usize {
+/// The last line of the block that begins at `start`. The last line of the file if the block has no
+/// end.
+pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     match shape {
-        Shape::Braces(lexis) => braces_end(lines, start, lexis),
-        Shape::Indented => indented_end(lines, start),
-        Shape::Headings => headings_end(lines, start),
-        Shape::Guessed => {
+        BlockShape::Braces(lexis) => braces_end(lines, start, lexis),
+        BlockShape::Indented => indented_end(lines, start),
+        BlockShape::Headings => headings_end(lines, start),
+        BlockShape::Guessed => {
             let opens = lines.iter().skip(start).take(2).any(|line| line.trim_end().ends_with('{'));
             if opens { braces_end(lines, start, C) } else { indented_end(lines, start) }
         }
     }
 }
 
-/// The first of the comment, attribute and decorator lines that stand directly above `start`.
-pub fn lead(lines: &[&str], start: usize, shape: Shape) -> usize {
+/// The first of the comment, attribute and decorator lines directly above `start`.
+pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     let belongs = |line: &str| {
         let line = line.trim_start();
         match shape {
-            Shape::Headings => false,
-            Shape::Indented => line.starts_with('@') || line.starts_with('#'),
-            Shape::Braces(_) | Shape::Guessed => {
-                // `#include` and its kin stand for themselves.
+            BlockShape::Headings => false,
+            BlockShape::Indented => line.starts_with('@') || line.starts_with('#'),
+            BlockShape::Braces(_) | BlockShape::Guessed => {
+                // `#include` and similar directives do not belong to the line below.
                 let directive = line.starts_with("#include") || line.starts_with("#define");
                 ["//", "#", "@", "/*", "* ", "*/"].iter().any(|lead| line.starts_with(lead))
                     && !directive
@@ -77,33 +86,33 @@ pub fn lead(lines: &[&str], start: usize, shape: Shape) -> usize {
 }
 
 /// For each line, whether it begins in code rather than inside a string, comment or fence.
-pub fn code_lines(lines: &[&str], shape: Shape) -> Vec<bool> {
-    let mut scan = Scan::default();
+pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
+    let mut scan = CodeScanner::default();
     let mut fenced = false;
     let each = |line: &&str| match shape {
-        Shape::Braces(lexis) => {
+        BlockShape::Braces(lexis) => {
             let code = scan.inside.is_none();
             scan.line(line, lexis, |_| {});
             code
         }
-        Shape::Indented => {
+        BlockShape::Indented => {
             let code = scan.inside.is_none();
             scan.python(line);
             code
         }
-        Shape::Headings => {
+        BlockShape::Headings => {
             let fence = line.trim_start().starts_with("```");
             fenced ^= fence;
             !fenced && !fence
         }
-        Shape::Guessed => true,
+        BlockShape::Guessed => true,
     };
 
     lines.iter().map(each).collect()
 }
 
-fn braces_end(lines: &[&str], start: usize, lexis: Lexis) -> usize {
-    let mut scan = Scan::default();
+fn braces_end(lines: &[&str], start: usize, lexis: LexicalRules) -> usize {
+    let mut scan = CodeScanner::default();
     for (at, line) in lines.iter().enumerate().skip(start) {
         if at == start && line.trim_start().starts_with('#') && lexis.line_comment != "#" {
             return directive_end(lines, start);
@@ -152,7 +161,7 @@ fn goes_on(line: &str, next: Option<&str>) -> bool {
 fn indented_end(lines: &[&str], start: usize) -> usize {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let own = lines.get(start).map_or(0, |line| indent(line));
-    let mut scan = Scan::default();
+    let mut scan = CodeScanner::default();
     let mut last = start;
 
     for (at, line) in lines.iter().enumerate().skip(start) {
@@ -177,7 +186,7 @@ fn indented_end(lines: &[&str], start: usize) -> usize {
 fn headings_end(lines: &[&str], start: usize) -> usize {
     let level = |line: &str| line.len() - line.trim_start_matches('#').len();
     let own = lines.get(start).map_or(1, |line| level(line));
-    let code = code_lines(lines, Shape::Headings);
+    let code = code_lines(lines, BlockShape::Headings);
     let is_next = |at: usize, line: &str| {
         let depth = level(line);
         let heading = depth > 0 && line.trim_start_matches('#').starts_with(' ');
@@ -193,7 +202,7 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
 
 /// A construct that an earlier line began and that continues on this line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum OpenLiteral {
     Comment,
     /// A string that ends with this character.
     Text(char),
@@ -205,15 +214,15 @@ enum Inside {
 
 /// Scans code line by line.
 #[derive(Default)]
-struct Scan {
-    inside: Option<Inside>,
-    /// Open brackets of any kind; below 0 where more were closed.
+struct CodeScanner {
+    inside: Option<OpenLiteral>,
+    /// Number of open brackets of all kinds. Negative if more brackets were closed than opened.
     depth: i32,
 }
 
-impl Scan {
-    /// Tells `token` every bracket and semicolon that is code.
-    fn line(&mut self, line: &str, lexis: Lexis, mut token: impl FnMut(char)) {
+impl CodeScanner {
+    /// Scans a line. Calls `token` for every bracket and semicolon that is code.
+    fn line(&mut self, line: &str, lexis: LexicalRules, mut token: impl FnMut(char)) {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             let step = match self.inside {
@@ -226,7 +235,7 @@ impl Scan {
 
         // Only these strings may continue on the next line.
         let spans = match self.inside {
-            Some(Inside::Text(quote)) => quote == '`' || lexis.lifetimes && quote == '"',
+            Some(OpenLiteral::Text(quote)) => quote == '`' || lexis.lifetimes && quote == '"',
             _ => true,
         };
 
@@ -242,11 +251,11 @@ impl Scan {
         c: char,
         at: usize,
         line: &str,
-        lexis: Lexis,
+        lexis: LexicalRules,
         token: &mut impl FnMut(char),
     ) -> usize {
         if rest.starts_with("/*") && lexis.line_comment == "//" {
-            self.inside = Some(Inside::Comment);
+            self.inside = Some(OpenLiteral::Comment);
             return 2;
         }
 
@@ -255,11 +264,12 @@ impl Scan {
                 let before = line.get(..at).unwrap_or_default();
                 let hashes = before.len() - before.trim_end_matches('#').len();
                 let raw = before.trim_end_matches('#').ends_with('r') && lexis.lifetimes;
-                self.inside = Some(if raw { Inside::Raw(hashes) } else { Inside::Text('"') });
+                self.inside =
+                    Some(if raw { OpenLiteral::Raw(hashes) } else { OpenLiteral::Text('"') });
             }
-            '\'' if lexis.single_quoted => self.inside = Some(Inside::Text('\'')),
+            '\'' if lexis.single_quoted => self.inside = Some(OpenLiteral::Text('\'')),
             '\'' => return character(rest),
-            '`' if lexis.backticks => self.inside = Some(Inside::Text('`')),
+            '`' if lexis.backticks => self.inside = Some(OpenLiteral::Text('`')),
             '{' | '(' | '[' => {
                 self.depth += 1;
                 token(c);
@@ -275,19 +285,19 @@ impl Scan {
         c.len_utf8()
     }
 
-    fn step_inside(&mut self, inside: Inside, rest: &str, c: char) -> usize {
+    fn step_inside(&mut self, inside: OpenLiteral, rest: &str, c: char) -> usize {
         let closes = match inside {
-            Inside::Comment => rest.starts_with("*/").then_some(2),
-            Inside::Text(_) if c == '\\' => {
+            OpenLiteral::Comment => rest.starts_with("*/").then_some(2),
+            OpenLiteral::Text(_) if c == '\\' => {
                 return 1 + rest.chars().nth(1).map_or(0, char::len_utf8);
             }
-            Inside::Text(quote) => (c == quote).then_some(1),
-            Inside::Raw(hashes) => {
+            OpenLiteral::Text(quote) => (c == quote).then_some(1),
+            OpenLiteral::Raw(hashes) => {
                 let hash =
                     rest.strip_prefix('"').map(|r| r.len() - r.trim_start_matches('#').len());
                 hash.is_some_and(|found| found >= hashes).then_some(1 + hashes)
             }
-            Inside::Triple(quote) => {
+            OpenLiteral::Triple(quote) => {
                 (rest.chars().take(3).filter(|found| *found == quote).count() == 3).then_some(3)
             }
         };
@@ -307,12 +317,12 @@ impl Scan {
                 Some(inside) => self.step_inside(inside, rest, c),
                 None if c == '#' => rest.len(),
                 None if rest.starts_with(r#"""""#) || rest.starts_with("'''") => {
-                    self.inside = Some(Inside::Triple(c));
+                    self.inside = Some(OpenLiteral::Triple(c));
                     3
                 }
                 None => {
                     match c {
-                        '"' | '\'' => self.inside = Some(Inside::Text(c)),
+                        '"' | '\'' => self.inside = Some(OpenLiteral::Text(c)),
                         '{' | '(' | '[' => self.depth += 1,
                         '}' | ')' | ']' => self.depth -= 1,
                         _ => {}
@@ -323,7 +333,7 @@ impl Scan {
             rest = rest.get(step..).unwrap_or_default();
         }
 
-        if matches!(self.inside, Some(Inside::Text(_))) {
+        if matches!(self.inside, Some(OpenLiteral::Text(_))) {
             self.inside = None;
         }
     }

@@ -2,14 +2,14 @@
 
 use crate::limits;
 use crate::payload::{Extract, ExtractResult};
-use crate::symbol::{self, Definition};
+use crate::symbol::{self, DefinitionLines};
 use crate::text;
-use crate::tool_error::{Code, ToolError};
-use crate::tree::{self, Tree};
+use crate::tool_error::{ToolError, ToolErrorCode};
+use crate::tree::{self, SearchTree};
 
 /// The part of a file to which a `file_path` points.
 #[derive(Debug, PartialEq, Eq)]
-enum Target {
+enum ExtractTarget {
     Whole,
     Symbol(String),
     /// One line, from 1, with its surroundings.
@@ -18,13 +18,14 @@ enum Target {
     Range(usize, usize),
 }
 
-/// The `line` and `end_line` of the request take precedence over a `:line` in its path.
-pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolError> {
+/// Extracts a part of a file. `line` and `end_line` of the request take precedence over a `:line`
+/// in its path.
+pub fn extract(tree: &SearchTree, request: &Extract) -> Result<ExtractResult, ToolError> {
     let (path, mut target) = split(tree, &request.file_path)?;
     match (request.line, request.end_line) {
-        (Some(line), Some(end)) => target = Target::Range(line, end),
-        (Some(line), None) => target = Target::Around(line),
-        (None, Some(end)) => target = Target::Range(1, end),
+        (Some(line), Some(end)) => target = ExtractTarget::Range(line, end),
+        (Some(line), None) => target = ExtractTarget::Around(line),
+        (None, Some(end)) => target = ExtractTarget::Range(1, end),
         (None, None) => {}
     }
 
@@ -33,17 +34,17 @@ pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolErro
     let file = tree::shown(&tree.resolve(path)?);
     let mut notes = Vec::new();
     let (first, last, symbol) = match target {
-        Target::Whole => (1, lines.len(), None),
-        Target::Around(line) => {
+        ExtractTarget::Whole => (1, lines.len(), None),
+        ExtractTarget::Around(line) => {
             check(line, line, &lines, &file)?;
             let first = line.saturating_sub(limits::SURROUNDING_LINES).max(1);
             (first, (line + limits::SURROUNDING_LINES).min(lines.len()), None)
         }
-        Target::Range(first, last) => {
+        ExtractTarget::Range(first, last) => {
             check(first, last, &lines, &file)?;
             (first, last.min(lines.len()), None)
         }
-        Target::Symbol(name) => {
+        ExtractTarget::Symbol(name) => {
             let found = find(&file, &lines, &name, &mut notes)?;
             (found.first + 1, found.last + 1, Some(name))
         }
@@ -65,54 +66,55 @@ pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolErro
     Ok(ExtractResult { file_path: file, line: first, end_line, symbol, notes, text })
 }
 
-/// Takes the `#symbol`, `:line` or `:line-line` off a path, unless a file has that very name.
-fn split<'a>(tree: &Tree, written: &'a str) -> Result<(&'a str, Target), ToolError> {
+/// Splits `#symbol`, `:line` or `:line-line` off a path, unless a file has exactly the written
+/// name.
+fn split<'a>(tree: &SearchTree, written: &'a str) -> Result<(&'a str, ExtractTarget), ToolError> {
     let whole = tree.resolve(written);
     if whole.is_ok() {
-        return Ok((written, Target::Whole));
+        return Ok((written, ExtractTarget::Whole));
     }
 
     if let Some((path, symbol)) = written.split_once('#')
         && !symbol.is_empty()
     {
-        return Ok((path, Target::Symbol(symbol.trim().to_owned())));
+        return Ok((path, ExtractTarget::Symbol(symbol.trim().to_owned())));
     }
 
     if let Some((path, place)) = written.rsplit_once(':') {
         let number = |text: &str| text.trim_start_matches('L').parse::<usize>().ok();
         if let Some(line) = number(place) {
-            return Ok((path, Target::Around(line)));
+            return Ok((path, ExtractTarget::Around(line)));
         }
         if let Some((from, to)) = place.split_once('-')
             && let (Some(from), Some(to)) = (number(from), number(to))
         {
-            return Ok((path, Target::Range(from, to)));
+            return Ok((path, ExtractTarget::Range(from, to)));
         }
     }
 
-    whole.map(|_| (written, Target::Whole))
+    whole.map(|_| (written, ExtractTarget::Whole))
 }
 
-fn read(tree: &Tree, path: &str) -> Result<String, ToolError> {
+fn read(tree: &SearchTree, path: &str) -> Result<String, ToolError> {
     let real = tree.root().join(tree.resolve(path)?);
     let unreadable = |error: std::io::Error| {
-        ToolError::new(Code::Unreadable, format!("`{path}` cannot be read: {error}"))
+        ToolError::new(ToolErrorCode::Unreadable, format!("`{path}` cannot be read: {error}"))
     };
 
     let meta = real.metadata().map_err(unreadable)?;
     if !meta.is_file() {
         let message = format!("`{path}` is a directory; give a file, or search beneath it");
-        return Err(ToolError::new(Code::NotAFile, message));
+        return Err(ToolError::new(ToolErrorCode::NotAFile, message));
     }
 
     if meta.len() > limits::FILE_BYTES_MAX {
         let message = format!("`{path}` has {} bytes; at most 4 MiB are read", meta.len());
-        return Err(ToolError::new(Code::TooLarge, message));
+        return Err(ToolError::new(ToolErrorCode::TooLarge, message));
     }
 
     let bytes = std::fs::read(&real).map_err(unreadable)?;
     if text::is_binary(&bytes) {
-        return Err(ToolError::new(Code::NotText, format!("`{path}` is not a text file")));
+        return Err(ToolError::new(ToolErrorCode::NotText, format!("`{path}` is not a text file")));
     }
 
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -129,7 +131,7 @@ fn check(first: usize, last: usize, lines: &[&str], file: &str) -> Result<(), To
         return Ok(());
     };
 
-    Err(ToolError::new(Code::BadRange, message))
+    Err(ToolError::new(ToolErrorCode::BadRange, message))
 }
 
 fn find(
@@ -137,7 +139,7 @@ fn find(
     lines: &[&str],
     name: &str,
     notes: &mut Vec<String>,
-) -> Result<Definition, ToolError> {
+) -> Result<DefinitionLines, ToolError> {
     let found = symbol::find(file, lines, name);
     let others: Vec<_> = found.iter().skip(1).map(|d| (d.first + 1).to_string()).collect();
     if !others.is_empty() {
@@ -150,7 +152,7 @@ fn find(
         let known = known.collect::<Vec<_>>().join(", ");
         let known = if known.is_empty() { "no symbol that is understood".into() } else { known };
         let message = format!("`{file}` does not define `{name}`; it defines {known}");
-        ToolError::new(Code::SymbolNotFound, text::legible(&message))
+        ToolError::new(ToolErrorCode::SymbolNotFound, text::legible(&message))
     })
 }
 

@@ -18,4 +18,4 @@ pub mod tree;
 pub use extract::extract;
 pub use query::query;
 pub use search::search;
-pub use tool_error::{Code, ToolError};
+pub use tool_error::{ToolError, ToolErrorCode};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use code_search::payload::{Extract, Failure, Query, Search};
-use code_search::tree::Tree;
+use code_search::tree::SearchTree;
 use organism::listener::{Listener, Payload, Reply, Request};
 
 fn main() -> ExitCode {
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         return fail("usage: code-search ROOT, where ROOT is the directory to search");
     };
 
-    let tree = match Tree::open(Path::new(&root)) {
+    let tree = match SearchTree::open(Path::new(&root)) {
         Ok(tree) => tree,
         Err(error) => return fail(&format!("cannot search {}: {error}", root.display())),
     };

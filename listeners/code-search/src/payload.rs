@@ -3,7 +3,7 @@
 use organism::listener::Payload;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::tool_error::{Code, ToolError};
+use crate::tool_error::{ToolError, ToolErrorCode};
 
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/code-search/v1";
 
@@ -82,11 +82,11 @@ pub struct SearchResults {
     #[serde(rename = "note", default)]
     pub notes: Vec<String>,
     #[serde(rename = "match", default)]
-    pub matches: Vec<Match>,
+    pub matches: Vec<LineMatch>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Match {
+pub struct LineMatch {
     #[serde(rename = "@file")]
     pub file: String,
     /// Line, from 1.
@@ -119,7 +119,7 @@ pub struct ExtractResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     #[serde(rename = "code")]
-    pub code: Code,
+    pub code: ToolErrorCode,
     #[serde(rename = "message")]
     pub message: String,
 }

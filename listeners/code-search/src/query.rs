@@ -9,12 +9,13 @@ use std::path::Path;
 use crate::limits;
 use crate::payload::{Query, QueryMatch, QueryResults};
 use crate::text;
-use crate::tool_error::{Code, ToolError};
-use crate::tree::{self, Tree};
+use crate::tool_error::{ToolError, ToolErrorCode};
+use crate::tree::{self, SearchTree};
 
-/// Finds every place in the tree, or in what lies at `path`, that has the shape of the pattern.
-pub fn query(tree: &Tree, request: &Query) -> Result<QueryResults, ToolError> {
-    let pattern = Pattern::read(&request.pattern)?;
+/// Finds every piece of code in the tree, or in the part at `path`, that has the form of the
+/// pattern.
+pub fn query(tree: &SearchTree, request: &Query) -> Result<QueryResults, ToolError> {
+    let pattern = CodePattern::read(&request.pattern)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
     // A path into the tests includes the tests.
     let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
@@ -46,7 +47,7 @@ pub fn query(tree: &Tree, request: &Query) -> Result<QueryResults, ToolError> {
     Ok(results)
 }
 
-fn search_file(tree: &Tree, file: &Path, pattern: &Pattern, results: &mut QueryResults) {
+fn search_file(tree: &SearchTree, file: &Path, pattern: &CodePattern, results: &mut QueryResults) {
     let path = tree.root().join(file);
     if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
         results
@@ -94,7 +95,7 @@ fn shown_match(file: &Path, source: &str, found: &Range<usize>) -> QueryMatch {
 
 /// One part of a pattern.
 #[derive(Debug, PartialEq)]
-enum Part {
+enum PatternPart {
     Token(String),
     /// The placeholder `$NAME`: one token, or everything inside one pair of brackets.
     One,
@@ -102,11 +103,11 @@ enum Part {
     Any,
 }
 
-struct Pattern(Vec<Part>);
+struct CodePattern(Vec<PatternPart>);
 
-impl Pattern {
+impl CodePattern {
     fn read(text: &str) -> Result<Self, ToolError> {
-        let wrong = |message: String| Err(ToolError::new(Code::BadQuery, message));
+        let wrong = |message: String| Err(ToolError::new(ToolErrorCode::BadQuery, message));
         if text.len() > limits::QUERY_BYTES_MAX {
             return wrong(format!("a pattern has at most {} bytes", limits::QUERY_BYTES_MAX));
         }
@@ -118,25 +119,27 @@ impl Pattern {
 
         while let Some(here) = token(at) {
             if here != "$" {
-                parts.push(Part::Token(here.to_owned()));
+                parts.push(PatternPart::Token(here.to_owned()));
                 at += 1;
             } else if token(at + 1) == Some("$") && token(at + 2) == Some("$") {
-                parts.push(Part::Any);
+                parts.push(PatternPart::Any);
                 at += 3;
             } else if token(at + 1).is_some_and(is_hole_name) {
-                parts.push(Part::One);
+                parts.push(PatternPart::One);
                 at += 2;
             } else {
-                parts.push(Part::Token("$".to_owned()));
+                parts.push(PatternPart::Token("$".to_owned()));
                 at += 1;
             }
         }
 
-        if !parts.iter().any(|part| matches!(part, Part::Token(_))) {
+        if !parts.iter().any(|part| matches!(part, PatternPart::Token(_))) {
             return wrong("a pattern holds some code, not holes alone".to_owned());
         }
 
-        if matches!(parts.first(), Some(Part::Any)) || matches!(parts.last(), Some(Part::Any)) {
+        if matches!(parts.first(), Some(PatternPart::Any))
+            || matches!(parts.last(), Some(PatternPart::Any))
+        {
             return wrong("a pattern neither begins nor ends with $$$".to_owned());
         }
 
@@ -172,17 +175,17 @@ fn is_hole_name(token: &str) -> bool {
         && token.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Where the parts end that begin at token `at`, if the tokens have their shape.
-fn fit(parts: &[Part], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
+/// The token after a match of `parts` that begins at token `at`; `None` if there is no match.
+fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
     *steps = steps.checked_sub(1)?;
     let Some((part, rest)) = parts.split_first() else { return Some(at) };
     match part {
-        Part::Token(token) => {
+        PatternPart::Token(token) => {
             let here = texts.get(at)?;
             if here == token { fit(rest, texts, at + 1, steps) } else { None }
         }
-        Part::One => fit(rest, texts, past_one(texts, at)?, steps),
-        Part::Any => {
+        PatternPart::One => fit(rest, texts, past_one(texts, at)?, steps),
+        PatternPart::Any => {
             let mut end = at;
             loop {
                 if let Some(found) = fit(rest, texts, end, steps) {
@@ -258,7 +261,7 @@ mod tests {
     use super::*;
 
     fn found(pattern: &str, source: &str) -> Vec<String> {
-        let pattern = Pattern::read(pattern).unwrap();
+        let pattern = CodePattern::read(pattern).unwrap();
         let places = pattern.matches_in(source).into_iter();
         places.map(|place| source[place].to_owned()).collect()
     }
@@ -283,7 +286,7 @@ mod tests {
     #[test]
     fn a_pattern_that_says_nothing_is_refused() {
         for pattern in ["", " ", "$A", "$$$", "$A $$$", "$$$ x", "x $$$"] {
-            assert!(Pattern::read(pattern).is_err(), "{pattern}");
+            assert!(CodePattern::read(pattern).is_err(), "{pattern}");
         }
     }
 }

@@ -8,21 +8,21 @@ use grep_searcher::sinks::Bytes;
 use grep_searcher::{Searcher, SearcherBuilder};
 
 use crate::limits;
-use crate::payload::{Match, Search, SearchResults};
+use crate::payload::{LineMatch, Search, SearchResults};
 use crate::text;
-use crate::tool_error::{Code, ToolError};
-use crate::tree::{self, Tree};
+use crate::tool_error::{ToolError, ToolErrorCode};
+use crate::tree::{self, SearchTree};
 
-/// Searches the whole tree, or what lies at `path`. A query that is no regular expression is
-/// searched as it is written, and a note says so.
-pub fn search(tree: &Tree, request: &Search) -> Result<SearchResults, ToolError> {
+/// Searches the whole tree, or the part at `path`. A query that is no regular expression is
+/// searched as plain text, and a note states so.
+pub fn search(tree: &SearchTree, request: &Search) -> Result<SearchResults, ToolError> {
     let mut notes = Vec::new();
     let matcher = matcher(&request.query, &mut notes)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
     // A path into the tests includes the tests.
     let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
 
-    let mut found = Found::default();
+    let mut found = FoundMatches::default();
     let mut searcher = SearcherBuilder::new().line_number(true).build();
 
     for file in tree.files(&within) {
@@ -51,12 +51,12 @@ pub fn search(tree: &Tree, request: &Search) -> Result<SearchResults, ToolError>
 fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolError> {
     if query.is_empty() || query.len() > limits::QUERY_BYTES_MAX {
         let message = format!("a query has 1 to {} bytes", limits::QUERY_BYTES_MAX);
-        return Err(ToolError::new(Code::BadQuery, message));
+        return Err(ToolError::new(ToolErrorCode::BadQuery, message));
     }
 
     if query.contains(['\n', '\r']) {
         let message = "a query is matched against one line at a time and holds no line break";
-        return Err(ToolError::new(Code::BadQuery, message));
+        return Err(ToolError::new(ToolErrorCode::BadQuery, message));
     }
 
     let build = |literal: bool| {
@@ -68,14 +68,14 @@ fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolErr
         let reason = error.to_string();
         let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").trim();
         notes.push(format!("searched literally, as this is not a regular expression: {reason}"));
-        build(true).map_err(|error| ToolError::new(Code::BadQuery, error.to_string()))
+        build(true).map_err(|error| ToolError::new(ToolErrorCode::BadQuery, error.to_string()))
     })
 }
 
 /// The matches that a search has found so far.
 #[derive(Default)]
-struct Found {
-    matches: Vec<Match>,
+struct FoundMatches {
+    matches: Vec<LineMatch>,
     total: usize,
     /// Number of files that were left out because they are tests.
     tests: usize,
@@ -83,8 +83,8 @@ struct Found {
     unreadable: usize,
 }
 
-impl Found {
-    fn file(&mut self, tree: &Tree, file: &Path, by: &RegexMatcher, searcher: &mut Searcher) {
+impl FoundMatches {
+    fn file(&mut self, tree: &SearchTree, file: &Path, by: &RegexMatcher, searcher: &mut Searcher) {
         let path = tree.root().join(file);
         if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
             self.large += 1;
@@ -129,14 +129,14 @@ impl Found {
     }
 }
 
-fn shown_match(file: &str, line: u64, bytes: &[u8], by: &RegexMatcher) -> Match {
+fn shown_match(file: &str, line: u64, bytes: &[u8], by: &RegexMatcher) -> LineMatch {
     let start = by.find(bytes).ok().flatten().map_or(0, |found| found.start());
     let before = String::from_utf8_lossy(bytes.get(..start).unwrap_or_default());
     let column = before.chars().count() + 1;
     let whole = String::from_utf8_lossy(bytes);
     let whole = whole.trim_end_matches(['\n', '\r']);
     let text = text::legible(&cut(whole, before.len()));
-    Match { file: file.to_owned(), line, column, text }
+    LineMatch { file: file.to_owned(), line, column, text }
 }
 
 /// Cuts a long line around its match. Each cut states how much was removed.

@@ -9,12 +9,12 @@ use std::path::Path;
 use grep_matcher::{Captures, Matcher};
 use grep_regex::RegexMatcher;
 
-use crate::block::{self, Shape};
+use crate::block::{self, BlockShape};
 
 /// The lines of a definition with the comments and attributes above it: first and last line, from
 /// 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Definition {
+pub struct DefinitionLines {
     pub first: usize,
     pub last: usize,
 }
@@ -63,35 +63,35 @@ const STATEMENTS: &[&str] = &[
 /// Words that stand before a parenthesis and define nothing.
 const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
-struct Language {
-    /// In the order they are tried; the first that fits a line names it.
+struct LanguageRules {
+    /// Expressions in the order in which they are tried. The first match gives the name.
     patterns: &'static [&'static str],
     containers: &'static [&'static str],
-    shape: Shape,
+    shape: BlockShape,
 }
 
-fn language(file: &str) -> Language {
+fn language(file: &str) -> LanguageRules {
     let extension = Path::new(file).extension().and_then(|e| e.to_str()).unwrap_or_default();
     let (patterns, shape) = match extension {
-        "rs" => (RUST, Shape::RUST),
-        "py" | "pyi" => (PYTHON, Shape::Indented),
-        "js" | "jsx" | "mjs" | "cjs" | "ts" | "tsx" | "mts" => (SCRIPT, Shape::SCRIPT),
-        "go" => (GO, Shape::GO),
-        "kt" | "swift" | "scala" => (C_LIKE, Shape::SCRIPT),
+        "rs" => (RUST, BlockShape::RUST),
+        "py" | "pyi" => (PYTHON, BlockShape::Indented),
+        "js" | "jsx" | "mjs" | "cjs" | "ts" | "tsx" | "mts" => (SCRIPT, BlockShape::SCRIPT),
+        "go" => (GO, BlockShape::GO),
+        "kt" | "swift" | "scala" => (C_LIKE, BlockShape::SCRIPT),
         "c" | "h" | "cc" | "cpp" | "cxx" | "hpp" | "hh" | "java" | "cs" | "php" | "m" | "zig" => {
-            (C_LIKE, Shape::C)
+            (C_LIKE, BlockShape::C)
         }
-        "sh" | "bash" | "zsh" => (SHELL, Shape::SHELL),
-        "md" | "markdown" => (HEADING, Shape::Headings),
-        _ => (ANY, Shape::Guessed),
+        "sh" | "bash" | "zsh" => (SHELL, BlockShape::SHELL),
+        "md" | "markdown" => (HEADING, BlockShape::Headings),
+        _ => (ANY, BlockShape::Guessed),
     };
 
-    Language { patterns, containers: if extension == "rs" { RUST_IMPL } else { &[] }, shape }
+    LanguageRules { patterns, containers: if extension == "rs" { RUST_IMPL } else { &[] }, shape }
 }
 
-/// Every definition of `wanted` in the order of the file. `Outer::inner` and `Outer.inner`
-/// mean the `inner` within `Outer`.
-pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<Definition> {
+/// All definitions of `wanted` in the order of the file. `Outer::inner` and `Outer.inner` stand for
+/// the definition of `inner` inside `Outer`.
+pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<DefinitionLines> {
     let language = language(file);
     let own = named(lines, language.patterns, language.shape);
     let whole = definitions(&own, lines, language.shape, |name| same(language.shape, name, wanted));
@@ -120,10 +120,10 @@ fn within(
     own: &[(usize, String)],
     containers: &[(usize, String)],
     lines: &[&str],
-    shape: Shape,
+    shape: BlockShape,
     outer: &str,
     inner: &str,
-) -> Vec<Definition> {
+) -> Vec<DefinitionLines> {
     let mut holders = definitions(own, lines, shape, |name| name == outer);
     holders.extend(definitions(containers, lines, shape, |name| name == outer));
     let all = own.iter().filter(|(_, name)| name == inner).map(|(line, _)| *line);
@@ -139,21 +139,21 @@ fn within(
 fn definitions(
     named: &[(usize, String)],
     lines: &[&str],
-    shape: Shape,
+    shape: BlockShape,
     is_wanted: impl Fn(&str) -> bool,
-) -> Vec<Definition> {
+) -> Vec<DefinitionLines> {
     let wanted = named.iter().filter(|(_, name)| is_wanted(name));
     wanted.map(|(line, _)| definition(lines, *line, shape)).collect()
 }
 
-fn definition(lines: &[&str], line: usize, shape: Shape) -> Definition {
+fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines {
     let first = block::lead(lines, line, shape);
-    Definition { first, last: block::end(lines, line, shape) }
+    DefinitionLines { first, last: block::end(lines, line, shape) }
 }
 
-/// Headings are also known by the anchors that renderers make of them.
-fn same(shape: Shape, name: &str, wanted: &str) -> bool {
-    if shape != Shape::Headings {
+/// Whether two names are the same. A heading is also known by the anchor that renderers make of it.
+fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
+    if shape != BlockShape::Headings {
         return name == wanted;
     }
 
@@ -165,8 +165,8 @@ fn same(shape: Shape, name: &str, wanted: &str) -> bool {
     anchor(name) == anchor(wanted)
 }
 
-/// The lines that define something, with its name.
-fn named(lines: &[&str], patterns: &[&str], shape: Shape) -> Vec<(usize, String)> {
+/// The lines that define something, each with the defined name.
+fn named(lines: &[&str], patterns: &[&str], shape: BlockShape) -> Vec<(usize, String)> {
     let matchers: Vec<_> = patterns.iter().filter_map(|p| RegexMatcher::new(p).ok()).collect();
     let code = block::code_lines(lines, shape);
     let candidates = lines.iter().enumerate().filter(|(at, _)| code.get(*at) == Some(&true));

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The closed list of failure codes of `schema/code-search.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Code {
-    /// Absolute, climbing with `..`, or leading out of the directory through a link.
+pub enum ToolErrorCode {
+    /// The path is absolute, contains `..`, or leads out of the directory through a link.
     #[serde(rename = "outside-root")]
     OutsideRoot,
     /// The file or directory does not exist, is hidden, or is ignored.
@@ -31,13 +31,13 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
-    pub code: Code,
-    /// What is wrong with what, and what to do next.
+    pub code: ToolErrorCode,
+    /// The defect, the affected thing, and what to do next.
     pub message: String,
 }
 
 impl ToolError {
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: ToolErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }

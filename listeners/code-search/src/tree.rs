@@ -7,20 +7,20 @@ use std::path::{Component, Path, PathBuf};
 
 use ignore::{DirEntry, WalkBuilder};
 
-use crate::tool_error::{Code, ToolError};
+use crate::tool_error::{ToolError, ToolErrorCode};
 
 /// Names of directories that contain tests.
 const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "spec", "specs"];
 
 /// A root directory, whose path is resolved once.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub struct SearchTree {
     root: PathBuf,
     /// Whether the root is part of a git working tree, so that ignore files above the root count.
     in_git: bool,
 }
 
-impl Tree {
+impl SearchTree {
     pub fn open(root: &Path) -> std::io::Result<Self> {
         let root = root.canonicalize()?;
         if !root.is_dir() {
@@ -53,7 +53,7 @@ impl Tree {
                 "there is no `{written}` here; paths are relative to the searched directory, \
                  and hidden or ignored files are not shown"
             );
-            ToolError::new(Code::NotFound, message)
+            ToolError::new(ToolErrorCode::NotFound, message)
         };
 
         let real = self.root.join(inside).canonicalize().map_err(|_| not_found())?;
@@ -99,7 +99,7 @@ impl Tree {
 fn outside(written: &str) -> ToolError {
     let message =
         format!("`{written}` leads out of the searched directory; give a path relative to it");
-    ToolError::new(Code::OutsideRoot, message)
+    ToolError::new(ToolErrorCode::OutsideRoot, message)
 }
 
 /// Whether a path, relative to the root, is a test by the naming conventions of the languages.

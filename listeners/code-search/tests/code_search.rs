@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use code_search::payload::{Extract, Search, SearchResults};
-use code_search::tree::Tree;
-use code_search::{Code, ToolError};
+use code_search::tree::SearchTree;
+use code_search::{ToolError, ToolErrorCode};
 use expect_test::{Expect, expect};
 
 #[path = "code_search/process.rs"]
@@ -17,8 +17,8 @@ fn tree_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tree")
 }
 
-fn tree() -> Tree {
-    Tree::open(&tree_path()).unwrap()
+fn tree() -> SearchTree {
+    SearchTree::open(&tree_path()).unwrap()
 }
 
 fn query(query: &str) -> Search {
@@ -31,7 +31,7 @@ fn found(search: &Search) -> String {
 
 fn listed(results: &SearchResults) -> String {
     let notes = results.notes.iter().map(|note| format!("note: {note}\n"));
-    let each = |m: &code_search::payload::Match| {
+    let each = |m: &code_search::payload::LineMatch| {
         format!("{}:{}:{}: {}\n", m.file, m.line, m.column, m.text.trim())
     };
     notes.chain(results.matches.iter().map(each)).collect()
@@ -64,7 +64,7 @@ fn span(file_path: &str) -> String {
     notes.chain([lines]).collect::<Vec<_>>().join(" | ")
 }
 
-fn failure(file_path: &str) -> Code {
+fn failure(file_path: &str) -> ToolErrorCode {
     extract(file_path).unwrap_err().code
 }
 
@@ -117,14 +117,14 @@ fn a_query_that_is_no_expression_is_searched_as_written_and_a_note_says_so() {
 #[test]
 fn a_query_of_several_lines_is_an_error_of_the_tool() {
     let error = code_search::search(&tree(), &query("a\nb")).unwrap_err();
-    assert_eq!(error.code, Code::BadQuery);
+    assert_eq!(error.code, ToolErrorCode::BadQuery);
 }
 
 #[test]
 fn more_matches_than_are_shown_are_counted() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("a.txt"), "x\n".repeat(250)).unwrap();
-    let tree = Tree::open(place.path()).unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
     let results = code_search::search(&tree, &query("x")).unwrap();
     assert_eq!((results.matches.len(), results.total, results.truncated), (200, 250, true));
 }
@@ -143,7 +143,7 @@ fn ignored_hidden_and_binary_files_are_neither_found_nor_read() {
     write(".env", b"needle");
     write("c.bin", b"needle\n\0");
     write("d.txt", b"needle");
-    let tree = Tree::open(place.path()).unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
     let results = code_search::search(&tree, &query("needle")).unwrap();
     assert_eq!(listed(&results), "d.txt:1:1: needle\n");
 
@@ -152,10 +152,10 @@ fn ignored_hidden_and_binary_files_are_neither_found_nor_read() {
         code_search::extract(&tree, &request).map(|_| ()).map_err(|error| error.code)
     };
     for hidden in ["out/a.txt", "sub/b.log", ".env", ".gitignore"] {
-        assert_eq!(code(hidden), Err(Code::NotFound), "{hidden}");
+        assert_eq!(code(hidden), Err(ToolErrorCode::NotFound), "{hidden}");
     }
-    assert_eq!(code("c.bin"), Err(Code::NotText));
-    assert_eq!(code("sub"), Err(Code::NotAFile));
+    assert_eq!(code("c.bin"), Err(ToolErrorCode::NotText));
+    assert_eq!(code("sub"), Err(ToolErrorCode::NotAFile));
     assert_eq!(code("d.txt"), Ok(()));
 }
 
@@ -172,14 +172,14 @@ fn no_path_leads_out_of_the_root() {
     link(place.path().to_owned(), root.join("up")).unwrap();
     link(root.join(".hidden"), root.join("shown.txt")).unwrap();
     link(root.join("inside.txt"), root.join("alias.txt")).unwrap();
-    let tree = Tree::open(&root).unwrap();
+    let tree = SearchTree::open(&root).unwrap();
     let code = |path: &str| tree.resolve(path).map_err(|error| error.code);
 
     for path in ["../secret.txt", "a/../../secret.txt", "/etc/passwd", "link.txt", "up/secret.txt"]
     {
-        assert_eq!(code(path), Err(Code::OutsideRoot), "{path}");
+        assert_eq!(code(path), Err(ToolErrorCode::OutsideRoot), "{path}");
     }
-    assert_eq!(code("shown.txt"), Err(Code::NotFound));
+    assert_eq!(code("shown.txt"), Err(ToolErrorCode::NotFound));
     assert_eq!(code("alias.txt"), Ok(PathBuf::from("inside.txt")));
     let results = code_search::search(&tree, &query("secret")).unwrap();
     assert_eq!(results.total, 0);
@@ -265,7 +265,7 @@ fn symbols_are_found_in_every_language_that_is_understood() {
 #[test]
 fn an_unknown_symbol_is_answered_with_the_names_there_are() {
     let error = extract("src/server.go#Stop").unwrap_err();
-    assert_eq!(error.code, Code::SymbolNotFound);
+    assert_eq!(error.code, ToolErrorCode::SymbolNotFound);
     assert_eq!(error.message, "`src/server.go` does not define `Stop`; it defines Server, Start");
 }
 
@@ -286,20 +286,20 @@ fn a_line_is_shown_with_its_context_and_a_range_exactly() {
 // T14
 #[test]
 fn what_cannot_be_extracted_is_a_result_with_its_code() {
-    assert_eq!(failure("src/none.rs"), Code::NotFound);
-    assert_eq!(failure("src/pool.rs:999"), Code::BadRange);
-    assert_eq!(failure("src/pool.rs:0"), Code::BadRange);
-    assert_eq!(failure("src"), Code::NotAFile);
-    assert_eq!(failure("../Cargo.toml"), Code::OutsideRoot);
+    assert_eq!(failure("src/none.rs"), ToolErrorCode::NotFound);
+    assert_eq!(failure("src/pool.rs:999"), ToolErrorCode::BadRange);
+    assert_eq!(failure("src/pool.rs:0"), ToolErrorCode::BadRange);
+    assert_eq!(failure("src"), ToolErrorCode::NotAFile);
+    assert_eq!(failure("../Cargo.toml"), ToolErrorCode::OutsideRoot);
     let backwards = extract_lines("src/pool.rs", Some(9), Some(3)).unwrap_err();
-    assert_eq!(backwards.code, Code::BadRange);
+    assert_eq!(backwards.code, ToolErrorCode::BadRange);
 }
 
 #[test]
 fn a_long_file_is_cut_after_whole_lines_and_says_where_it_goes_on() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("long.txt"), "line\n".repeat(1000)).unwrap();
-    let tree = Tree::open(place.path()).unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
     let request = Extract { file_path: "long.txt".into(), ..Extract::default() };
     let result = code_search::extract(&tree, &request).unwrap();
     assert_eq!((result.line, result.end_line, result.text.lines().count()), (1, 600, 600));
@@ -310,7 +310,7 @@ fn a_long_file_is_cut_after_whole_lines_and_says_where_it_goes_on() {
 fn a_file_whose_name_looks_like_a_place_is_still_a_file() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("a#b:7"), "odd").unwrap();
-    let tree = Tree::open(place.path()).unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
     let request = Extract { file_path: "a#b:7".into(), ..Extract::default() };
     assert_eq!(code_search::extract(&tree, &request).unwrap().text, "odd\n");
 }

@@ -4,8 +4,8 @@ use organism::xml::element::Element;
 
 /// The request of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    Set(Proposals),
+pub enum WorkspaceRequest {
+    Set(ProposalSet),
     Show { from: Option<u64> },
     Undo,
     Install { proposal: String },
@@ -13,16 +13,16 @@ pub enum Request {
 
 /// Changes of files, of which all or none are made, and commands that run after them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Proposals {
+pub struct ProposalSet {
     pub summary: Option<String>,
-    pub edits: Vec<Edit>,
-    pub steps: Vec<Step>,
-    /// Asked for in the form that always waits for a person's approval.
+    pub edits: Vec<FileEdit>,
+    pub steps: Vec<CommandStep>,
+    /// Whether the payload has the form that is always held for a person's approval.
     pub is_held: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edit {
+pub struct FileEdit {
     pub path: String,
     pub kind: EditKind,
 }
@@ -36,17 +36,17 @@ pub enum EditKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum CommandStep {
     Command { id: Option<String>, directory: Option<String>, text: String },
     Packages { language: String, list: String },
 }
 
-impl Request {
-    /// None where the payload is none of ours.
+impl WorkspaceRequest {
+    /// Parses a payload. Returns `None` if the workspace does not accept such a payload.
     pub fn read(payload: &str) -> Option<Self> {
         let element = Element::read(payload)?;
         Some(match element.local_name() {
-            "proposed_actions" => Self::Set(Proposals {
+            "proposed_actions" => Self::Set(ProposalSet {
                 summary: owned(&element, "summary"),
                 edits: element.children().filter_map(edit).collect(),
                 steps: element.children().filter_map(step).collect(),
@@ -55,11 +55,11 @@ impl Request {
             "replace-dangerous-file" => {
                 let body = crate::edit::body(&element.text()).to_owned();
                 let path = owned(&element, "file_path")?;
-                Self::Set(Proposals {
+                Self::Set(ProposalSet {
                     summary: owned(&element, "change_summary"),
-                    edits: vec![Edit { path, kind: EditKind::Replace { body } }],
+                    edits: vec![FileEdit { path, kind: EditKind::Replace { body } }],
                     is_held: true,
-                    ..Proposals::default()
+                    ..ProposalSet::default()
                 })
             }
             "show-changes" => Self::Show {
@@ -70,18 +70,18 @@ impl Request {
             _ => match edit(&element) {
                 Some(edit) => {
                     let summary = owned(&element, "change_summary");
-                    Self::Set(Proposals { summary, edits: vec![edit], ..Proposals::default() })
+                    Self::Set(ProposalSet { summary, edits: vec![edit], ..ProposalSet::default() })
                 }
                 None => {
                     let steps = vec![step(&element)?];
-                    Self::Set(Proposals { steps, ..Proposals::default() })
+                    Self::Set(ProposalSet { steps, ..ProposalSet::default() })
                 }
             },
         })
     }
 }
 
-fn edit(element: &Element) -> Option<Edit> {
+fn edit(element: &Element) -> Option<FileEdit> {
     let child = |name: &str| element.child(name).map(Element::text).unwrap_or_default();
     let body = || crate::edit::body(&element.text()).to_owned();
     let kind = match element.local_name() {
@@ -97,16 +97,18 @@ fn edit(element: &Element) -> Option<Edit> {
     };
 
     let path = owned(element, "file_path").or_else(|| owned(element, "path"))?;
-    Some(Edit { path, kind })
+    Some(FileEdit { path, kind })
 }
 
-fn step(element: &Element) -> Option<Step> {
+fn step(element: &Element) -> Option<CommandStep> {
     let directory = || owned(element, "working_directory").or_else(|| owned(element, "exec_dir"));
     Some(match element.local_name() {
-        "proposed_shell_command" | "shell" => {
-            Step::Command { id: owned(element, "id"), directory: directory(), text: element.text() }
-        }
-        "proposed_package_install" => Step::Packages {
+        "proposed_shell_command" | "shell" => CommandStep::Command {
+            id: owned(element, "id"),
+            directory: directory(),
+            text: element.text(),
+        },
+        "proposed_package_install" => CommandStep::Packages {
             language: owned(element, "language")?,
             list: owned(element, "package_list")?,
         },

@@ -1,20 +1,20 @@
 //! The change of one file.
 
-use crate::place::Place;
-use crate::root::Owner;
+use crate::place::WorkspacePath;
+use crate::root::FileOwner;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    pub place: Place,
-    /// None where there is no file.
+pub struct FileChange {
+    pub place: WorkspacePath,
+    /// Content before the change; `None` if there is no file.
     pub before: Option<Vec<u8>>,
     /// Content after the change; `None` if there is to be no file.
     pub after: Option<Vec<u8>>,
-    /// What a content that takes the place of another keeps of it.
-    pub owner: Option<Owner>,
+    /// Owner and mode that the new content takes over from the old file.
+    pub owner: Option<FileOwner>,
 }
 
-impl Change {
+impl FileChange {
     pub fn is_one(&self) -> bool {
         self.before != self.after
     }

@@ -13,13 +13,13 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::limits;
-use crate::output::Output;
+use crate::output::CommandOutput;
 use crate::supervise::SUPERVISE;
 
 /// Runs commands with these settings.
 #[derive(Debug, Clone)]
-pub struct Commands {
-    /// This listener's own program.
+pub struct CommandRunner {
+    /// Path of this listener's own program.
     pub supervisor: PathBuf,
     pub environment: Vec<(OsString, OsString)>,
     pub time: Duration,
@@ -27,7 +27,7 @@ pub struct Commands {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     Exited(i32),
     TimedOut,
     TooMuchOutput,
@@ -35,23 +35,23 @@ pub enum Outcome {
 }
 
 #[derive(Debug)]
-pub struct Done {
-    pub outcome: Outcome,
-    pub stdout: Output,
-    pub stderr: Output,
+pub struct FinishedCommand {
+    pub outcome: CommandOutcome,
+    pub stdout: CommandOutput,
+    pub stderr: CommandOutput,
     pub duration: Duration,
 }
 
-impl Commands {
-    /// Runs a program to its end, or until it has to be stopped. `path` is what the directory
-    /// is called; where it is gone by now, the open handle counts.
+impl CommandRunner {
+    /// Runs a program until it ends or must be stopped. `path` is the name of `directory`; the
+    /// program starts in the directory of the handle, even if the name now leads elsewhere.
     pub fn run(
         &self,
         command: &[String],
         directory: &OwnedFd,
         path: &Path,
         cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<Done> {
+    ) -> io::Result<FinishedCommand> {
         let begun = Instant::now();
         let mut child = Command::new(&self.supervisor)
             .arg(SUPERVISE)
@@ -66,45 +66,45 @@ impl Commands {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let mut run = Running {
-            stdout: Stream::new(child.stdout.take())?,
-            stderr: Stream::new(child.stderr.take())?,
+        let mut run = RunningCommand {
+            stdout: OutputStream::new(child.stdout.take())?,
+            stderr: OutputStream::new(child.stderr.take())?,
             child,
         };
 
         let outcome = run.until_over(begun + self.time, cancelled)?;
-        let (stdout, stderr) = (run.stdout.said, run.stderr.said);
-        Ok(Done { outcome, stdout, stderr, duration: begun.elapsed() })
+        let (stdout, stderr) = (run.stdout.output, run.stderr.output);
+        Ok(FinishedCommand { outcome, stdout, stderr, duration: begun.elapsed() })
     }
 }
 
-struct Running {
-    /// Its standard input is the supervisor's lifeline.
+struct RunningCommand {
+    /// The supervisor. It kills all processes when its standard input is closed.
     child: Child,
-    stdout: Stream<std::process::ChildStdout>,
-    stderr: Stream<std::process::ChildStderr>,
+    stdout: OutputStream<std::process::ChildStdout>,
+    stderr: OutputStream<std::process::ChildStderr>,
 }
 
-impl Running {
+impl RunningCommand {
     fn until_over(
         &mut self,
         deadline: Instant,
         cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<CommandOutcome> {
         let outcome = loop {
             if let Some(status) = self.look(limits::COMMAND_TICK)? {
                 let code = status.code().unwrap_or(u8::MAX.into());
-                break Outcome::Exited(code);
+                break CommandOutcome::Exited(code);
             }
             let most = limits::OUTPUT_READ_BYTES_MAX;
-            if self.stdout.said.total().max(self.stderr.said.total()) > most {
-                break Outcome::TooMuchOutput;
+            if self.stdout.output.total().max(self.stderr.output.total()) > most {
+                break CommandOutcome::TooMuchOutput;
             }
             if Instant::now() >= deadline {
-                break Outcome::TimedOut;
+                break CommandOutcome::TimedOut;
             }
             if cancelled() {
-                break Outcome::Cancelled;
+                break CommandOutcome::Cancelled;
             }
         };
 
@@ -151,18 +151,18 @@ impl Running {
     }
 }
 
-/// One of a command's outputs.
-struct Stream<R> {
+/// One output of a command.
+struct OutputStream<R> {
     from: Option<R>,
-    said: Output,
+    output: CommandOutput,
 }
 
-impl<R: Read + AsFd> Stream<R> {
+impl<R: Read + AsFd> OutputStream<R> {
     fn new(from: Option<R>) -> io::Result<Self> {
         if let Some(from) = &from {
             fcntl_setfl(from, OFlags::NONBLOCK)?;
         }
-        Ok(Self { from, said: Output::default() })
+        Ok(Self { from, output: CommandOutput::default() })
     }
 
     fn is_over(&self) -> bool {
@@ -179,7 +179,7 @@ impl<R: Read + AsFd> Stream<R> {
         let mut chunk = [0; 32 << 10];
         match from.read(&mut chunk) {
             Ok(0) => self.from = None,
-            Ok(count) => self.said.push(chunk.get(..count).unwrap_or_default()),
+            Ok(count) => self.output.push(chunk.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

@@ -2,39 +2,39 @@
 
 use similar::{ChangeTag, TextDiff};
 
-use crate::change::Change;
+use crate::change::FileChange;
 use crate::limits;
 
 /// A unified diff, possibly cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Diff {
+pub struct UnifiedDiff {
     pub text: String,
     /// Bytes of the whole diff, before a cut.
     pub bytes: usize,
-    pub files: Vec<Lines>,
+    pub files: Vec<LineCounts>,
 }
 
 /// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lines {
+pub struct LineCounts {
     pub path: String,
     pub word: &'static str,
     /// Number of added and of removed lines; `None` if the file is not text.
     pub lines: Option<(usize, usize)>,
 }
 
-impl Diff {
+impl UnifiedDiff {
     pub fn is_cut(&self) -> bool {
         self.bytes > self.text.len()
     }
 }
 
-pub fn of(changes: &[Change]) -> Diff {
-    let mut diff = Diff::default();
+pub fn of(changes: &[FileChange]) -> UnifiedDiff {
+    let mut diff = UnifiedDiff::default();
     let mut text = String::new();
     for change in changes.iter().filter(|change| change.is_one()) {
         let lines = one(change, &mut text);
-        diff.files.push(Lines { path: change.place.to_string(), word: change.word(), lines });
+        diff.files.push(LineCounts { path: change.place.to_string(), word: change.word(), lines });
     }
 
     diff.bytes = text.len();
@@ -42,7 +42,7 @@ pub fn of(changes: &[Change]) -> Diff {
     diff
 }
 
-fn one(change: &Change, out: &mut String) -> Option<(usize, usize)> {
+fn one(change: &FileChange, out: &mut String) -> Option<(usize, usize)> {
     let side = |mark: &str, there: bool| match there {
         true => format!("{mark}/{}", change.place),
         false => "/dev/null".to_owned(),

@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 
-use crate::failure::{Code, Failure};
+use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
@@ -34,8 +34,8 @@ pub fn replace_substring(
     before: &[u8],
     old: &str,
     new: &str,
-) -> Result<Vec<u8>, Failure> {
-    let view = View::of(before);
+) -> Result<Vec<u8>, ActionFailure> {
+    let view = LineFeedView::of(before);
     let old = old.replace("\r\n", "\n");
     let found = matches(&view.text, old.as_bytes());
     let &[start] = found.as_slice() else {
@@ -56,8 +56,13 @@ pub fn replace_substring(
     .concat())
 }
 
-/// `body` as lines of their own after line `number`; 0 is the top.
-pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec<u8>, Failure> {
+/// Inserts `body` as lines of its own after line `number`. 0 inserts at the top.
+pub fn insert(
+    path: &str,
+    before: &[u8],
+    number: &str,
+    body: &str,
+) -> Result<Vec<u8>, ActionFailure> {
     let ends: Vec<usize> = memchr::memchr_iter(b'\n', before).map(|at| at + 1).collect();
     let last = before.len();
     let is_open = ends.last().copied().unwrap_or(0) < last;
@@ -67,7 +72,7 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
         let message = format!(
             "`{path}` has {lines} lines; line_number is the line to insert after, 0 to {lines}"
         );
-        return Err(Failure::new(Code::BadLine, message));
+        return Err(ActionFailure::new(FailureCode::BadLine, message));
     };
 
     let crlf = has_crlf(before);
@@ -94,14 +99,14 @@ pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec
     Ok([head, &lines, tail].concat())
 }
 
-/// A file as if all its lines ended with `\n`.
-struct View {
+/// The content of a file as if all its lines ended with `\n`.
+struct LineFeedView {
     text: Vec<u8>,
     /// Offsets in `text` of each `\n` before which a `\r` was left out.
     dropped: Vec<usize>,
 }
 
-impl View {
+impl LineFeedView {
     fn of(bytes: &[u8]) -> Self {
         let mut view = Self { text: Vec::with_capacity(bytes.len()), dropped: Vec::new() };
         let mut from = 0;
@@ -139,7 +144,7 @@ fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
     found
 }
 
-fn no_match(path: &str, text: &[u8], old: &str) -> Failure {
+fn no_match(path: &str, text: &[u8], old: &str) -> ActionFailure {
     let trimmed = old.trim();
     let hint = match memmem::find(text, trimmed.as_bytes()).filter(|_| !trimmed.is_empty()) {
         Some(at) => {
@@ -149,19 +154,19 @@ fn no_match(path: &str, text: &[u8], old: &str) -> Failure {
         None => "; read the file again and copy the text as it is there".to_owned(),
     };
 
-    Failure::new(Code::NoMatch, format!("old_str is not in `{path}`{hint}"))
+    ActionFailure::new(FailureCode::NoMatch, format!("old_str is not in `{path}`{hint}"))
 }
 
-fn several(path: &str, text: &[u8], found: &[usize]) -> Failure {
-    let told = found.iter().take(limits::LINES_TOLD).map(|at| line_of(text, *at).to_string());
-    let told = told.collect::<Vec<_>>().join(", ");
-    let more = if found.len() > limits::LINES_TOLD { ", …" } else { "" };
+fn several(path: &str, text: &[u8], found: &[usize]) -> ActionFailure {
+    let lines = found.iter().take(limits::LINES_NAMED_MAX).map(|at| line_of(text, *at).to_string());
+    let lines = lines.collect::<Vec<_>>().join(", ");
+    let more = if found.len() > limits::LINES_NAMED_MAX { ", …" } else { "" };
     let at_least = if found.len() == limits::MATCHES_COUNTED_MAX { "at least " } else { "" };
     let count = found.len();
     let message = format!(
-        "old_str is in `{path}` {at_least}{count} times, in lines {told}{more}; take in more of what is around the one you mean"
+        "old_str is in `{path}` {at_least}{count} times, in lines {lines}{more}; take in more of what is around the one you mean"
     );
-    Failure::new(Code::SeveralMatches, message)
+    ActionFailure::new(FailureCode::SeveralMatches, message)
 }
 
 fn line_of(text: &[u8], at: usize) -> usize {

@@ -2,12 +2,12 @@
 
 use rustix::io::Errno;
 
-use crate::place::Place;
+use crate::place::WorkspacePath;
 
 /// The closed list `FailureCode` of `schemas/actions.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
-    /// Absolute and elsewhere, or climbing with `..`.
+pub enum FailureCode {
+    /// The path is absolute and outside the workspace, or leads out of a directory with `..`.
     OutsideWorkspace,
     BadPath,
     /// No agent may write the file: it is in git's own directory, or a temporary file of this
@@ -41,7 +41,7 @@ pub enum Code {
     Failed,
 }
 
-impl Code {
+impl FailureCode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OutsideWorkspace => "outside-workspace",
@@ -75,33 +75,33 @@ impl Code {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
-    pub code: Code,
-    /// What is wrong with what, and what to do next.
+pub struct ActionFailure {
+    pub code: FailureCode,
+    /// The defect, the affected thing, and what to do next.
     pub message: String,
 }
 
-impl Failure {
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+impl ActionFailure {
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// What the system said when `doing` something to a path of the workspace.
-    pub fn of(error: Errno, doing: &str, place: &Place) -> Self {
+    /// Creates the failure for an error of the system while `doing` something to a path.
+    pub fn of(error: Errno, doing: &str, place: &WorkspacePath) -> Self {
         Self::system(error, &format!("cannot {doing} `{place}`"))
     }
 
     /// Creates the failure for an error of the system that concerns no path.
     pub fn system(error: Errno, what: &str) -> Self {
         let code = match error {
-            Errno::NOSPC | Errno::DQUOT => Code::DiskFull,
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => Code::NotPermitted,
-            Errno::NOENT => Code::NotFound,
-            Errno::EXIST => Code::Exists,
-            Errno::LOOP => Code::Link,
-            Errno::NOTDIR => Code::NotADirectory,
-            Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => Code::BadPath,
-            _ => Code::Failed,
+            Errno::NOSPC | Errno::DQUOT => FailureCode::DiskFull,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => FailureCode::NotPermitted,
+            Errno::NOENT => FailureCode::NotFound,
+            Errno::EXIST => FailureCode::Exists,
+            Errno::LOOP => FailureCode::Link,
+            Errno::NOTDIR => FailureCode::NotADirectory,
+            Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => FailureCode::BadPath,
+            _ => FailureCode::Failed,
         };
 
         Self::new(code, format!("{what}: {}", std::io::Error::from(error)))
@@ -111,7 +111,7 @@ impl Failure {
     pub fn io(error: &std::io::Error, what: &str) -> Self {
         match Errno::from_io_error(error) {
             Some(errno) => Self::system(errno, what),
-            None => Self::new(Code::Failed, format!("{what}: {error}")),
+            None => Self::new(FailureCode::Failed, format!("{what}: {error}")),
         }
     }
 }

@@ -26,6 +26,6 @@ mod state;
 mod supervise;
 mod workspace;
 
-pub use failure::{Code, Failure};
+pub use failure::{ActionFailure, FailureCode};
 pub use supervise::{SUPERVISE, supervise};
-pub use workspace::{Call, Options, Workspace};
+pub use workspace::{Options, Workspace, WorkspaceCall};

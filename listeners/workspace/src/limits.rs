@@ -28,8 +28,8 @@ pub const ANSWERS_KEPT: usize = 10_000;
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
 /// Time after which a diff is finished with a faster algorithm.
 pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
-/// Matches of an ambiguous text whose lines are told, and how many are counted.
-pub const LINES_TOLD: usize = 20;
+/// Maximum lines that are named for a text with several matches.
+pub const LINES_NAMED_MAX: usize = 20;
 pub const MATCHES_COUNTED_MAX: usize = 1_000;
 
 /// Maximum bytes of standard output, and of standard error, in an answer: half from the beginning,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use organism::ids::Digest;
 use organism::listener::{Listener, Reply, Request};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use workspace::{Call, Options, SUPERVISE, Workspace, limits, supervise};
+use workspace::{Options, SUPERVISE, Workspace, WorkspaceCall, limits, supervise};
 
 const USAGE: &str = "usage: workspace [--state DIR] [--time-limit SECONDS] [--shell PROGRAM] \
                      [--pass VARIABLE]... [--install] [--approved] ROOT";
@@ -38,8 +38,11 @@ fn serve(workspace: Workspace) -> ExitCode {
             let _alive = request.keep_alive();
             let cancelled = || request.is_cancelled();
             let message = request.message().id.to_string();
-            let call =
-                Call { message: &message, payload: request.payload(), cancelled: &cancelled };
+            let call = WorkspaceCall {
+                message: &message,
+                payload: request.payload(),
+                cancelled: &cancelled,
+            };
             workspace.answer(&call).map(Reply::raw)
         })
         .serve()

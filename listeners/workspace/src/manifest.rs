@@ -3,11 +3,11 @@
 use organism::ids::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::root::Owner;
+use crate::root::FileOwner;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// From 1, rising.
+pub struct SetManifest {
+    /// Number of the set, from 1.
     #[serde(rename = "set")]
     pub set: u64,
     /// Id of the message that requested the set.
@@ -19,8 +19,8 @@ pub struct Manifest {
     #[serde(rename = "undoes", default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u64>,
     #[serde(rename = "files")]
-    pub files: Vec<Entry>,
-    /// Directories that are made for it, from the top.
+    pub files: Vec<FileEntry>,
+    /// Directories that the set creates, from the top.
     #[serde(rename = "directories")]
     pub directories: Vec<String>,
     /// The answer to the caller, as XML.
@@ -30,49 +30,49 @@ pub struct Manifest {
 
 /// One file of a set. Its contents are stored beside the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct FileEntry {
     #[serde(rename = "path")]
     pub path: String,
     /// Content before the change; `None` if there was no file.
     #[serde(rename = "before", default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Content>,
-    /// Absent where there is none any more.
+    pub before: Option<ContentHash>,
+    /// Content after the change; `None` if the file was removed.
     #[serde(rename = "after", default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Content>,
-    /// Of the file as it was, and as it shall be again.
+    pub after: Option<ContentHash>,
+    /// Owner and mode of the file before the change, which the file keeps.
     #[serde(rename = "owner", default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Owner>,
+    pub owner: Option<FileOwner>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Content {
+pub struct ContentHash {
     #[serde(rename = "sha256")]
     pub sha256: String,
 }
 
-impl Content {
+impl ContentHash {
     pub fn of(bytes: &[u8]) -> Self {
         Self { sha256: Digest::of(bytes).to_string() }
     }
 }
 
-impl Manifest {
-    /// What the new content of a file is called until it takes its place.
+impl SetManifest {
+    /// Temporary name of a file's new content, until it replaces the file.
     pub fn temporary(&self, index: usize) -> String {
         format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
     }
 
-    /// What a file's content is kept as.
-    pub fn kept(index: usize, side: Side) -> String {
+    /// Name under which a content of a file is stored.
+    pub fn kept(index: usize, side: ContentSide) -> String {
         match side {
-            Side::Before => format!("{index}.before"),
-            Side::After => format!("{index}.after"),
+            ContentSide::Before => format!("{index}.before"),
+            ContentSide::After => format!("{index}.after"),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ContentSide {
     Before,
     After,
 }

@@ -7,13 +7,13 @@ use crate::limits::OUTPUT_BYTES_MAX;
 const HALF: usize = OUTPUT_BYTES_MAX / 2;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Output {
+pub struct CommandOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
 }
 
-impl Output {
+impl CommandOutput {
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let room = HALF.saturating_sub(self.head.len()).min(bytes.len());

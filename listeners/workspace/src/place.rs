@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::failure::{Code, Failure};
+use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
 use crate::self_running;
 
@@ -13,14 +13,13 @@ pub const TEMPORARY: &str = ".organism-";
 /// A path beneath the workspace: a list of plain names from the top. An empty list is the workspace
 /// itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct WorkspacePath {
     names: Vec<String>,
 }
 
-impl Place {
-    /// A file or directory to be written, or one to run a command in. An absolute path is taken
-    /// where it leads beneath `root`.
-    pub fn parse(text: &str, root: &Path) -> Result<Self, Failure> {
+impl WorkspacePath {
+    /// Parses the path of a file or directory. An absolute path must lead beneath `root`.
+    pub fn parse(text: &str, root: &Path) -> Result<Self, ActionFailure> {
         let shown = shown(text);
         if text.is_empty() || text.len() > limits::PATH_BYTES_MAX {
             let most = limits::PATH_BYTES_MAX;
@@ -34,7 +33,7 @@ impl Place {
         let outside = |why: &str| {
             let message =
                 format!("`{shown}` {why}; give a path relative to the workspace, without `..`");
-            Failure::new(Code::OutsideWorkspace, message)
+            ActionFailure::new(FailureCode::OutsideWorkspace, message)
         };
 
         let within = match text.strip_prefix('/') {
@@ -53,7 +52,7 @@ impl Place {
             }
             if is_protected(name) {
                 let message = format!("`{shown}` is not for agents to write; leave it alone");
-                return Err(Failure::new(Code::Protected, message));
+                return Err(ActionFailure::new(FailureCode::Protected, message));
             }
             names.push(name.to_owned());
         }
@@ -65,13 +64,13 @@ impl Place {
         Ok(Self { names })
     }
 
-    /// The same for a file.
-    pub fn file(text: &str, root: &Path) -> Result<Self, Failure> {
+    /// Parses the path of a file.
+    pub fn file(text: &str, root: &Path) -> Result<Self, ActionFailure> {
         let place = Self::parse(text, root)?;
         let is_directory = text.ends_with('/') || text.ends_with("/.");
         if place.names.is_empty() || is_directory {
             let message = format!("`{}` is a directory; name a file", shown(text));
-            return Err(Failure::new(Code::NotAFile, message));
+            return Err(ActionFailure::new(FailureCode::NotAFile, message));
         }
 
         Ok(place)
@@ -90,7 +89,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for WorkspacePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.names.is_empty() {
             true => f.write_str("."),
@@ -111,8 +110,8 @@ fn is_protected(name: &str) -> bool {
     self_running::is_git(name) || self_running::plain(name).starts_with(TEMPORARY)
 }
 
-fn bad(message: String) -> Failure {
-    Failure::new(Code::BadPath, message)
+fn bad(message: String) -> ActionFailure {
+    ActionFailure::new(FailureCode::BadPath, message)
 }
 
 /// Shortens a path to one line for a message.

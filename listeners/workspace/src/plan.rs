@@ -3,24 +3,28 @@
 
 use std::collections::HashMap;
 
-use crate::action::{Edit, EditKind};
-use crate::change::Change;
+use crate::action::{EditKind, FileEdit};
+use crate::change::FileChange;
 use crate::edit;
-use crate::failure::{Code, Failure};
+use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
-use crate::place::Place;
-use crate::root::Root;
+use crate::place::WorkspacePath;
+use crate::root::WorkspaceRoot;
 use crate::self_running;
 
 /// The changes that `edits` make, in the order in which files are first named. A later edit sees
 /// the result of earlier edits. If one edit fails, all fail.
 ///
-/// `is_approved`: whether a person has seen each of them, so that files that other programs run by
-/// themselves may be among them.
-pub fn changes(root: &Root, edits: &[Edit], is_approved: bool) -> Result<Vec<Change>, Failure> {
-    let mut plan = Plan::default();
+/// `is_approved`: whether a person has approved each edit, so that the edits may change files that
+/// other programs execute on their own.
+pub fn changes(
+    root: &WorkspaceRoot,
+    edits: &[FileEdit],
+    is_approved: bool,
+) -> Result<Vec<FileChange>, ActionFailure> {
+    let mut plan = ChangePlan::default();
     for edit in edits {
-        let place = Place::file(&edit.path, root.path())?;
+        let place = WorkspacePath::file(&edit.path, root.path())?;
         if !is_approved {
             hold(&place)?;
         }
@@ -30,42 +34,46 @@ pub fn changes(root: &Root, edits: &[Edit], is_approved: bool) -> Result<Vec<Cha
         if after.len() > limits::FILE_BYTES_MAX {
             let message =
                 format!("`{shown}` would be larger than {} bytes", limits::FILE_BYTES_MAX);
-            return Err(Failure::new(Code::TooLarge, message));
+            return Err(ActionFailure::new(FailureCode::TooLarge, message));
         }
         change.after = Some(after);
     }
 
-    let bytes: usize = plan.changes.iter().map(Change::bytes).sum();
+    let bytes: usize = plan.changes.iter().map(FileChange::bytes).sum();
     if bytes > limits::SET_BYTES_MAX {
         let message = format!(
             "the files of this set have {bytes} bytes before and after; at most {} are taken at once",
             limits::SET_BYTES_MAX
         );
-        return Err(Failure::new(Code::TooLarge, message));
+        return Err(ActionFailure::new(FailureCode::TooLarge, message));
     }
 
-    Ok(plan.changes.into_iter().filter(Change::is_one).collect())
+    Ok(plan.changes.into_iter().filter(FileChange::is_one).collect())
 }
 
-/// Refuses a place that other programs run by themselves.
-fn hold(place: &Place) -> Result<(), Failure> {
+/// Refuses a file that other programs execute on their own.
+fn hold(place: &WorkspacePath) -> Result<(), ActionFailure> {
     let Some(name) = self_running::find(place.names()) else { return Ok(()) };
     let message = format!(
         "`{place}` is dangerous to write: other programs run what they find in `{name}` by themselves. \
          Nothing was written. Propose the whole file with replace-dangerous-file, which waits for a person's approval"
     );
-    Err(Failure::new(Code::Dangerous, message))
+    Err(ActionFailure::new(FailureCode::Dangerous, message))
 }
 
 #[derive(Default)]
-struct Plan {
-    changes: Vec<Change>,
-    known: HashMap<Place, usize>,
-    ids: HashMap<(u64, u64), Place>,
+struct ChangePlan {
+    changes: Vec<FileChange>,
+    known: HashMap<WorkspacePath, usize>,
+    ids: HashMap<(u64, u64), WorkspacePath>,
 }
 
-impl Plan {
-    fn change(&mut self, root: &Root, place: Place) -> Result<&mut Change, Failure> {
+impl ChangePlan {
+    fn change(
+        &mut self,
+        root: &WorkspaceRoot,
+        place: WorkspacePath,
+    ) -> Result<&mut FileChange, ActionFailure> {
         let index = match self.known.get(&place) {
             Some(index) => *index,
             None => {
@@ -78,10 +86,10 @@ impl Plan {
         Ok(self.changes.get_mut(index).expect("what is known has been looked at"))
     }
 
-    fn look(&mut self, root: &Root, place: &Place) -> Result<(), Failure> {
+    fn look(&mut self, root: &WorkspaceRoot, place: &WorkspacePath) -> Result<(), ActionFailure> {
         if self.changes.len() >= limits::SET_FILES_MAX {
             let message = format!("a set changes at most {} files", limits::SET_FILES_MAX);
-            return Err(Failure::new(Code::TooMany, message));
+            return Err(ActionFailure::new(FailureCode::TooMany, message));
         }
 
         let found = root.read(place)?;
@@ -89,7 +97,7 @@ impl Plan {
             && let Some(other) = self.ids.insert(found.id, place.clone())
         {
             let message = format!("`{other}` and `{place}` are the same file; call it by one name");
-            return Err(Failure::new(Code::SameFile, message));
+            return Err(ActionFailure::new(FailureCode::SameFile, message));
         }
 
         let (bytes, owner) = match found {
@@ -98,16 +106,16 @@ impl Plan {
         };
 
         let after = bytes.clone();
-        self.changes.push(Change { place: place.clone(), before: bytes, after, owner });
+        self.changes.push(FileChange { place: place.clone(), before: bytes, after, owner });
         Ok(())
     }
 }
 
-/// What one edit makes of a content.
-fn made(path: &str, now: Option<&[u8]>, kind: &EditKind) -> Result<Vec<u8>, Failure> {
+/// Applies one edit to the content of a file.
+fn made(path: &str, now: Option<&[u8]>, kind: &EditKind) -> Result<Vec<u8>, ActionFailure> {
     let there = || {
         let message = format!("there is no file `{path}`");
-        now.ok_or_else(|| Failure::new(Code::NotFound, message))
+        now.ok_or_else(|| ActionFailure::new(FailureCode::NotFound, message))
     };
 
     match kind {
@@ -117,7 +125,7 @@ fn made(path: &str, now: Option<&[u8]>, kind: &EditKind) -> Result<Vec<u8>, Fail
         EditKind::Create { body } if now.is_none() => Ok(body.as_bytes().to_vec()),
         EditKind::Create { .. } => {
             let message = format!("`{path}` exists; change it, or replace it as a whole");
-            Err(Failure::new(Code::Exists, message))
+            Err(ActionFailure::new(FailureCode::Exists, message))
         }
     }
 }

@@ -3,17 +3,17 @@
 use organism::xml::element::Element;
 use organism::xml::shape::QName;
 
-use crate::command::{Done, Outcome};
-use crate::diff::Diff;
-use crate::failure::Failure;
-use crate::manifest::Manifest;
-use crate::output::Output;
-use crate::package::{self, Install};
+use crate::command::{CommandOutcome, FinishedCommand};
+use crate::diff::UnifiedDiff;
+use crate::failure::ActionFailure;
+use crate::manifest::SetManifest;
+use crate::output::CommandOutput;
+use crate::package::{self, InstallCommand};
 
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-pub fn failed(failure: &Failure) -> String {
+pub fn failed(failure: &ActionFailure) -> String {
     actions("action-failed")
         .with_child(child(ACTIONS, "code").with_text(failure.code.as_str()))
         .with_child(child(ACTIONS, "message").with_text(failure.message.as_str()))
@@ -25,7 +25,7 @@ pub fn applied(
     set: Option<u64>,
     summary: Option<&str>,
     undoes: Option<u64>,
-    diff: &Diff,
+    diff: &UnifiedDiff,
 ) -> String {
     let mut applied = actions("changes-applied");
     if let Some(set) = set {
@@ -35,29 +35,29 @@ pub fn applied(
     with_diff(ACTIONS, applied, diff).to_xml()
 }
 
-pub fn changes(summary: Option<&str>, sets: &[Manifest], diff: &Diff) -> String {
+pub fn changes(summary: Option<&str>, sets: &[SetManifest], diff: &UnifiedDiff) -> String {
     let mut changes = Element::new(QName::new(Some(WORKSPACE), "workspace-changes"));
     changes = summarised(changes, summary, None);
     for set in sets {
-        let told = child(WORKSPACE, "set").with_attribute("number", set.set.to_string());
-        changes = changes.with_child(summarised(told, set.summary.as_deref(), set.undoes));
+        let child_element = child(WORKSPACE, "set").with_attribute("number", set.set.to_string());
+        changes = changes.with_child(summarised(child_element, set.summary.as_deref(), set.undoes));
     }
 
     with_diff(WORKSPACE, changes, diff).to_xml()
 }
 
-/// `command` is told where the caller has not written it.
-pub fn ran(id: Option<&str>, command: Option<&str>, done: &Done) -> String {
+/// The answer `command-result`. It contains `command` if the caller has not written the command.
+pub fn ran(id: Option<&str>, command: Option<&str>, done: &FinishedCommand) -> String {
     let mut result = actions("command-result");
     if let Some(id) = id {
         result = result.with_attribute("id", id);
     }
 
     let (word, code) = match done.outcome {
-        Outcome::Exited(code) => ("exited", Some(code)),
-        Outcome::TimedOut => ("timed-out", None),
-        Outcome::TooMuchOutput => ("too-much-output", None),
-        Outcome::Cancelled => ("cancelled", None),
+        CommandOutcome::Exited(code) => ("exited", Some(code)),
+        CommandOutcome::TimedOut => ("timed-out", None),
+        CommandOutcome::TooMuchOutput => ("too-much-output", None),
+        CommandOutcome::Cancelled => ("cancelled", None),
     };
 
     result = result.with_attribute("outcome", word);
@@ -76,7 +76,7 @@ pub fn ran(id: Option<&str>, command: Option<&str>, done: &Done) -> String {
         .to_xml()
 }
 
-pub fn proposed(proposal: &str, language: &str, install: &Install) -> String {
+pub fn proposed(proposal: &str, language: &str, install: &InstallCommand) -> String {
     let mut proposed = actions("install-proposed")
         .with_attribute("proposal", proposal)
         .with_attribute("language", language.trim());
@@ -108,24 +108,24 @@ fn summarised(mut element: Element, summary: Option<&str>, undoes: Option<u64>) 
     element
 }
 
-fn with_diff(namespace: &str, mut element: Element, diff: &Diff) -> Element {
+fn with_diff(namespace: &str, mut element: Element, diff: &UnifiedDiff) -> Element {
     for file in &diff.files {
-        let mut told = child(namespace, "file")
+        let mut child_element = child(namespace, "file")
             .with_attribute("path", file.path.as_str())
             .with_attribute("change", file.word);
         if let Some((added, removed)) = file.lines {
-            told = told
+            child_element = child_element
                 .with_attribute("added", added.to_string())
                 .with_attribute("removed", removed.to_string());
         }
-        element = element.with_child(told);
+        element = element.with_child(child_element);
     }
 
-    let told = cut(child(namespace, "diff"), diff.is_cut(), diff.bytes as u64);
-    element.with_child(told.with_text(diff.text.as_str()))
+    let child_element = cut(child(namespace, "diff"), diff.is_cut(), diff.bytes as u64);
+    element.with_child(child_element.with_text(diff.text.as_str()))
 }
 
-fn output(name: &str, output: &Output) -> Element {
+fn output(name: &str, output: &CommandOutput) -> Element {
     cut(child(ACTIONS, name), output.is_cut(), output.total()).with_text(output.text())
 }
 

@@ -14,9 +14,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::failure::{Code, Failure};
+use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
-use crate::place::Place;
+use crate::place::WorkspacePath;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -36,23 +36,23 @@ const CREATE: OFlags = OFlags::WRONLY
 const MODE_KEPT: u32 = 0o1777;
 
 #[derive(Debug)]
-pub struct Root {
+pub struct WorkspaceRoot {
     dir: OwnedFd,
     path: PathBuf,
 }
 
 /// The content of a regular file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundFile {
     pub bytes: Vec<u8>,
-    pub owner: Owner,
-    /// Device and inode: what it is, whatever it is called.
+    pub owner: FileOwner,
+    /// Device and inode, which identify the file under every name.
     pub id: (u64, u64),
 }
 
 /// Mode and owner of a file, which stay when its content changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Owner {
+pub struct FileOwner {
     #[serde(rename = "mode")]
     pub mode: u32,
     #[serde(rename = "uid")]
@@ -61,7 +61,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-impl Root {
+impl WorkspaceRoot {
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
         let dir = rustix::fs::open(&path, DIRECTORY, Mode::empty())?;
@@ -73,18 +73,23 @@ impl Root {
         &self.path
     }
 
-    /// An open handle of a directory.
-    pub fn directory(&self, place: &Place) -> Result<OwnedFd, Failure> {
-        self.walk(place, place.names())?
-            .ok_or_else(|| Failure::new(Code::NotFound, format!("there is no directory `{place}`")))
+    /// Opens a directory of the workspace.
+    pub fn directory(&self, place: &WorkspacePath) -> Result<OwnedFd, ActionFailure> {
+        self.walk(place, place.names())?.ok_or_else(|| {
+            ActionFailure::new(FailureCode::NotFound, format!("there is no directory `{place}`"))
+        })
     }
 
-    /// The directory a file stands in; none where it does not exist.
-    pub fn parent(&self, place: &Place) -> Result<Option<OwnedFd>, Failure> {
+    /// Opens the directory of a file; `None` if it does not exist.
+    pub fn parent(&self, place: &WorkspacePath) -> Result<Option<OwnedFd>, ActionFailure> {
         self.walk(place, place.split().0)
     }
 
-    fn walk(&self, place: &Place, names: &[String]) -> Result<Option<OwnedFd>, Failure> {
+    fn walk(
+        &self,
+        place: &WorkspacePath,
+        names: &[String],
+    ) -> Result<Option<OwnedFd>, ActionFailure> {
         let mut dir = self.top(place)?;
         for name in names {
             dir = match openat(&dir, name, DIRECTORY, Mode::empty()) {
@@ -97,13 +102,13 @@ impl Root {
         Ok(Some(dir))
     }
 
-    fn top(&self, place: &Place) -> Result<OwnedFd, Failure> {
-        let failed = |error| Failure::of(error, "open the workspace for", place);
+    fn top(&self, place: &WorkspacePath) -> Result<OwnedFd, ActionFailure> {
+        let failed = |error| ActionFailure::of(error, "open the workspace for", place);
         openat(&self.dir, ".", DIRECTORY, Mode::empty()).map_err(failed)
     }
 
-    /// The directories that a file needs and that are not there, from the top.
-    pub fn missing(&self, place: &Place) -> Result<Vec<String>, Failure> {
+    /// The missing directories on the path of a file, from the top.
+    pub fn missing(&self, place: &WorkspacePath) -> Result<Vec<String>, ActionFailure> {
         let (names, _) = place.split();
         let mut missing = Vec::new();
         for count in 1..=names.len() {
@@ -116,9 +121,9 @@ impl Root {
         Ok(missing)
     }
 
-    /// The directory a file stands in, made where it does not exist.
-    pub fn make_parent(&self, place: &Place) -> Result<OwnedFd, Failure> {
-        let failed = |error| Failure::of(error, "make the directory of", place);
+    /// Opens the directory of a file, and creates it if it does not exist.
+    pub fn make_parent(&self, place: &WorkspacePath) -> Result<OwnedFd, ActionFailure> {
+        let failed = |error| ActionFailure::of(error, "make the directory of", place);
         let mut dir = self.top(place)?;
         for name in place.split().0 {
             match mkdirat(&dir, name, Mode::from_raw_mode(0o777)) {
@@ -133,8 +138,8 @@ impl Root {
         Ok(dir)
     }
 
-    /// Takes away a directory if there is nothing in it.
-    pub fn remove_directory(&self, place: &Place) {
+    /// Removes a directory if it is empty.
+    pub fn remove_directory(&self, place: &WorkspacePath) {
         let (_, name) = place.split();
         if let Ok(Some(parent)) = self.parent(place) {
             // The removal fails if the directory is in use by now, which is right.
@@ -142,8 +147,8 @@ impl Root {
         }
     }
 
-    /// A file's content; none where there is no such file.
-    pub fn read(&self, place: &Place) -> Result<Option<Found>, Failure> {
+    /// Reads a file; `None` if it does not exist.
+    pub fn read(&self, place: &WorkspacePath) -> Result<Option<FoundFile>, ActionFailure> {
         match self.parent(place)? {
             Some(dir) => read_in(&dir, place.split().1, place),
             None => Ok(None),
@@ -151,10 +156,14 @@ impl Root {
     }
 }
 
-/// A regular file in an open directory. `place` is what it is called in messages.
-pub fn read_in(dir: &OwnedFd, name: &str, place: &Place) -> Result<Option<Found>, Failure> {
-    let failed = |error| Failure::of(error, "read", place);
-    // Looked at first, since to open a device may already be to do something to it.
+/// Reads a regular file in an open directory. Messages name the file by `place`.
+pub fn read_in(
+    dir: &OwnedFd,
+    name: &str,
+    place: &WorkspacePath,
+) -> Result<Option<FoundFile>, ActionFailure> {
+    let failed = |error| ActionFailure::of(error, "read", place);
+    // The type is checked before opening, because opening a device may already have an effect.
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => regular(FileType::from_raw_mode(stat.st_mode), place)?,
         Err(Errno::NOENT) => return Ok(None),
@@ -172,14 +181,15 @@ pub fn read_in(dir: &OwnedFd, name: &str, place: &Place) -> Result<Option<Found>
     let mut bytes = Vec::new();
     let most = limits::FILE_BYTES_MAX;
     let mut file = File::from(file).take(most as u64 + 1);
-    file.read_to_end(&mut bytes).map_err(|e| Failure::io(&e, &format!("cannot read `{place}`")))?;
+    file.read_to_end(&mut bytes)
+        .map_err(|e| ActionFailure::io(&e, &format!("cannot read `{place}`")))?;
     if bytes.len() > most {
         let message = format!("`{place}` is larger than {most} bytes");
-        return Err(Failure::new(Code::TooLarge, message));
+        return Err(ActionFailure::new(FailureCode::TooLarge, message));
     }
 
-    let owner = Owner { mode: stat.st_mode & MODE_KEPT, uid: stat.st_uid, gid: stat.st_gid };
-    Ok(Some(Found { bytes, owner, id: (stat.st_dev, stat.st_ino) }))
+    let owner = FileOwner { mode: stat.st_mode & MODE_KEPT, uid: stat.st_uid, gid: stat.st_gid };
+    Ok(Some(FoundFile { bytes, owner, id: (stat.st_dev, stat.st_ino) }))
 }
 
 /// Writes a new file and syncs it to disk.
@@ -187,17 +197,17 @@ pub fn create_in(
     dir: &OwnedFd,
     name: &str,
     bytes: &[u8],
-    owner: Option<Owner>,
-    place: &Place,
-) -> Result<(), Failure> {
-    let failed = |error| Failure::of(error, "write", place);
-    // A new file gets the mode of the umask; one that stands in for another is closed until it
-    // has that one's.
+    owner: Option<FileOwner>,
+    place: &WorkspacePath,
+) -> Result<(), ActionFailure> {
+    let failed = |error| ActionFailure::of(error, "write", place);
+    // A new file has the mode of the umask. A file that replaces another is private until it has
+    // the mode of that file.
     let mode = if owner.is_some() { 0o600 } else { 0o666 };
     let file = openat(dir, name, CREATE, Mode::from_raw_mode(mode)).map_err(failed)?;
     let mut file = File::from(file);
     let written = file.write_all(bytes);
-    written.map_err(|e| Failure::io(&e, &format!("cannot write `{place}`")))?;
+    written.map_err(|e| ActionFailure::io(&e, &format!("cannot write `{place}`")))?;
     if let Some(owner) = owner {
         let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
         // Only root can change the owner. For other users, the file belongs to the writing user.
@@ -205,7 +215,7 @@ pub fn create_in(
         fchmod(file.as_fd(), Mode::from_raw_mode(owner.mode)).map_err(failed)?;
     }
 
-    file.sync_all().map_err(|e| Failure::io(&e, &format!("cannot write `{place}`")))
+    file.sync_all().map_err(|e| ActionFailure::io(&e, &format!("cannot write `{place}`")))
 }
 
 /// Exchanges the files `new` and `old`. If the file system cannot exchange files, `new` replaces
@@ -239,29 +249,29 @@ pub fn remove_in(dir: &OwnedFd, name: &str) -> Result<(), Errno> {
     }
 }
 
-fn regular(kind: FileType, place: &Place) -> Result<(), Failure> {
+fn regular(kind: FileType, place: &WorkspacePath) -> Result<(), ActionFailure> {
     let what = match kind {
         FileType::RegularFile => return Ok(()),
         FileType::Symlink => {
             let message = format!("`{place}` is a symbolic link; links are not followed");
-            return Err(Failure::new(Code::Link, message));
+            return Err(ActionFailure::new(FailureCode::Link, message));
         }
         FileType::Directory => "is a directory",
         _ => "is a device, a pipe or a socket",
     };
 
-    Err(Failure::new(Code::NotAFile, format!("`{place}` {what}, not a file")))
+    Err(ActionFailure::new(FailureCode::NotAFile, format!("`{place}` {what}, not a file")))
 }
 
-/// Why a name cannot be walked through.
-fn no_directory(dir: &OwnedFd, name: &str, place: &Place, error: Errno) -> Failure {
+/// Why a directory on a path could not be opened.
+fn no_directory(dir: &OwnedFd, name: &str, place: &WorkspacePath, error: Errno) -> ActionFailure {
     let kind = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .map(|stat| FileType::from_raw_mode(stat.st_mode));
     let (code, what) = match kind {
-        Ok(FileType::Symlink) => (Code::Link, "a symbolic link; links are not followed"),
-        Ok(FileType::Directory) | Err(_) => return Failure::of(error, "open", place),
-        Ok(_) => (Code::NotADirectory, "not a directory"),
+        Ok(FileType::Symlink) => (FailureCode::Link, "a symbolic link; links are not followed"),
+        Ok(FileType::Directory) | Err(_) => return ActionFailure::of(error, "open", place),
+        Ok(_) => (FailureCode::NotADirectory, "not a directory"),
     };
 
-    Failure::new(code, format!("in `{place}`, `{name}` is {what}"))
+    ActionFailure::new(code, format!("in `{place}`, `{name}` is {what}"))
 }

@@ -8,40 +8,41 @@ use organism::failpoint::failpoint;
 use rustix::fs::fsync;
 use rustix::io::Errno;
 
-use crate::change::Change;
-use crate::failure::{Code, Failure};
-use crate::manifest::{Content, Entry, Manifest, Side};
-use crate::place::Place;
-use crate::root::{self, Found, Root};
-use crate::state::{Lock, State};
+use crate::change::FileChange;
+use crate::failure::{ActionFailure, FailureCode};
+use crate::manifest::{ContentHash, ContentSide, FileEntry, SetManifest};
+use crate::place::WorkspacePath;
+use crate::root::{self, FoundFile, WorkspaceRoot};
+use crate::state::{StateLock, WorkspaceState};
 
 /// Failpoint of tests. Passed before each step whose effect can be seen from outside.
 const STEP: &str = "workspace-step";
 
 /// Data of a set apart from its files.
 #[derive(Debug, Clone, Default)]
-pub struct About {
+pub struct SetDescription {
     pub message: String,
     pub summary: Option<String>,
     pub undoes: Option<u64>,
 }
 
-/// Files and what is remembered of them; nobody else changes either in the meantime.
-pub struct Sets<'a> {
-    root: &'a Root,
-    state: &'a State,
-    _lock: Lock,
+/// The files of the workspace and the stored sets, under a lock that keeps other processes from
+/// changing them.
+pub struct ChangeSets<'a> {
+    root: &'a WorkspaceRoot,
+    state: &'a WorkspaceState,
+    _lock: StateLock,
 }
 
-impl<'a> Sets<'a> {
-    /// Waits for whoever is at work, and takes back what a dead process left unfinished.
-    pub fn open(root: &'a Root, state: &'a State) -> Result<Self, Failure> {
+impl<'a> ChangeSets<'a> {
+    /// Waits for the lock, and takes back the set that a dead process left unfinished.
+    pub fn open(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         sets.recover()?;
         Ok(sets)
     }
 
-    fn recover(&self) -> Result<(), Failure> {
+    fn recover(&self) -> Result<(), ActionFailure> {
         match self.state.unfinished().map_err(remembering)? {
             Some(manifest) => self.take_back(&manifest)?,
             None => self.state.abandon().map_err(remembering)?,
@@ -56,21 +57,21 @@ impl<'a> Sets<'a> {
         Ok(())
     }
 
-    /// Every set that is kept, oldest first.
-    pub fn all(&self) -> Result<Vec<Manifest>, Failure> {
+    /// All stored sets, oldest first.
+    pub fn all(&self) -> Result<Vec<SetManifest>, ActionFailure> {
         self.numbers()?.into_iter().map(|number| self.manifest(number)).collect()
     }
 
-    pub fn manifest(&self, number: u64) -> Result<Manifest, Failure> {
+    pub fn manifest(&self, number: u64) -> Result<SetManifest, ActionFailure> {
         self.state.set(number).map_err(remembering)
     }
 
-    fn numbers(&self) -> Result<Vec<u64>, Failure> {
+    fn numbers(&self) -> Result<Vec<u64>, ActionFailure> {
         self.state.sets().map_err(remembering)
     }
 
-    /// The set that a message has already led to.
-    pub fn made_for(&self, message: &str) -> Result<Option<Manifest>, Failure> {
+    /// The set that was already made for a message, if any.
+    pub fn made_for(&self, message: &str) -> Result<Option<SetManifest>, ActionFailure> {
         for number in self.numbers()?.into_iter().rev() {
             let manifest = self.manifest(number)?;
             if manifest.message == message {
@@ -84,14 +85,14 @@ impl<'a> Sets<'a> {
     /// The content of a file before or after a set.
     pub fn kept(
         &self,
-        manifest: &Manifest,
+        manifest: &SetManifest,
         index: usize,
-        side: Side,
-    ) -> Result<Option<Vec<u8>>, Failure> {
+        side: ContentSide,
+    ) -> Result<Option<Vec<u8>>, ActionFailure> {
         let entry = manifest.files.get(index);
         let content = entry.and_then(|entry| match side {
-            Side::Before => entry.before.as_ref(),
-            Side::After => entry.after.as_ref(),
+            ContentSide::Before => entry.before.as_ref(),
+            ContentSide::After => entry.after.as_ref(),
         });
         if content.is_none() {
             return Ok(None);
@@ -104,10 +105,10 @@ impl<'a> Sets<'a> {
     /// the caller.
     pub fn make(
         &self,
-        changes: &[Change],
-        about: About,
+        changes: &[FileChange],
+        about: SetDescription,
         answer: impl FnOnce(u64) -> String,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, ActionFailure> {
         let set = self.numbers()?.last().copied().unwrap_or(0) + 1;
         let mut directories: Vec<String> = Vec::new();
         for change in changes.iter().filter(|change| change.after.is_some()) {
@@ -117,7 +118,7 @@ impl<'a> Sets<'a> {
             );
         }
 
-        let manifest = Manifest {
+        let manifest = SetManifest {
             set,
             message: about.message,
             summary: about.summary,
@@ -135,7 +136,7 @@ impl<'a> Sets<'a> {
             // A set that cannot be taken back now is taken back before the next set begins.
             return match self.take_back(&manifest) {
                 Ok(()) => Err(failure),
-                Err(second) => Err(Failure::new(
+                Err(second) => Err(ActionFailure::new(
                     second.code,
                     format!("{failure}; and it could not be taken back yet: {second}"),
                 )),
@@ -148,7 +149,11 @@ impl<'a> Sets<'a> {
         Ok(manifest.answer)
     }
 
-    fn carry_out(&self, manifest: &Manifest, changes: &[Change]) -> Result<(), Failure> {
+    fn carry_out(
+        &self,
+        manifest: &SetManifest,
+        changes: &[FileChange],
+    ) -> Result<(), ActionFailure> {
         for (index, change) in changes.iter().enumerate() {
             failpoint(STEP);
             if let Some(after) = &change.after {
@@ -169,13 +174,13 @@ impl<'a> Sets<'a> {
         Ok(())
     }
 
-    /// Puts one new content in its place, if the old one is still what it was.
-    fn swap(&self, temporary: &str, change: &Change) -> Result<(), Failure> {
+    /// Puts one new content in place, if the old content has not changed meanwhile.
+    fn swap(&self, temporary: &str, change: &FileChange) -> Result<(), ActionFailure> {
         let place = &change.place;
         let (_, name) = place.split();
         let meanwhile = || {
-            Failure::new(
-                Code::ChangedMeanwhile,
+            ActionFailure::new(
+                FailureCode::ChangedMeanwhile,
                 format!("`{place}` has just been changed by somebody else; nothing was changed"),
             )
         };
@@ -195,7 +200,7 @@ impl<'a> Sets<'a> {
         match swapped {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::EXIST) => return Err(meanwhile()),
-            Err(error) => return Err(Failure::of(error, "write", place)),
+            Err(error) => return Err(ActionFailure::of(error, "write", place)),
         }
 
         // The old content now has the temporary name, so its changes show from here on.
@@ -205,18 +210,18 @@ impl<'a> Sets<'a> {
                 Some(_) => root::exchange(&dir, temporary, name),
                 None => root::rename_free(&dir, temporary, name),
             };
-            back.map_err(|error| Failure::of(error, "put back", place))?;
+            back.map_err(|error| ActionFailure::of(error, "put back", place))?;
             return Err(meanwhile());
         }
 
-        fsync(&dir).map_err(|error| Failure::of(error, "write", place))
+        fsync(&dir).map_err(|error| ActionFailure::of(error, "write", place))
     }
 
-    /// Undoes as much of a set as was made. A file that somebody else has changed since is left
-    /// as it is.
-    fn take_back(&self, manifest: &Manifest) -> Result<(), Failure> {
+    /// Takes back the part of a set that was made. Leaves a file as it is if another program has
+    /// changed it since.
+    fn take_back(&self, manifest: &SetManifest) -> Result<(), ActionFailure> {
         for (index, entry) in manifest.files.iter().enumerate().rev() {
-            let place = Place::file(&entry.path, self.root.path())?;
+            let place = WorkspacePath::file(&entry.path, self.root.path())?;
             self.restore(manifest, index, entry, &place)?;
         }
         self.remove_directories(manifest);
@@ -225,16 +230,18 @@ impl<'a> Sets<'a> {
 
     fn restore(
         &self,
-        manifest: &Manifest,
+        manifest: &SetManifest,
         index: usize,
-        entry: &Entry,
-        place: &Place,
-    ) -> Result<(), Failure> {
+        entry: &FileEntry,
+        place: &WorkspacePath,
+    ) -> Result<(), ActionFailure> {
         let dir = match self.root.parent(place) {
             Ok(Some(dir)) => dir,
             Ok(None) => return Ok(()),
-            // Somebody has put something else in its directory's place.
-            Err(failure) if matches!(failure.code, Code::Link | Code::NotADirectory) => {
+            // Another program has put something else in place of the directory.
+            Err(failure)
+                if matches!(failure.code, FailureCode::Link | FailureCode::NotADirectory) =>
+            {
                 return Ok(());
             }
             Err(failure) => return Err(failure),
@@ -242,8 +249,8 @@ impl<'a> Sets<'a> {
 
         let (_, name) = place.split();
         let temporary = manifest.temporary(index);
-        let failed = |error| Failure::of(error, "put back", place);
-        let content = |name: &str| read(&dir, name, place).map(|bytes| Content::of(&bytes));
+        let failed = |error| ActionFailure::of(error, "put back", place);
+        let content = |name: &str| read(&dir, name, place).map(|bytes| ContentHash::of(&bytes));
         let now = content(name);
         if now == entry.after && now != entry.before {
             match &entry.before {
@@ -253,7 +260,8 @@ impl<'a> Sets<'a> {
                     rustix::fs::renameat(&dir, &temporary, &dir, name).map_err(failed)?;
                 }
                 Some(_) => {
-                    let bytes = self.state.kept(None, index, Side::Before).map_err(remembering)?;
+                    let bytes =
+                        self.state.kept(None, index, ContentSide::Before).map_err(remembering)?;
                     root::remove_in(&dir, &temporary).map_err(failed)?;
                     root::create_in(&dir, &temporary, &bytes, entry.owner, place)?;
                     rustix::fs::renameat(&dir, &temporary, &dir, name).map_err(failed)?;
@@ -265,10 +273,10 @@ impl<'a> Sets<'a> {
         fsync(&dir).map_err(failed)
     }
 
-    /// Clears away what a finished set leaves: old contents, and directories of an undone set.
-    fn clear(&self, manifest: &Manifest) {
+    /// Removes the temporary files of a finished set, and the directories of a set that was undone.
+    fn clear(&self, manifest: &SetManifest) {
         for (index, entry) in manifest.files.iter().enumerate() {
-            let place = Place::file(&entry.path, self.root.path());
+            let place = WorkspacePath::file(&entry.path, self.root.path());
             if let Ok(place) = place
                 && let Ok(Some(dir)) = self.root.parent(&place)
                 && root::remove_in(&dir, &manifest.temporary(index)).is_err()
@@ -286,30 +294,30 @@ impl<'a> Sets<'a> {
         let _ = self.state.mark_clean(manifest.set);
     }
 
-    fn remove_directories(&self, manifest: &Manifest) {
+    fn remove_directories(&self, manifest: &SetManifest) {
         for path in manifest.directories.iter().rev() {
-            if let Ok(place) = Place::parse(path, self.root.path()) {
+            if let Ok(place) = WorkspacePath::parse(path, self.root.path()) {
                 self.root.remove_directory(&place);
             }
         }
     }
 }
 
-fn entry(change: &Change) -> Entry {
-    Entry {
+fn entry(change: &FileChange) -> FileEntry {
+    FileEntry {
         path: change.place.to_string(),
-        before: change.before.as_deref().map(Content::of),
-        after: change.after.as_deref().map(Content::of),
+        before: change.before.as_deref().map(ContentHash::of),
+        after: change.after.as_deref().map(ContentHash::of),
         owner: change.owner,
     }
 }
 
-/// A content, or none where there is no regular file that can be read.
-fn read(dir: &std::os::fd::OwnedFd, name: &str, place: &Place) -> Option<Vec<u8>> {
-    let found: Option<Found> = root::read_in(dir, name, place).ok().flatten();
+/// Reads a file; `None` if there is no regular file that can be read.
+fn read(dir: &std::os::fd::OwnedFd, name: &str, place: &WorkspacePath) -> Option<Vec<u8>> {
+    let found: Option<FoundFile> = root::read_in(dir, name, place).ok().flatten();
     found.map(|found| found.bytes)
 }
 
-fn remembering(error: std::io::Error) -> Failure {
-    Failure::io(&error, "cannot write to the state directory")
+fn remembering(error: std::io::Error) -> ActionFailure {
+    ActionFailure::io(&error, "cannot write to the state directory")
 }

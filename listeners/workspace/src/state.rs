@@ -20,23 +20,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::change::Change;
-use crate::failure::Failure;
+use crate::change::FileChange;
+use crate::failure::ActionFailure;
 use crate::limits;
-use crate::manifest::{Manifest, Side};
+use crate::manifest::{ContentSide, SetManifest};
 
 #[derive(Debug)]
-pub struct State {
+pub struct WorkspaceState {
     dir: PathBuf,
 }
 
 /// The lock under which files are changed. One process at a time holds it.
 #[derive(Debug)]
 #[must_use = "the lock is let go of when this is dropped"]
-pub struct Lock(#[expect(dead_code, reason = "an open file is what holds the lock")] File);
+pub struct StateLock(#[expect(dead_code, reason = "an open file is what holds the lock")] File);
 
-impl State {
-    /// Makes the directory where it is not there. It serves one workspace only.
+impl WorkspaceState {
+    /// Opens the directory, and creates it if it does not exist. A state directory serves one
+    /// workspace only.
     pub fn open(dir: &Path, workspace: &Path) -> io::Result<Self> {
         for folder in ["sets", "answers", "proposals"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
@@ -63,16 +64,16 @@ impl State {
         Ok(state)
     }
 
-    pub fn lock(&self) -> Result<Lock, Failure> {
-        self.locked().map_err(|error| Failure::io(&error, "cannot lock the workspace"))
+    pub fn lock(&self) -> Result<StateLock, ActionFailure> {
+        self.locked().map_err(|error| ActionFailure::io(&error, "cannot lock the workspace"))
     }
 
-    fn locked(&self) -> io::Result<Lock> {
+    fn locked(&self) -> io::Result<StateLock> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = options.open(self.dir.join("lock"))?;
         flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Lock(file))
+        Ok(StateLock(file))
     }
 
     // Sets of changes.
@@ -87,7 +88,7 @@ impl State {
         Ok(numbers)
     }
 
-    pub fn set(&self, number: u64) -> io::Result<Manifest> {
+    pub fn set(&self, number: u64) -> io::Result<SetManifest> {
         manifest(&self.folder(number))
     }
 
@@ -99,8 +100,8 @@ impl State {
         self.dir.join("open")
     }
 
-    /// The set that was being made when its process died.
-    pub fn unfinished(&self) -> io::Result<Option<Manifest>> {
+    /// Returns the set that was being made when its process died; `None` if there is none.
+    pub fn unfinished(&self) -> io::Result<Option<SetManifest>> {
         match manifest(&self.open_folder()) {
             Ok(manifest) => Ok(Some(manifest)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -108,17 +109,18 @@ impl State {
         }
     }
 
-    /// Writes a set down, contents first: from here on it can be taken back.
-    pub fn begin(&self, manifest: &Manifest, changes: &[Change]) -> io::Result<()> {
+    /// Stores a set, its contents first. After this call the set can be taken back.
+    pub fn begin(&self, manifest: &SetManifest, changes: &[FileChange]) -> io::Result<()> {
         self.abandon()?;
         let folder = self.open_folder();
         fs::DirBuilder::new().mode(0o700).create(&folder)?;
 
         for (index, change) in changes.iter().enumerate() {
-            let sides = [(Side::Before, &change.before), (Side::After, &change.after)];
+            let sides =
+                [(ContentSide::Before, &change.before), (ContentSide::After, &change.after)];
             for (side, content) in sides {
                 if let Some(content) = content {
-                    write(&folder.join(Manifest::kept(index, side)), content)?;
+                    write(&folder.join(SetManifest::kept(index, side)), content)?;
                 }
             }
         }
@@ -157,10 +159,11 @@ impl State {
         File::create(self.folder(number).join("clean")).map(drop)
     }
 
-    /// A content as it was kept; of the set being made where no number is given.
-    pub fn kept(&self, set: Option<u64>, index: usize, side: Side) -> io::Result<Vec<u8>> {
+    /// Returns a stored content. Without a number, the content belongs to the set that is being
+    /// made.
+    pub fn kept(&self, set: Option<u64>, index: usize, side: ContentSide) -> io::Result<Vec<u8>> {
         let folder = set.map_or_else(|| self.open_folder(), |number| self.folder(number));
-        fs::read(folder.join(Manifest::kept(index, side)))
+        fs::read(folder.join(SetManifest::kept(index, side)))
     }
 
     /// Deletes the oldest sets until the state is within its limits. Keeps at least the last set.
@@ -250,7 +253,7 @@ impl State {
 
 const MANIFEST: &str = "manifest.json";
 
-fn manifest(folder: &Path) -> io::Result<Manifest> {
+fn manifest(folder: &Path) -> io::Result<SetManifest> {
     Ok(serde_json::from_slice(&fs::read(folder.join(MANIFEST))?)?)
 }
 

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use organism::ids::Digest;
 
-use crate::action::{Proposals, Request, Step};
-use crate::change::Change;
-use crate::command::{Commands, Done, Outcome};
+use crate::action::{CommandStep, ProposalSet, WorkspaceRequest};
+use crate::change::FileChange;
+use crate::command::{CommandOutcome, CommandRunner, FinishedCommand};
 use crate::diff;
 use crate::environment;
-use crate::failure::{Code, Failure};
+use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
-use crate::manifest::{Content, Manifest, Side};
+use crate::manifest::{ContentHash, ContentSide, SetManifest};
 use crate::package;
-use crate::place::Place;
+use crate::place::WorkspacePath;
 use crate::plan;
 use crate::reply;
-use crate::root::Root;
-use crate::set::{About, Sets};
-use crate::state::State;
+use crate::root::WorkspaceRoot;
+use crate::set::{ChangeSets, SetDescription};
+use crate::state::WorkspaceState;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -43,9 +43,9 @@ pub struct Options {
     pub approved: bool,
 }
 
-/// One payload to be answered.
-pub struct Call<'a> {
-    /// The message's id: what was done for it once is not done again.
+/// A payload that the workspace must answer.
+pub struct WorkspaceCall<'a> {
+    /// Id of the message. The work for one message is done only once.
     pub message: &'a str,
     pub payload: &'a str,
     /// Whether the call was cancelled.
@@ -54,9 +54,9 @@ pub struct Call<'a> {
 
 #[derive(Debug)]
 pub struct Workspace {
-    root: Root,
-    state: State,
-    commands: Commands,
+    root: WorkspaceRoot,
+    state: WorkspaceState,
+    commands: CommandRunner,
     shell: PathBuf,
     installs: bool,
     approved: bool,
@@ -65,7 +65,7 @@ pub struct Workspace {
 impl Workspace {
     /// Opens a workspace, and takes back the set that a dead process left unfinished.
     pub fn open(root: &Path, options: Options) -> io::Result<Self> {
-        let root = Root::open(root)?;
+        let root = WorkspaceRoot::open(root)?;
         std::fs::create_dir_all(&options.state)?;
         let kept = options.state.canonicalize()?;
         if kept.starts_with(root.path()) {
@@ -74,39 +74,44 @@ impl Workspace {
             ));
         }
 
-        let state = State::open(&kept, root.path())?;
-        Sets::open(&root, &state).map_err(io::Error::other)?;
+        let state = WorkspaceState::open(&kept, root.path())?;
+        ChangeSets::open(&root, &state).map_err(io::Error::other)?;
         let environment =
             environment::of(&options.passed, &options.shell, |name| std::env::var_os(name));
-        let commands = Commands { supervisor: options.supervisor, environment, time: options.time };
+        let commands =
+            CommandRunner { supervisor: options.supervisor, environment, time: options.time };
         let Options { shell, installs, approved, .. } = options;
         Ok(Self { root, state, commands, shell, installs, approved })
     }
 
-    /// One or several elements. Fails where the payload is none of ours, or where the record of
-    /// what was done cannot be kept.
-    pub fn answer(&self, call: &Call<'_>) -> Result<String, String> {
-        let request = Request::read(call.payload)
+    /// Returns one or several XML elements. Fails if the workspace does not accept such a payload,
+    /// or if the state cannot be stored.
+    pub fn answer(&self, call: &WorkspaceCall<'_>) -> Result<String, String> {
+        let request = WorkspaceRequest::read(call.payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
         if let Some(answer) = self.state.answer(call.message) {
             return Ok(answer);
         }
 
         let answered = match &request {
-            Request::Set(set) => self.perform(call, set),
-            Request::Show { from } => self.show(*from),
-            Request::Undo => self.undo(call),
-            Request::Install { proposal } => self.install(call, proposal),
+            WorkspaceRequest::Set(set) => self.perform(call, set),
+            WorkspaceRequest::Show { from } => self.show(*from),
+            WorkspaceRequest::Undo => self.undo(call),
+            WorkspaceRequest::Install { proposal } => self.install(call, proposal),
         };
 
         Ok(answered.unwrap_or_else(|failure| reply::failed(&failure)))
     }
 
-    fn perform(&self, call: &Call<'_>, set: &Proposals) -> Result<String, Failure> {
+    fn perform(
+        &self,
+        call: &WorkspaceCall<'_>,
+        set: &ProposalSet,
+    ) -> Result<String, ActionFailure> {
         if set.steps.len() > limits::SET_COMMANDS_MAX {
             let most = limits::SET_COMMANDS_MAX;
             let message = format!("a set runs at most {most} commands and installations");
-            return Err(Failure::new(Code::TooMany, message));
+            return Err(ActionFailure::new(FailureCode::TooMany, message));
         }
 
         let mut answer = match (set.edits.is_empty(), set.steps.is_empty()) {
@@ -136,9 +141,9 @@ impl Workspace {
 
     // Changes of files.
 
-    fn change(&self, message: &str, set: &Proposals) -> Result<String, Failure> {
+    fn change(&self, message: &str, set: &ProposalSet) -> Result<String, ActionFailure> {
         let summary = set.summary.as_deref();
-        let sets = Sets::open(&self.root, &self.state)?;
+        let sets = ChangeSets::open(&self.root, &self.state)?;
         if let Some(made) = sets.made_for(message)? {
             return Ok(made.answer);
         }
@@ -150,7 +155,7 @@ impl Workspace {
             return Ok(reply::applied(None, summary, None, &diff));
         }
 
-        let about = About {
+        let about = SetDescription {
             message: message.to_owned(),
             summary: summary.map(str::to_owned),
             undoes: None,
@@ -159,24 +164,24 @@ impl Workspace {
         sets.make(&changes, about, |set| reply::applied(Some(set), summary, None, &diff))
     }
 
-    fn undo(&self, call: &Call<'_>) -> Result<String, Failure> {
-        let sets = Sets::open(&self.root, &self.state)?;
+    fn undo(&self, call: &WorkspaceCall<'_>) -> Result<String, ActionFailure> {
+        let sets = ChangeSets::open(&self.root, &self.state)?;
         if let Some(made) = sets.made_for(call.message)? {
             return Ok(made.answer);
         }
 
         let all = sets.all()?;
         let undone: Vec<u64> = all.iter().filter_map(|set| set.undoes).collect();
-        let standing = |set: &&Manifest| set.undoes.is_none() && !undone.contains(&set.set);
+        let standing = |set: &&SetManifest| set.undoes.is_none() && !undone.contains(&set.set);
         let Some(last) = all.iter().rev().find(standing) else {
             let message = "there is no set of changes that could be taken back";
-            return Err(Failure::new(Code::NothingToUndo, message));
+            return Err(ActionFailure::new(FailureCode::NothingToUndo, message));
         };
 
         let changes = self.inverse(&sets, last)?;
         let diff = diff::of(&changes);
         let summary = format!("undo of set {}", last.set);
-        let about = About {
+        let about = SetDescription {
             message: call.message.to_owned(),
             summary: Some(summary.clone()),
             undoes: Some(last.set),
@@ -187,20 +192,24 @@ impl Workspace {
         })
     }
 
-    /// What takes a set back, if all its files are still as it left them.
-    fn inverse(&self, sets: &Sets<'_>, set: &Manifest) -> Result<Vec<Change>, Failure> {
+    /// The changes that take a set back. Fails if a file of the set has changed since.
+    fn inverse(
+        &self,
+        sets: &ChangeSets<'_>,
+        set: &SetManifest,
+    ) -> Result<Vec<FileChange>, ActionFailure> {
         let mut changes = Vec::new();
         let mut changed = Vec::new();
         for (index, entry) in set.files.iter().enumerate() {
-            let place = Place::file(&entry.path, self.root.path())?;
+            let place = WorkspacePath::file(&entry.path, self.root.path())?;
             let now = self.root.read(&place).ok().flatten();
-            if now.as_ref().map(|found| Content::of(&found.bytes)) != entry.after {
+            if now.as_ref().map(|found| ContentHash::of(&found.bytes)) != entry.after {
                 changed.push(format!("`{place}`"));
                 continue;
             }
-            let after = sets.kept(set, index, Side::Before)?;
+            let after = sets.kept(set, index, ContentSide::Before)?;
             let owner = entry.owner.or(now.as_ref().map(|found| found.owner));
-            changes.push(Change { place, before: now.map(|found| found.bytes), after, owner });
+            changes.push(FileChange { place, before: now.map(|found| found.bytes), after, owner });
         }
 
         if changed.is_empty() {
@@ -212,16 +221,16 @@ impl Workspace {
             set.set,
             changed.join(", ")
         );
-        Err(Failure::new(Code::ChangedMeanwhile, message))
+        Err(ActionFailure::new(FailureCode::ChangedMeanwhile, message))
     }
 
-    fn show(&self, from: Option<u64>) -> Result<String, Failure> {
-        let sets = Sets::open(&self.root, &self.state)?;
+    fn show(&self, from: Option<u64>) -> Result<String, ActionFailure> {
+        let sets = ChangeSets::open(&self.root, &self.state)?;
         let mut all = sets.all()?;
         if let Some(from) = from {
             if !all.iter().any(|set| set.set == from) {
                 let message = format!("there is no set {from} any more, or not yet");
-                return Err(Failure::new(Code::UnknownSet, message));
+                return Err(ActionFailure::new(FailureCode::UnknownSet, message));
             }
             all.retain(|set| set.set >= from);
         }
@@ -230,24 +239,30 @@ impl Workspace {
         Ok(reply::changes(None, &all, &diff::of(&changes)))
     }
 
-    /// What an empty set of proposals asks for.
-    fn summary(&self, summary: Option<&str>) -> Result<String, Failure> {
-        let sets = Sets::open(&self.root, &self.state)?;
+    /// The answer to a set without edits and commands: all changes so far.
+    fn summary(&self, summary: Option<&str>) -> Result<String, ActionFailure> {
+        let sets = ChangeSets::open(&self.root, &self.state)?;
         let changes = together(&sets, &sets.all()?)?;
         Ok(reply::applied(None, summary, None, &diff::of(&changes)))
     }
 
     // Commands.
 
-    /// The answer, and whether the steps after this one are taken.
-    fn step(&self, call: &Call<'_>, index: usize, step: &Step) -> Result<(String, bool), Failure> {
+    /// Runs one step. Returns its answer, and whether the next step may run.
+    fn step(
+        &self,
+        call: &WorkspaceCall<'_>,
+        index: usize,
+        step: &CommandStep,
+    ) -> Result<(String, bool), ActionFailure> {
         match step {
-            Step::Command { id, directory, text } => {
-                let place = Place::parse(directory.as_deref().unwrap_or("."), self.root.path())?;
+            CommandStep::Command { id, directory, text } => {
+                let place =
+                    WorkspacePath::parse(directory.as_deref().unwrap_or("."), self.root.path())?;
                 if text.len() > limits::COMMAND_BYTES_MAX {
                     let most = limits::COMMAND_BYTES_MAX;
                     let message = format!("a command has at most {most} bytes; put it into a file");
-                    return Err(Failure::new(Code::TooLarge, message));
+                    return Err(ActionFailure::new(FailureCode::TooLarge, message));
                 }
                 let shell = self.shell.to_string_lossy().into_owned();
                 let command = [shell, "-c".to_owned(), text.clone()];
@@ -255,7 +270,7 @@ impl Workspace {
                 let done = self.run(call, &command, &place)?;
                 Ok((reply::ran(id.as_deref(), None, &done), succeeded(&done)))
             }
-            Step::Packages { language, list } => {
+            CommandStep::Packages { language, list } => {
                 let install = package::install(language, list)?;
                 let seed =
                     format!("{}\n{index}\n{}", call.message, package::shown(&install.command));
@@ -275,7 +290,7 @@ impl Workspace {
         }
     }
 
-    fn install(&self, call: &Call<'_>, proposal: &str) -> Result<String, Failure> {
+    fn install(&self, call: &WorkspaceCall<'_>, proposal: &str) -> Result<String, ActionFailure> {
         if self.state.has_begun(call.message, 0) {
             return Err(interrupted());
         }
@@ -283,7 +298,7 @@ impl Workspace {
         let taken = self.state.take_proposal(proposal).map_err(remembering)?;
         let Some(command) = taken else {
             let message = "there is no such proposal, or it has been run; propose the packages and take the name from install-proposed";
-            return Err(Failure::new(Code::UnknownProposal, message));
+            return Err(ActionFailure::new(FailureCode::UnknownProposal, message));
         };
 
         self.begin(call, 0)?;
@@ -293,72 +308,77 @@ impl Workspace {
         Ok(answer)
     }
 
-    /// Keeps what came of commands. Where there is no room for it, the message that comes again
-    /// is told that they were run.
-    fn remember(&self, call: &Call<'_>, answer: &str) {
+    /// Stores the answer to a message with commands. If there is no disk space, a repetition of the
+    /// message gets the failure `interrupted`.
+    fn remember(&self, call: &WorkspaceCall<'_>, answer: &str) {
         let _ = self.state.remember(call.message, answer);
     }
 
-    /// Notes that commands of this message are under way. If they already were, the process died
-    /// in the middle of one, and to run it again might do its work twice.
-    fn begin(&self, call: &Call<'_>, index: usize) -> Result<(), Failure> {
+    /// Records that a command of this message begins. Fails if it had already begun: the process
+    /// died meanwhile, and running the command again might do its work twice.
+    fn begin(&self, call: &WorkspaceCall<'_>, index: usize) -> Result<(), ActionFailure> {
         if self.state.has_begun(call.message, index) {
             return Err(interrupted());
         }
         self.state.begin_command(call.message, index).map_err(remembering)
     }
 
-    fn run(&self, call: &Call<'_>, command: &[String], place: &Place) -> Result<Done, Failure> {
+    fn run(
+        &self,
+        call: &WorkspaceCall<'_>,
+        command: &[String],
+        place: &WorkspacePath,
+    ) -> Result<FinishedCommand, ActionFailure> {
         let directory = self.root.directory(place)?;
         let path = self.root.path().join(place.names().join("/"));
         let run = self.commands.run(command, &directory, &path, call.cancelled);
-        run.map_err(|error| Failure::io(&error, "cannot run the command"))
+        run.map_err(|error| ActionFailure::io(&error, "cannot run the command"))
     }
 }
 
-/// All sets as one: what was there before the first, against what was there after the last.
-fn together(sets: &Sets<'_>, all: &[Manifest]) -> Result<Vec<Change>, Failure> {
-    let mut spans: BTreeMap<&str, Span<'_>> = BTreeMap::new();
+/// All sets as one: the content of each file before its first set and after its last.
+fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange>, ActionFailure> {
+    let mut spans: BTreeMap<&str, FileSpan<'_>> = BTreeMap::new();
     for set in all {
         for (index, entry) in set.files.iter().enumerate() {
             let here = (set, index);
-            let span = spans.entry(&entry.path).or_insert(Span { first: here, last: here });
+            let span = spans.entry(&entry.path).or_insert(FileSpan { first: here, last: here });
             span.last = here;
         }
     }
 
     let mut changes = Vec::new();
 
-    for (path, Span { first, last }) in spans {
-        let before = sets.kept(first.0, first.1, Side::Before)?;
-        let after = sets.kept(last.0, last.1, Side::After)?;
-        let place = Place::file(path, Path::new("/"))?;
-        changes.push(Change { place, before, after, owner: None });
+    for (path, FileSpan { first, last }) in spans {
+        let before = sets.kept(first.0, first.1, ContentSide::Before)?;
+        let after = sets.kept(last.0, last.1, ContentSide::After)?;
+        let place = WorkspacePath::file(path, Path::new("/"))?;
+        changes.push(FileChange { place, before, after, owner: None });
     }
 
-    changes.retain(Change::is_one);
+    changes.retain(FileChange::is_one);
     Ok(changes)
 }
 
-/// The first and the last set that changed a file, with its index in each.
-struct Span<'a> {
-    first: (&'a Manifest, usize),
-    last: (&'a Manifest, usize),
+/// The first and the last set that changed a file, each with the index of the file.
+struct FileSpan<'a> {
+    first: (&'a SetManifest, usize),
+    last: (&'a SetManifest, usize),
 }
 
-fn top(root: &Root) -> Result<Place, Failure> {
-    Place::parse(".", root.path())
+fn top(root: &WorkspaceRoot) -> Result<WorkspacePath, ActionFailure> {
+    WorkspacePath::parse(".", root.path())
 }
 
-fn succeeded(done: &Done) -> bool {
-    done.outcome == Outcome::Exited(0)
+fn succeeded(done: &FinishedCommand) -> bool {
+    done.outcome == CommandOutcome::Exited(0)
 }
 
-fn interrupted() -> Failure {
+fn interrupted() -> ActionFailure {
     let message = "the command was running when the workspace's process died; whether it did its work is not known, so it is not run again: look, and decide";
-    Failure::new(Code::Interrupted, message)
+    ActionFailure::new(FailureCode::Interrupted, message)
 }
 
-fn remembering(error: io::Error) -> Failure {
-    Failure::io(&error, "cannot write to the state directory")
+fn remembering(error: io::Error) -> ActionFailure {
+    ActionFailure::io(&error, "cannot write to the state directory")
 }

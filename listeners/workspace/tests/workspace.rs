@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use organism::xml::element::Element;
 use tempfile::TempDir;
-use workspace::{Call, Options, Workspace};
+use workspace::{Options, Workspace, WorkspaceCall};
 
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
@@ -73,7 +73,7 @@ impl Room {
     }
 
     fn deliver(&self, message: &str, payload: &str) -> String {
-        self.workspace.answer(&Call { message, payload, cancelled: &|| false }).unwrap()
+        self.workspace.answer(&WorkspaceCall { message, payload, cancelled: &|| false }).unwrap()
     }
 
     /// All files of the workspace with their contents, in order.
@@ -148,8 +148,8 @@ fn shell(command: &str) -> String {
     action("shell", "id='default' exec_dir='.'", &escaped(command))
 }
 
-/// What an answer says: the text of a child, or `@attribute`; of its first element.
-fn said(answer: &str, what: &str) -> String {
+/// A value in the first element of an answer: the text of a child, or of `@attribute`.
+fn value_in(answer: &str, what: &str) -> String {
     let element = Element::read(answer).unwrap();
     match what.strip_prefix('@') {
         Some(name) => element.attribute(name).unwrap_or("(none)").to_owned(),
@@ -160,7 +160,7 @@ fn said(answer: &str, what: &str) -> String {
 /// The code of an `action-failed`; the name of any other answer.
 fn verdict(answer: &str) -> String {
     match Element::read(answer).unwrap() {
-        element if element.local_name() == "action-failed" => said(answer, "code"),
+        element if element.local_name() == "action-failed" => value_in(answer, "code"),
         element => element.local_name().to_owned(),
     }
 }

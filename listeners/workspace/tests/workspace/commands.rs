@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use organism::xml::element::Element;
-use workspace::{Call, limits};
+use workspace::{WorkspaceCall, limits};
 
-use super::{Room, action, escaped, said, set, shell, substring, verdict};
+use super::{Room, action, escaped, set, shell, substring, value_in, verdict};
 
 // A4 A7
 #[test]
@@ -24,21 +24,21 @@ fn a_command_runs_as_written_and_its_exit_is_reported() {
     ];
     for (command, code, stdout, stderr) in cases {
         let answer = room.ask(&shell(command));
-        assert_eq!(said(&answer, "@id"), "default");
+        assert_eq!(value_in(&answer, "@id"), "default");
         assert_eq!(
-            (said(&answer, "@outcome").as_str(), said(&answer, "@exit_code").as_str()),
+            (value_in(&answer, "@outcome").as_str(), value_in(&answer, "@exit_code").as_str()),
             ("exited", code),
             "{answer}"
         );
-        assert_eq!(said(&answer, "stdout"), stdout, "{command}");
-        assert!(said(&answer, "stderr").contains(stderr), "{answer}");
+        assert_eq!(value_in(&answer, "stdout"), stdout, "{command}");
+        assert!(value_in(&answer, "stderr").contains(stderr), "{answer}");
     }
     let proposed = action(
         "proposed_shell_command",
         "working_directory='.' is_dangerous='false'",
         &escaped("mkdir -p a && cd a && pwd > here"),
     );
-    assert_eq!(said(&room.ask(&proposed), "@exit_code"), "0");
+    assert_eq!(value_in(&room.ask(&proposed), "@exit_code"), "0");
     assert_eq!(room.read("a/here"), format!("{}\n", room.path("a").display()));
 }
 
@@ -47,8 +47,8 @@ fn a_command_finds_what_it_needs_and_nothing_of_its_hosts() {
     // The environment of every test contains these variables.
     assert!(std::env::vars().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
     let room = Room::with(|options| options.passed = vec!["CARGO_PKG_NAME".to_owned()]);
-    let told = said(&room.ask(&shell("env")), "stdout");
-    let mut names: Vec<_> = told.lines().filter_map(|line| line.split_once('=')).collect();
+    let text = value_in(&room.ask(&shell("env")), "stdout");
+    let mut names: Vec<_> = text.lines().filter_map(|line| line.split_once('=')).collect();
     names.sort_unstable();
     let known = [
         "CARGO_PKG_NAME",
@@ -75,8 +75,8 @@ fn a_command_finds_what_it_needs_and_nothing_of_its_hosts() {
     assert!(foreign.is_empty(), "{foreign:?}");
     assert!(names.contains(&("CARGO_PKG_NAME", "workspace")) && names.contains(&("TERM", "dumb")));
 
-    // Nor does its parent's environment hold more.
-    let parents = said(&room.ask(&shell("tr '\\0' '\\n' < /proc/$PPID/environ")), "stdout");
+    // The environment of the parent process contains no more.
+    let parents = value_in(&room.ask(&shell("tr '\\0' '\\n' < /proc/$PPID/environ")), "stdout");
     assert!(parents.contains("TERM=dumb") && !parents.contains("CARGO_MANIFEST_DIR"), "{parents}");
 }
 
@@ -91,9 +91,9 @@ fn a_command_that_takes_too_long_is_killed_with_all_it_has_started() {
         sleep 1000";
     let begun = Instant::now();
     let answer = room.ask(&shell(script));
-    assert_eq!(said(&answer, "@outcome"), "timed-out");
+    assert_eq!(value_in(&answer, "@outcome"), "timed-out");
     assert_eq!(
-        (said(&answer, "@exit_code").as_str(), said(&answer, "stdout").as_str()),
+        (value_in(&answer, "@exit_code").as_str(), value_in(&answer, "stdout").as_str()),
         ("(none)", "started\n")
     );
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
@@ -107,7 +107,7 @@ fn what_a_command_leaves_in_the_background_ends_with_it() {
     let script = "sleep 1000 & echo $! > pids; setsid sleep 1000 & echo $! >> pids; echo done";
     let answer = room.ask(&shell(script));
     assert_eq!(
-        (said(&answer, "@exit_code").as_str(), said(&answer, "stdout").as_str()),
+        (value_in(&answer, "@exit_code").as_str(), value_in(&answer, "stdout").as_str()),
         ("0", "done\n")
     );
     assert!(begun.elapsed() < Duration::from_secs(15));
@@ -129,10 +129,13 @@ fn nothing_is_left(room: &Room) {
 fn a_caller_that_is_gone_ends_the_command() {
     let room = Room::new();
     let started = || room.path("started").exists();
-    let call =
-        Call { message: "m", payload: &shell("touch started; sleep 1000"), cancelled: &started };
+    let call = WorkspaceCall {
+        message: "m",
+        payload: &shell("touch started; sleep 1000"),
+        cancelled: &started,
+    };
     let answer = room.workspace.answer(&call).unwrap();
-    assert_eq!(said(&answer, "@outcome"), "cancelled");
+    assert_eq!(value_in(&answer, "@outcome"), "cancelled");
 }
 
 #[test]
@@ -149,8 +152,8 @@ fn long_output_keeps_its_beginning_and_its_end_and_endless_output_is_stopped() {
     assert!(out.text().len() < limits::OUTPUT_BYTES_MAX + 100);
     assert_eq!((err.attribute("truncated"), err.text().lines().count()), (None, 20));
     let answer = room.ask(&shell("yes"));
-    assert_eq!(said(&answer, "@outcome"), "too-much-output", "{}", &answer[..300]);
-    // The worst that escaping can do still fits.
+    assert_eq!(value_in(&answer, "@outcome"), "too-much-output", "{}", &answer[..300]);
+    // The text that grows most by escaping still fits.
     let answer = room.ask(&shell("yes '&&&&' | head -c 100000; yes '<<<<' | head -c 100000 >&2"));
     assert!(answer.len() < organism::limits::PAYLOAD_BYTES_MAX, "{}", answer.len());
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{Room, insert, own, replace, said, set, shell, substring, verdict};
+use super::{Room, insert, own, replace, set, shell, substring, value_in, verdict};
 
 /// The running program, in the directory of a test workspace.
 struct Program {
@@ -94,7 +94,7 @@ fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
         }
         let again = next.ask(1, &change()).unwrap();
         assert_eq!(
-            (verdict(&again).as_str(), said(&again, "@set").as_str()),
+            (verdict(&again).as_str(), value_in(&again, "@set").as_str()),
             ("changes-applied", "1")
         );
         assert_eq!(room.files(), made(), "step {nth}");
@@ -117,7 +117,7 @@ fn an_undo_is_made_wholly_and_once_wherever_the_process_dies() {
         let answer = Program::start(room.directory.path(), Some(&place)).ask(2, &undo);
         let mut next = Program::start(room.directory.path(), None);
         let again = next.ask(2, &undo).unwrap();
-        assert_eq!(said(&again, "@undoes"), "1", "step {nth}: {again}");
+        assert_eq!(value_in(&again, "@undoes"), "1", "step {nth}: {again}");
         assert_eq!(room.files(), before, "step {nth}");
         assert!(!room.path("new").exists(), "step {nth}");
         if answer.is_some() {
@@ -184,14 +184,14 @@ fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
     let listener = program.child.id();
     let script = format!("ls -l /proc/$$/fd; cat /proc/{listener}/environ || echo closed");
     let answer = program.ask(1, &shell(&script)).unwrap();
-    let told = said(&answer, "stdout");
-    assert!(told.contains("pipe:"), "{told}");
+    let text = value_in(&answer, "stdout");
+    assert!(text.contains("pipe:"), "{text}");
     for pipe in ours {
-        assert!(!told.contains(pipe.to_str().unwrap()), "{told}");
+        assert!(!text.contains(pipe.to_str().unwrap()), "{text}");
     }
     // No file can be closed to root.
     if !rustix::process::geteuid().is_root() {
-        assert!(told.contains("closed"), "{told}");
+        assert!(text.contains("closed"), "{text}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use expect_test::expect;
 
-use super::{Room, action, insert, replace, said, substring, verdict};
+use super::{Room, action, insert, replace, substring, value_in, verdict};
 
 // A1 A8
 #[test]
@@ -34,7 +34,10 @@ fn a_text_that_is_there_once_is_replaced_whatever_it_holds() {
     let room = Room::new();
     room.write("f", "abc");
     let answer = room.ask(&proposed);
-    assert_eq!((said(&answer, "@summary").as_str(), room.read("f").as_str()), ("why", "a<c>&&c"));
+    assert_eq!(
+        (value_in(&answer, "@summary").as_str(), room.read("f").as_str()),
+        ("why", "a<c>&&c")
+    );
 }
 
 // A15
@@ -43,11 +46,11 @@ fn a_text_that_is_not_there_once_is_an_error_and_nothing_is_written() {
     let room = Room::new();
     room.write("f", "one\ntwo two\n  three\naaa\n");
     let before = fs::metadata(room.path("f")).unwrap();
-    let told = |old: &str| {
+    let text = |old: &str| {
         let answer = room.ask(&substring("f", old, "new"));
-        format!("{}: {}\n", verdict(&answer), said(&answer, "message"))
+        format!("{}: {}\n", verdict(&answer), value_in(&answer, "message"))
     };
-    let all: String = ["two", "four", "\tthree", "aa", "e", "One"].map(told).concat();
+    let all: String = ["two", "four", "\tthree", "aa", "e", "One"].map(text).concat();
     expect![[r#"
         several-matches: old_str is in `f` 2 times, in lines 2, 2; take in more of what is around the one you mean
         no-match: old_str is not in `f`; read the file again and copy the text as it is there
@@ -60,8 +63,8 @@ fn a_text_that_is_not_there_once_is_an_error_and_nothing_is_written() {
     let after = fs::metadata(room.path("f")).unwrap();
     assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
     room.write("many", "ab".repeat(5_000));
-    let told = said(&room.ask(&substring("many", "ab", "c")), "message");
-    assert!(told.contains("at least 1000 times, in lines 1, 1"), "{told}");
+    let text = value_in(&room.ask(&substring("many", "ab", "c")), "message");
+    assert!(text.contains("at least 1000 times, in lines 1, 1"), "{text}");
 }
 
 // A2 A9
@@ -115,7 +118,7 @@ fn lines_are_inserted_after_the_line_of_that_number() {
     for line in ["3", "99999999999999999999999999"] {
         let answer = room.ask(&insert("f", line, "x"));
         assert_eq!(verdict(&answer), "bad-line");
-        assert!(said(&answer, "message").contains("has 2 lines"), "{answer}");
+        assert!(value_in(&answer, "message").contains("has 2 lines"), "{answer}");
     }
     assert_eq!(verdict(&room.ask(&insert("none", "0", "x"))), "not-found");
 }
@@ -146,11 +149,11 @@ fn bytes_that_are_no_text_are_kept_and_not_shown() {
     let room = Room::new();
     room.write("f", b"\xFF\xFE key=1 \xFF\0");
     let answer = room.ask(&substring("f", "key=1", "key=2"));
-    assert_eq!(said(&answer, "diff"), "Binary files a/f and b/f differ\n");
+    assert_eq!(value_in(&answer, "diff"), "Binary files a/f and b/f differ\n");
     assert_eq!(fs::read(room.path("f")).unwrap(), b"\xFF\xFE key=2 \xFF\0");
     room.write("g", "a\u{1}\u{7}b\n");
     let answer = room.ask(&substring("g", "a", "c"));
-    assert!(said(&answer, "diff").contains("+c\u{FFFD}\u{FFFD}b"), "{answer}");
+    assert!(value_in(&answer, "diff").contains("+c\u{FFFD}\u{FFFD}b"), "{answer}");
 }
 
 #[test]
@@ -169,7 +172,10 @@ fn changes_are_reported_as_a_diff() {
         </diff></changes-applied>"#]]
     .assert_eq(&answer);
     let same = room.ask(&substring("src/a.rs", "2", "2"));
-    assert_eq!((said(&same, "@set").as_str(), said(&same, "diff").as_str()), ("(none)", ""));
+    assert_eq!(
+        (value_in(&same, "@set").as_str(), value_in(&same, "diff").as_str()),
+        ("(none)", "")
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, RenameFlags, mkfifoat, renameat_with};
 
-use super::{Room, action, insert, replace, said, shell, substring, verdict};
+use super::{Room, action, insert, replace, shell, substring, value_in, verdict};
 
 const SECRET: &str = "the secret canary\n";
 
@@ -166,7 +166,7 @@ fn what_runs_by_itself_is_written_in_the_held_form_alone() {
     let room = Room::new();
     let refused = room.ask(&replace(TASKS, "{}"));
     assert_eq!(verdict(&refused), "dangerous");
-    assert!(said(&refused, "message").contains("replace-dangerous-file"), "{refused}");
+    assert!(value_in(&refused, "message").contains("replace-dangerous-file"), "{refused}");
     assert!(!room.path(".vscode").exists());
 
     assert_eq!(verdict(&room.ask(&held(TASKS, "{}"))), "changes-applied");
@@ -205,7 +205,7 @@ fn no_command_is_started_outside() {
     assert!(found.is_empty());
     let inside =
         room.ask(&action("proposed_shell_command", "working_directory='inside'", "pwd -P"));
-    assert_eq!(said(&inside, "stdout"), format!("{}\n", room.path("inside").display()));
+    assert_eq!(value_in(&inside, "stdout"), format!("{}\n", room.path("inside").display()));
 }
 
 /// Names of all files in the directory around the workspace.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::{Room, WORKSPACE, action, own, said, verdict};
+use super::{Room, WORKSPACE, action, own, value_in, verdict};
 
 fn propose(language: &str, packages: &str) -> String {
     action(
@@ -37,7 +37,7 @@ fn a_proposal_shows_the_exact_command_of_its_language() {
     for (language, packages, command) in cases {
         let packages = packages.replace('<', "&lt;");
         let answer = room.ask(&propose(language, &packages));
-        assert_eq!(said(&answer, "command"), command, "{answer}");
+        assert_eq!(value_in(&answer, "command"), command, "{answer}");
     }
     assert!(room.files().is_empty());
 }
@@ -113,11 +113,11 @@ fn a_proposal_runs_only_on_request_and_only_once() {
     let room = room_with_cargo(false);
     let proposed = room.ask(&propose("rust", "serde, toml"));
     assert!(!room.path("asked").exists());
-    let name = said(&proposed, "@proposal");
+    let name = value_in(&proposed, "@proposal");
     let install = own("install-packages", &format!("proposal='{name}'"));
     let ran = room.deliver("run", &install);
-    assert_eq!(said(&ran, "@exit_code"), "0", "{ran}");
-    assert_eq!(said(&ran, "command"), "cargo add serde toml");
+    assert_eq!(value_in(&ran, "@exit_code"), "0", "{ran}");
+    assert_eq!(value_in(&ran, "command"), "cargo add serde toml");
     assert_eq!(room.read("asked"), "add serde toml\n");
     assert_eq!(room.deliver("run", &install), ran);
     assert_eq!(verdict(&room.ask(&install)), "unknown-proposal");

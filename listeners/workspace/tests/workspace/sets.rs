@@ -4,7 +4,7 @@ use std::fs;
 
 use workspace::Workspace;
 
-use super::{Room, action, insert, options, own, replace, said, set, substring, verdict};
+use super::{Room, action, insert, options, own, replace, set, substring, value_in, verdict};
 
 fn undo(room: &Room) -> String {
     room.ask(&own("undo-changes", ""))
@@ -23,7 +23,7 @@ fn a_set_is_made_in_order_and_as_one() {
     ];
     let answer = room.ask(&set(&proposals));
     assert_eq!(
-        (said(&answer, "@set").as_str(), said(&answer, "@summary").as_str()),
+        (value_in(&answer, "@set").as_str(), value_in(&answer, "@summary").as_str()),
         ("1", "several")
     );
     let expected = [("a", "three\n"), ("new/b", "b\nc\n")];
@@ -73,14 +73,14 @@ fn a_summary_alone_shows_what_has_been_changed_so_far() {
     undo(&room);
     let answer = room.ask(&action("proposed_actions", "summary='Count in Spanish'", ""));
     assert_eq!(verdict(&answer), "changes-applied");
-    assert_eq!(said(&answer, "@summary"), "Count in Spanish");
+    assert_eq!(value_in(&answer, "@summary"), "Count in Spanish");
     let expected = "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-1\n+uno\n 2\n";
-    assert_eq!(said(&answer, "diff"), expected);
+    assert_eq!(value_in(&answer, "diff"), expected);
 
     let shown = room.ask(&own("show-changes", ""));
-    assert_eq!((said(&shown, "diff").as_str(), shown.matches("<set ").count()), (expected, 4));
+    assert_eq!((value_in(&shown, "diff").as_str(), shown.matches("<set ").count()), (expected, 4));
     let shown = room.ask(&own("show-changes", "from_set='2'"));
-    assert!(said(&shown, "diff").contains("-one\n+uno\n"), "{shown}");
+    assert!(value_in(&shown, "diff").contains("-one\n+uno\n"), "{shown}");
     assert_eq!(verdict(&room.ask(&own("show-changes", "from_set='9'"))), "unknown-set");
 }
 
@@ -93,13 +93,13 @@ fn sets_are_taken_back_one_by_one_also_after_a_restart() {
     let again = Workspace::open(&room.work(), options(room.directory.path())).unwrap();
     let room = Room { workspace: again, ..room };
     let answer = undo(&room);
-    assert_eq!((said(&answer, "@undoes").as_str(), room.read("a").as_str()), ("2", "2\r\n"));
+    assert_eq!((value_in(&answer, "@undoes").as_str(), room.read("a").as_str()), ("2", "2\r\n"));
     assert!(!room.path("d").exists());
-    assert_eq!(said(&undo(&room), "@undoes"), "1");
+    assert_eq!(value_in(&undo(&room), "@undoes"), "1");
     assert_eq!(room.read("a"), "1\r\n");
     assert_eq!(verdict(&undo(&room)), "nothing-to-undo");
     room.ask(&substring("a", "1", "5"));
-    assert_eq!(said(&undo(&room), "@undoes"), "5");
+    assert_eq!(value_in(&undo(&room), "@undoes"), "5");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_set_is_not_taken_back_over_somebody_elses_change() {
     let before = room.files();
     let answer = undo(&room);
     assert_eq!(verdict(&answer), "changed-meanwhile");
-    let message = said(&answer, "message");
+    let message = value_in(&answer, "message");
     assert!(message.contains("`b`, `c`") && !message.contains("`a`"), "{message}");
     assert_eq!(room.files(), before);
     // Once the files have their content again, the set can be taken back.
@@ -149,7 +149,7 @@ fn old_sets_are_forgotten_and_their_numbers_not_used_again() {
     let room = Room::new();
     let kept = workspace::limits::SETS_KEPT;
     for n in 1..=kept + 2 {
-        assert_eq!(said(&room.ask(&replace("a", &n.to_string())), "@set"), n.to_string());
+        assert_eq!(value_in(&room.ask(&replace("a", &n.to_string())), "@set"), n.to_string());
     }
     let shown = room.ask(&own("show-changes", ""));
     assert_eq!(shown.matches("<set ").count(), kept);
