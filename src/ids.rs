@@ -6,8 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ring::digest::{self, SHA256};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::limits;
@@ -382,19 +382,23 @@ impl Digest {
     pub const ZERO: Self = Self([0; 32]);
 
     pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+        Self::finished(digest::digest(&SHA256, bytes))
     }
 
     /// The digest of the concatenated parts.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
-        let mut hasher = Sha256::new();
+        let mut context = digest::Context::new(&SHA256);
         for part in parts {
-            hasher.update(part);
+            context.update(part);
         }
-        Self(hasher.finalize().into())
+        Self::finished(context.finish())
     }
 
-    /// The 64 hexadecimal digits as ASCII.
+    fn finished(digest: digest::Digest) -> Self {
+        Self(digest.as_ref().try_into().expect("a SHA-256 digest has 32 bytes"))
+    }
+
+    /// Returns the digest as 64 hexadecimal digits in ASCII.
     pub fn hex(&self) -> [u8; 64] {
         // Arithmetic instead of a table, which would need 64 look-ups for each digest.
         let digit = |nibble: u8| nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 };

@@ -135,8 +135,8 @@ impl OpenCalls {
             return;
         }
 
-        let said = attributes(message.payload.as_str());
-        let get = |name: &str| said.iter().find(|(called, _)| *called == name);
+        let hold_attributes = attributes(message.payload.as_str());
+        let get = |name: &str| hold_attributes.iter().find(|(called, _)| *called == name);
         let Some((_, of)) = get("message_id") else { return };
         let waiting = of.parse().ok().and_then(|id| self.calls.get_mut(&CallId(id)));
         if let (Some(waiting), Some((_, why))) = (waiting, get("why")) {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::ids::{Digest, Position};
 use crate::thread::Record;
 
-use super::record_codec::{EncodedRow, RecordBatch};
+use super::record_codec::{EncodedRow, RecordBatch, StoredRow};
 use super::sqlite::JournalFile;
 use super::{Checkpoint, Error, HeadMac, RecordHeader, TreeHeads};
 
@@ -25,33 +25,41 @@ pub struct StampedGroup {
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// A group is appended atomically: records, a checkpoint over the records before them, or a file.
-#[derive(Default, Clone, Copy)]
+/// Entries that become durable atomically: in a log, and in the projection of a log.
+#[derive(Default)]
 pub struct LogGroup<'g> {
-    pub records: &'g [Record],
-    pub stamped: Option<&'g StampedGroup>,
-    pub checkpoint: Option<&'g Checkpoint>,
-    pub blob: Option<(Digest, &'g [u8])>,
+    /// Each record with its header.
+    pub steps: Vec<(RecordHeader<'g>, EncodedRow<'g>)>,
+    pub checkpoints: Vec<&'g Checkpoint>,
+    pub blobs: Vec<(Digest, &'g [u8])>,
 }
 
 impl<'g> LogGroup<'g> {
     /// The group of `records`; the last record carries the MAC.
     pub fn of_records(records: &'g [Record], stamped: &'g StampedGroup) -> Self {
-        let checkpoint = stamped.checkpoint.as_ref();
-        Self { records, stamped: Some(stamped), checkpoint, blob: None }
+        let headers = records.iter().map(RecordHeader::from);
+        let mut steps: Vec<_> = headers.zip(stamped.rows.iter()).collect();
+        if let Some((_, row)) = steps.last_mut() {
+            row.mac = Some(stamped.mac);
+        }
+
+        Self { steps, checkpoints: stamped.checkpoint.iter().collect(), blobs: Vec::new() }
     }
 
-    /// The rows with their headers; the last row carries the MAC.
-    pub fn steps(&self) -> impl Iterator<Item = (RecordHeader<'g>, EncodedRow<'g>)> {
-        let last = self.records.len().saturating_sub(1);
-        let mac = self.stamped.map(|stamped| stamped.mac);
-        let rows = self.stamped.into_iter().flat_map(|stamped| stamped.rows.iter());
-        let rows = rows.enumerate().map(move |(at, row)| {
-            let mac = mac.filter(|_| at == last);
-            EncodedRow { mac, ..row }
-        });
-        self.records.iter().map(RecordHeader::from).zip(rows)
+    /// Approximate size in the write-ahead log, in bytes.
+    pub fn size(&self) -> usize {
+        let steps = self.steps.iter().map(|(_, row)| row.body.len() + row.payloads.len() + 160);
+        let blobs = self.blobs.iter().map(|(_, bytes)| bytes.len());
+        steps.chain(blobs).sum::<usize>() + 512 * self.checkpoints.len()
     }
+}
+
+/// An entry of a group that was read from a stream.
+pub enum StreamItem<'r> {
+    Step(StoredRow<'r>),
+    Blob(Digest, &'r [u8]),
+    /// Checkpoint over the records before it.
+    Checkpoint(Checkpoint),
 }
 
 /// Position of a group in its log: the number and the digest of its last message. A projection

@@ -10,9 +10,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use hkdf::Hkdf;
-use hmac::{Hmac, Mac as _};
-use sha2::Sha256;
+use ring::hkdf::{HKDF_SHA256, Salt};
+use ring::hmac::{self, HMAC_SHA256};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
@@ -114,7 +113,7 @@ impl fmt::Debug for HeadMac {
 #[derive(Clone)]
 pub struct MacKey {
     id: KeyId,
-    keyed: Hmac<Sha256>,
+    keyed: hmac::Key,
 }
 
 impl fmt::Debug for MacKey {
@@ -127,10 +126,9 @@ impl MacKey {
     /// Derives the key. `seed` is the private half of the signing key, `public` its public half in
     /// hexadecimal.
     pub fn derive(seed: &[u8; 32], public: &str) -> Self {
-        let mut derived = [0; 32];
-        let expanded = Hkdf::<Sha256>::new(None, seed).expand(b"organism head mac 1", &mut derived);
-        expanded.expect("32 bytes are within the limit of HKDF");
-        let keyed = Hmac::new_from_slice(&derived).expect("HMAC takes keys of any length");
+        let derived = Salt::new(HKDF_SHA256, &[]).extract(seed);
+        let expanded = derived.expand(&[b"organism head mac 1"], HMAC_SHA256);
+        let keyed = expanded.expect("32 bytes are within the limit of HKDF").into();
         Self { id: KeyId::of(public), keyed }
     }
 
@@ -138,31 +136,14 @@ impl MacKey {
         self.id
     }
 
-    fn chained(
-        &self,
-        journal: Uuid,
-        at: Position,
-        before: &HeadMac,
-        hashes: &[u8],
-    ) -> Hmac<Sha256> {
-        let mut mac = self.begin(b"chained\n", journal, at);
-        mac.update(&before.0);
-        mac.update(hashes);
-        mac
+    /// The text that a chained MAC covers.
+    fn chained(journal: Uuid, at: Position, before: &HeadMac, hashes: &[u8]) -> Vec<u8> {
+        [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
 
-    fn base(&self, journal: Uuid, at: Position, merkle_root: Digest) -> Hmac<Sha256> {
-        let mut mac = self.begin(b"base\n", journal, at);
-        mac.update(&merkle_root.0);
-        mac
-    }
-
-    fn begin(&self, domain: &[u8], journal: Uuid, at: Position) -> Hmac<Sha256> {
-        let mut mac = self.keyed.clone();
-        mac.update(domain);
-        mac.update(journal.as_bytes());
-        mac.update(&at.0.to_be_bytes());
-        mac
+    /// The text that a base MAC covers.
+    fn base(journal: Uuid, at: Position, merkle_root: Digest) -> Vec<u8> {
+        [b"base\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &merkle_root.0].concat()
     }
 }
 
@@ -184,21 +165,21 @@ impl HeadSealer {
     /// Makes the MAC for `records`, encoded in `rows`, which are appended to `heads`.
     pub fn seal(&self, heads: &TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
         let at = Position(heads.last().0 + records.len() as u64);
-        let (kind, mac) = match &self.last {
+        let (kind, text) = match &self.last {
             Some(last) => {
                 let hashes: Vec<u8> = rows.iter().flat_map(|row| row.hash.0).collect();
-                (CHAINED, self.key.chained(self.journal, at, last, &hashes))
+                (CHAINED, MacKey::chained(self.journal, at, last, &hashes))
             }
             None => {
                 let mut heads = heads.clone();
                 for (record, row) in records.iter().zip(rows.iter()) {
                     heads.advance(record, row.hash);
                 }
-                (BASE, self.key.base(self.journal, at, heads.merkle_root()))
+                (BASE, MacKey::base(self.journal, at, heads.merkle_root()))
             }
         };
 
-        HeadMac::new(kind, self.key.id, &mac.finalize().into_bytes())
+        HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
     /// Records that the commit with this MAC is durable.
@@ -258,12 +239,12 @@ impl MacCoverage {
     }
 
     fn is_right(&self, key: &MacKey, mac: &HeadMac, at: Position, heads: &mut TreeHeads) -> bool {
-        let made = match (mac.kind(), &self.checked) {
-            (BASE, _) => key.base(self.journal, at, heads.merkle_root()),
-            (CHAINED, Some(before)) => key.chained(self.journal, at, before, &self.pending),
+        let text = match (mac.kind(), &self.checked) {
+            (BASE, _) => MacKey::base(self.journal, at, heads.merkle_root()),
+            (CHAINED, Some(before)) => MacKey::chained(self.journal, at, before, &self.pending),
             _ => return false,
         };
-        made.verify_slice(mac.tag()).is_ok()
+        hmac::verify(&key.keyed, &text, mac.tag()).is_ok()
     }
 
     /// The last record that a MAC of this host's key covers, together with everything before it.

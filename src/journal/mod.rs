@@ -6,16 +6,21 @@
 pub mod checkpoint;
 mod checkpoint_copies;
 mod checkpoint_signer;
+mod commit_watermark;
 mod copy_directory;
 mod durable_file;
+mod external_marks;
 mod hash_chain;
 mod heads;
 pub mod jetstream;
+mod judge;
 mod log;
 mod mac;
 mod merkle;
 mod partition_dirs;
 mod record_codec;
+mod redactions;
+mod signers;
 pub mod sqlite;
 mod writer;
 
@@ -31,10 +36,15 @@ use crate::thread::Record;
 
 pub use checkpoint::{Checkpoint, HostKey, host_key};
 pub use checkpoint_copies::{CheckpointCopies, CopyMetrics, directory_problem};
+pub use commit_watermark::acknowledged;
+pub use external_marks::{refuse_lost_file, replaced, replaced_journal, unreadable};
 pub use hash_chain::{HashedRecord, RecordHeader, record_hash};
 pub use heads::{TreeHead, TreeHeads};
+pub use judge::OperatorAcceptance;
 pub use mac::{HeadMac, KeyId, MacCoverage};
 pub use partition_dirs::{partition_in, partitions_in};
+pub use redactions::RedactedRecords;
+pub use signers::CheckpointSigners;
 
 /// The journal format that this program writes and reads.
 pub const FORMAT: u32 = 2;

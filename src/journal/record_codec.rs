@@ -88,11 +88,6 @@ impl RecordBatch {
     pub fn len(&self) -> usize {
         self.ends.len()
     }
-
-    /// Approximate size in the write-ahead log.
-    pub fn size(&self) -> usize {
-        self.bodies.len() + self.payloads.len() + 160 * self.ends.len()
-    }
 }
 
 /// A row as stored.

@@ -11,10 +11,11 @@ use crate::ids::{Digest, Position};
 use crate::thread::Record;
 
 use super::checkpoint_signer::CheckpointSigner;
+use super::commit_watermark::CommitWatermark;
 use super::log::{Log, LogGroup, LogMark, StampedGroup};
 use super::mac::{HeadSealer, MacCoverage};
 use super::record_codec::RecordBatch;
-use super::sqlite::{CommitWatermark, FoundJournal, JournalFile};
+use super::sqlite::{FoundJournal, JournalFile};
 use super::{Checkpoint, CopyMetrics, Error, Journal, TreeHeads};
 
 /// Writes a journal. It has one owner on its own thread, because every call blocks until its effect
@@ -194,7 +195,7 @@ impl<L: Log> JournalWriter<L> {
         }
 
         let Some(checkpoint) = self.owed.take() else { return Ok(()) };
-        let group = LogGroup { checkpoint: Some(&checkpoint), ..LogGroup::default() };
+        let group = LogGroup { checkpoints: vec![&checkpoint], ..LogGroup::default() };
 
         match self.append_now(&group) {
             Ok(()) => self.signer.keep(checkpoint),
@@ -226,7 +227,7 @@ impl<L: Log> JournalWriter<L> {
         if !L::HAS_PROJECTION {
             return Ok(());
         }
-        let written = self.file.write(group, Some(mark), &mut self.heads);
+        let written = self.file.write(group, Some(mark), None, &mut self.heads);
         written.map_err(|error| self.stop_unless_passing(error))
     }
 
@@ -335,8 +336,8 @@ impl<L: Log> Journal for JournalWriter<L> {
         self.append_owed()?;
         let digest = Digest::of(bytes);
         if !self.file.has_blob(digest)? {
-            let blob = Some((digest, bytes));
-            self.append_now(&LogGroup { blob, ..LogGroup::default() })?;
+            let blobs = vec![(digest, bytes)];
+            self.append_now(&LogGroup { blobs, ..LogGroup::default() })?;
         }
 
         Ok(digest)

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::sqlite::{self, JournalReader};
-use crate::journal::{CheckpointCopies, Error, jetstream};
+use crate::journal::{CheckpointCopies, Error, acknowledged, jetstream};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::NatsRequest;
@@ -214,7 +214,7 @@ impl StreamBounds {
     fn add_state(&mut self, host: &PumpDirectories) -> Result<(), Error> {
         let PumpDirectories { state, .. } = host;
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
-        let (position, hash) = sqlite::acknowledged(state, journal)?;
+        let (position, hash) = acknowledged(state, journal)?;
         if position > Position(0) {
             let source = format!("the watermark in {}", state.display());
             self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });

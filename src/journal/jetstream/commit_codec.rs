@@ -25,9 +25,8 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
-use crate::journal::log::LogGroup;
+use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
-use crate::journal::sqlite::StreamItem;
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
 /// Version of the encoding.
@@ -154,27 +153,15 @@ impl CommitEncoder {
 
     /// Encodes a group of a log; its checkpoint covers the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
-        let mut written = Self::default();
-        if let Some(checkpoint) = group.checkpoint {
-            written = written.checkpoint(checkpoint);
-        }
-
-        if let Some((digest, bytes)) = group.blob {
-            written = written.blob(digest, bytes);
-        }
-
-        for (place, row) in group.steps() {
-            written = written.step(&place, &row);
-        }
-
-        match group.stamped {
-            Some(stamped) => written.mac(&stamped.mac),
-            None => written,
-        }
+        let checkpoints = group.checkpoints.iter().copied();
+        let written = checkpoints.fold(Self::default(), Self::checkpoint);
+        let blobs = group.blobs.iter();
+        let written = blobs.fold(written, |written, (digest, bytes)| written.blob(*digest, bytes));
+        let steps = group.steps.iter();
+        steps.fold(written, |written, (place, row)| written.step(place, row))
     }
 
     /// Size so far, in bytes.
-    /// Encodes a record, and its MAC if it carries one.
     pub fn size(&self) -> usize {
         self.0.len()
     }
@@ -187,6 +174,7 @@ impl CommitEncoder {
         self.with(&CommitLine::Blob { digest, bytes: bytes.len() }, &[bytes])
     }
 
+    /// Encodes a record, and its MAC if it carries one.
     pub fn step(self, place: &RecordHeader<'_>, row: &EncodedRow<'_>) -> Self {
         let step = StepLine {
             position: place.position,
@@ -199,11 +187,11 @@ impl CommitEncoder {
             payloads: row.payloads.len(),
         };
 
-        self.with(&CommitLine::Step(step), &[row.body, row.payloads])
-    }
-
-    pub fn mac(self, mac: &HeadMac) -> Self {
-        self.with(&CommitLine::Mac { head: mac.to_string().into() }, &[])
+        let written = self.with(&CommitLine::Step(step), &[row.body, row.payloads]);
+        match &row.mac {
+            Some(mac) => written.with(&CommitLine::Mac { head: mac.to_string().into() }, &[]),
+            None => written,
+        }
     }
 
     fn with(mut self, line: &CommitLine<'_>, bytes: &[&[u8]]) -> Self {
@@ -327,7 +315,12 @@ impl<'a> CommitContents<'a> {
             CommitLine::Step(step) => self.taken.push(StreamItem::Step(row(step, bytes)?)),
             CommitLine::Mac { head } => {
                 let mac = HeadMac::parse(&head).ok_or("the MAC in it is damaged")?;
-                self.taken.push(StreamItem::Mac(mac));
+                let Some(StreamItem::Step(StoredRow { mac: none @ None, .. })) =
+                    self.taken.last_mut()
+                else {
+                    return Err("a MAC in it does not follow a record".to_owned());
+                };
+                *none = Some(mac);
             }
         }
 
@@ -390,10 +383,10 @@ mod tests {
             ("an epoch", message(CommitEncoder::epoch(3, "process 12 on host"))),
             ("what was moved here", message(CommitEncoder::moved(812, 2))),
             ("a checkpoint", message(CommitEncoder::default().checkpoint(&checkpoint))),
-            ("a group of a blob and steps", message(group())),
-            ("a group with the MAC of its head", message(group().mac(&mac))),
+            ("a group of a blob and steps", message(group(None))),
+            ("a group with the MAC of its head", message(group(Some(mac)))),
         ];
-        let parts = group().messages(3, 400);
+        let parts = group(None).messages(3, 400);
         messages.extend(["part 1", "part 2", "part 3"].into_iter().zip(parts));
         messages
     }
@@ -420,7 +413,7 @@ mod tests {
         }
     }
 
-    fn group() -> CommitEncoder {
+    fn group(mac: Option<HeadMac>) -> CommitEncoder {
         let place = RecordHeader {
             position: Position(7),
             tree: "sess-abcdefgh",
@@ -434,7 +427,7 @@ mod tests {
             EncodedRow { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes(), mac: None };
         let blob = b"\0\n{\"step\"";
         let group = CommitEncoder::epoch(3, "process 1").blob_after(blob).step(&place, &row);
-        group.step(&RecordHeader { position: Position(8), ..place }, &row)
+        group.step(&RecordHeader { position: Position(8), ..place }, &EncodedRow { mac, ..row })
     }
 
     impl CommitEncoder {
@@ -445,7 +438,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_however_it_is_cut() {
-        let group = group();
+        let group = group(None);
         for most in (129..700).chain([1 << 20]) {
             let messages = group.messages(3, most);
             assert!(messages.iter().all(|message| message.len() <= most));
@@ -467,7 +460,7 @@ mod tests {
 
     #[test]
     fn parts_without_their_end_count_for_nothing_and_an_end_without_parts_is_damage() {
-        let cut = group().messages(3, 200);
+        let cut = group(None).messages(3, 200);
         let whole = CommitEncoder::epoch(4, "process 2").messages(4, 1 << 20);
         let mut assembly = CommitAssembler::default();
         assert_eq!(assembly.take(&cut[0]), Ok(None));
@@ -477,7 +470,7 @@ mod tests {
 
     #[test]
     fn damage_anywhere_is_an_error_or_other_bytes_never_a_panic() {
-        let message = group().messages(3, 1 << 20).remove(0);
+        let message = group(None).messages(3, 1 << 20).remove(0);
         for at in 0..message.len() {
             let mut damaged = message.clone();
             damaged[at] ^= 1 << (at % 8);

@@ -7,13 +7,14 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::ids::{Digest, Position};
-use crate::journal::log::LogMark;
+use crate::journal::log::{LogMark, StreamItem};
 use crate::journal::record_codec::StoredRow;
-use crate::journal::sqlite::{JournalReader, StreamItem, mac_of};
-use crate::journal::{Checkpoint, Error, HeadMac};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Checkpoint, Error};
 
 use super::Options;
 use super::api::JetStreamApi;
+use super::commit_codec::CommitContents;
 use super::stream_reader::StreamReader;
 
 /// How the records of a projection align with a stream.
@@ -31,8 +32,8 @@ pub(super) enum ProjectionAlignment {
 pub(super) struct ComparedProjection {
     pub reader: JournalReader,
     pub last: Position,
-    checkpoints: HashSet<Checkpoint>,
-    blobs: Vec<Digest>,
+    pub checkpoints: HashSet<Checkpoint>,
+    pub blobs: Vec<Digest>,
 }
 
 /// Comparison of a projection with its stream.
@@ -47,6 +48,8 @@ pub(super) struct ProjectionComparison {
     pub has_epoch: bool,
     /// First record whose MAC in the stream differs.
     pub other_mac: Option<Position>,
+    /// Description of the first entry of the stream that the projection lacks.
+    pub foreign: Option<String>,
     /// Checkpoints of the projection that the stream lacks; empty if the projection was opened
     /// without its checkpoints.
     pub missing_checkpoints: HashSet<Checkpoint>,
@@ -80,6 +83,17 @@ impl ComparedProjection {
         options: &Options,
         last_seq: u64,
     ) -> Result<ProjectionComparison, Error> {
+        self.compare_groups(&StreamReader::new(api, options), last_seq, &mut |_, _, _| Ok(()))
+    }
+
+    /// As [`ComparedProjection::compare`]. Passes each group to `visit`, with the number of its last
+    /// message and the comparison up to there.
+    pub fn compare_groups(
+        &self,
+        reader: &StreamReader<'_>,
+        last_seq: u64,
+        visit: &mut dyn FnMut(u64, &CommitContents<'_>, &ProjectionComparison) -> Result<(), Error>,
+    ) -> Result<ProjectionComparison, Error> {
         let last = self.last;
         let mut compared = ProjectionComparison {
             alignment: ProjectionAlignment::Shorter(Position(0)),
@@ -87,6 +101,7 @@ impl ComparedProjection {
             records: Position(0),
             has_epoch: false,
             other_mac: None,
+            foreign: None,
             missing_checkpoints: self.checkpoints.clone(),
             missing_blobs: self.blobs.clone(),
             damaged_blob: None,
@@ -94,28 +109,41 @@ impl ComparedProjection {
 
         let mut mark = LogMark::default();
         let mut forked = None;
-        StreamReader::new(api, options).each_group(last_seq, &mut |found, contents| {
-            for (at, taken) in contents.taken.iter().enumerate() {
+        reader.each_group(last_seq, &mut |found, contents| {
+            for taken in &contents.taken {
                 match taken {
                     StreamItem::Step(row) if forked.is_none() => {
-                        let mac = mac_of(&contents.taken, at);
-                        forked = self.follow(row, mac, &mut compared)?;
+                        let next = Position(compared.records.0 + 1);
+                        if row.place.position != next {
+                            let detail = format!("record {}, not {next}", row.place.position);
+                            return Err(reader.damage(found.seq, &detail));
+                        }
+                        forked = self.follow(row, &mut compared)?;
                     }
+                    StreamItem::Step(_) => {}
                     StreamItem::Blob(digest, bytes) => {
                         compared.blobs.insert(*digest);
-                        if Digest::of(bytes) != *digest {
+                        let is_damaged = Digest::of(bytes) != *digest;
+                        if is_damaged {
                             compared.damaged_blob.get_or_insert((found.seq, *digest));
                         }
+                        if is_damaged || self.blobs.binary_search(digest).is_err() {
+                            compared.add_foreign(|| format!("another blob {digest}"));
+                        }
                     }
-                    StreamItem::Checkpoint(line) => _ = compared.missing_checkpoints.remove(line),
-                    _ => {}
+                    StreamItem::Checkpoint(line) => {
+                        let at = line.position;
+                        if !compared.missing_checkpoints.remove(line) || at != compared.records {
+                            compared.add_foreign(|| format!("another checkpoint over {at}"));
+                        }
+                    }
                 }
             }
             compared.has_epoch |= contents.epoch.is_some();
             if compared.records <= last {
                 mark = found;
             }
-            Ok(())
+            visit(found.seq, &contents, &compared)
         })?;
 
         let ProjectionComparison { blobs, records, missing_blobs, .. } = &mut compared;
@@ -135,43 +163,45 @@ impl ComparedProjection {
     fn follow(
         &self,
         row: &StoredRow<'_>,
-        mac: Option<HeadMac>,
         compared: &mut ProjectionComparison,
     ) -> Result<Option<Position>, Error> {
-        let position = Position(compared.records.0 + 1);
-        if row.place.position != position {
-            let detail = format!("the stream has record {} here", row.place.position);
-            return Err(Error::broken(position.0, detail));
-        }
-
+        let position = row.place.position;
         compared.records = position;
         if position > self.last {
+            compared
+                .foreign
+                .get_or_insert_with(|| format!("record {position}, behind the last one"));
             return Ok(None);
         }
 
         let mut has_same_mac = false;
         let is_same = self.reader.row_is(position, &mut |ours| {
-            has_same_mac = ours.mac == mac;
+            has_same_mac = ours.mac == row.mac;
             ours.is_same_record(row)
         })?;
+        if !is_same {
+            compared.add_foreign(|| format!("another record {position}"));
+        }
+
         if !has_same_mac {
             compared.other_mac.get_or_insert(position);
+            compared.add_foreign(|| format!("another MAC over {position}"));
         }
 
         Ok((!is_same).then_some(position))
     }
 }
 
+impl ProjectionComparison {
+    fn add_foreign(&mut self, describe: impl FnOnce() -> String) {
+        self.foreign.get_or_insert_with(describe);
+    }
+}
+
 /// The items of `taken` that a projection with all records up to `known` lacks.
 pub(super) fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
-    let mut is_known = false;
     let is_newer = |one: &StreamItem<'_>| match one {
-        StreamItem::Step(row) => {
-            is_known = row.place.position <= known;
-            !is_known
-        }
-        // A MAC belongs to the step before it.
-        StreamItem::Mac(_) => !is_known,
+        StreamItem::Step(row) => row.place.position > known,
         StreamItem::Checkpoint(checkpoint) => checkpoint.position > known,
         StreamItem::Blob(..) => true,
     };

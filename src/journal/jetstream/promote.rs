@@ -14,25 +14,24 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
+use crate::journal::Error;
+use crate::journal::log::LogMark;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
-use crate::journal::{Checkpoint, Error};
 use crate::limits;
 use crate::nats;
 
 use super::Options;
 use super::api::JetStreamApi;
 use super::bounds::StreamBounds;
-use super::commit_codec::CommitEncoder;
+use super::commit_codec::{CommitContents, CommitEncoder};
 use super::identity::{self, JoiningHost};
 use super::lease::{Lease, LeaseEntry};
 use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, stream};
 use super::partition_count;
+use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
-
-mod compare;
-
-use compare::CopiedPrefix;
+use super::stream_reader::StreamReader;
 
 /// The phase of a move; each phase goes through all records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,12 +75,23 @@ pub struct PromotedJournal {
 
 /// The embedded journal while it is published and compared.
 struct PromotionSource {
-    reader: JournalReader,
     journal: Uuid,
     epoch: u32,
-    last: Position,
-    blobs: Vec<Digest>,
-    checkpoints: Vec<Checkpoint>,
+    content: ComparedProjection,
+}
+
+/// How much of the journal the stream has.
+struct CopiedPrefix {
+    compared: ProjectionComparison,
+    statements: MoveStatements,
+}
+
+/// Statements of a stream about the move.
+#[derive(Default)]
+struct MoveStatements {
+    begun: bool,
+    /// The final count of records, if the stream states that it is complete.
+    moved: Option<u64>,
 }
 
 /// Moves the embedded journal in `data` into the stream of `options`. Returns `None` if `data`
@@ -116,28 +126,29 @@ pub fn promote(
     lease.take(lease.wait_until_free(options)?, options)?;
     let info = stream(&api, options, &StreamBounds::default(), 0)?;
     let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
-    let copier = StreamCopier::start(&api, options, renewal, info, &source.reader, source.epoch)?;
+    let content = &source.content;
+    let copier = StreamCopier::start(&api, options, renewal, info, &content.reader, source.epoch)?;
 
     let found = CopiedPrefix::read(&api, options, &source, copier.publisher.last(), &mut |_| {})?;
-    let published = source.last.0 - found.records;
+    let published = content.last.0 - found.compared.records.0;
     publish_rest(&copier, &source, &found, progress)?;
     failpoint("before-comparing");
-    let found = compare(&api, options, &source, copier.publisher.last(), progress)?;
+    let mark = compare(&api, options, &source, copier.publisher.last(), progress)?;
     failpoint("compared");
     copier.watch.check(source.epoch)?;
-    journal.follow_from(found.mark)?;
+    journal.follow_from(mark)?;
     failpoint("promoted");
     let promoted = PromotedJournal {
         journal: source.journal,
         stream: options.stream(),
-        records: source.last.0,
+        records: content.last.0,
         trees: journal.heads().len(),
-        checkpoints: source.checkpoints.len(),
-        blobs: source.blobs.len(),
+        checkpoints: content.checkpoints.len(),
+        blobs: content.blobs.len(),
         last_hash: journal.heads().last_hash(),
         merkle_root: journal.root(),
         published,
-        messages: found.mark.seq,
+        messages: mark.seq,
     };
 
     drop(copier);
@@ -168,27 +179,115 @@ fn compare(
     source: &PromotionSource,
     last_seq: u64,
     progress: PromotionProgress<'_>,
-) -> Result<CopiedPrefix, Error> {
-    let mut compared = |done| progress(PromotionPhase::Comparing, done, source.last.0);
+) -> Result<LogMark, Error> {
+    let last = source.content.last;
+    let mut compared = |done| progress(PromotionPhase::Comparing, done, last.0);
     let found = CopiedPrefix::read(api, options, source, last_seq, &mut compared)?;
-    let missing = found.missing(source, last_seq);
 
-    match missing {
-        None => Ok(found),
-        Some(detail) => Err(Error::broken(
-            0,
-            format!("the stream {} does not hold all of the journal: {detail}", options.stream()),
-        )),
+    let detail = match found.compared.alignment {
+        _ if !found.is_whole() => {
+            let Position(records) = found.compared.records;
+            let missing = found.compared.missing_checkpoints.len();
+            format!("it has {records} records, and lacks {missing} checkpoints")
+        }
+        ProjectionAlignment::Whole { mark, .. }
+            if mark.seq == last_seq && found.statements.moved == Some(last.0) =>
+        {
+            return Ok(mark);
+        }
+        _ => "it does not end where it says so".to_owned(),
+    };
+    let stream = options.stream();
+    Err(Error::broken(0, format!("the stream {stream} does not hold all of the journal: {detail}")))
+}
+
+impl CopiedPrefix {
+    /// Reads up to message `last_seq`. Anything that does not belong to the journal is
+    /// [`Error::Strange`].
+    fn read(
+        api: &JetStreamApi,
+        options: &Options,
+        source: &PromotionSource,
+        last_seq: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, Error> {
+        let mut statements = MoveStatements::default();
+        let reader = StreamReader { damaged: strange, ..StreamReader::new(api, options) };
+        let content = &source.content;
+        let compared =
+            content.compare_groups(&reader, last_seq, &mut |seq, contents, compared| {
+                let taken = statements.take(options, source, contents, compared);
+                taken.map_err(|detail| strange(options, seq, &detail))?;
+                progress(compared.records.0);
+                Ok(())
+            })?;
+        Ok(Self { compared, statements })
+    }
+
+    fn is_whole(&self) -> bool {
+        let is_whole = matches!(self.compared.alignment, ProjectionAlignment::Whole { .. });
+        self.statements.begun && is_whole && self.compared.missing_checkpoints.is_empty()
+    }
+}
+
+impl MoveStatements {
+    /// Takes the next group; `compared` is the comparison up to its end. Returns an error that says
+    /// how the group differs from the journal.
+    fn take(
+        &mut self,
+        options: &Options,
+        source: &PromotionSource,
+        contents: &CommitContents<'_>,
+        compared: &ProjectionComparison,
+    ) -> Result<(), String> {
+        if let Some(about) = &contents.journal {
+            let is_same = (about.id, &*about.name, about.partition, about.partitions)
+                == (source.journal, &options.organism, options.partition, options.partitions);
+            if !is_same || !about.moving || self.begun {
+                return Err(format!("the journal {} of `{}`", about.id, about.name));
+            }
+            self.begun = true;
+        }
+
+        if !self.begun {
+            return Err("it does not say whose journal begins here".to_owned());
+        }
+
+        if contents.epoch.is_some_and(|epoch| epoch > source.epoch) {
+            return Err("a pump went on with it there".to_owned());
+        }
+
+        if let Some(foreign) = &compared.foreign {
+            return Err(foreign.clone());
+        }
+
+        self.moved = contents.moved.or(self.moved);
+
+        match contents.moved {
+            Some(records) if records != compared.records.0 => {
+                Err(format!("{records} records are not what stands before it"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The error for a message that does not belong to the journal.
+fn strange(options: &Options, seq: u64, detail: &str) -> Error {
+    Error::Strange {
+        path: format!("the stream {}", options.stream()),
+        detail: format!(
+            "keeps something else (message {seq}: {detail}): name another `stream`, or remove that \
+             one if nobody needs it"
+        ),
     }
 }
 
 impl PromotionSource {
     fn open(data: &Path) -> Result<Self, Error> {
-        let reader = JournalReader::open(data)?;
-        let about = reader.about()?;
-        let (last, blobs) = (reader.last()?, reader.blobs()?);
-        let checkpoints = reader.checkpoints()?;
-        Ok(Self { journal: about.journal, epoch: about.epoch, last, blobs, checkpoints, reader })
+        let content = ComparedProjection::open_with_checkpoints(data)?;
+        let about = content.reader.about()?;
+        Ok(Self { journal: about.journal, epoch: about.epoch, content })
     }
 }
 
@@ -200,21 +299,23 @@ fn publish_rest(
     found: &CopiedPrefix,
     progress: PromotionProgress<'_>,
 ) -> Result<(), Error> {
-    let PromotionSource { journal, epoch, last, .. } = *source;
-    if !found.begun {
-        copier.begin(journal)?;
+    let CopiedPrefix { compared, statements } = found;
+    let last = source.content.last;
+    if !statements.begun {
+        copier.begin(source.journal)?;
     }
 
-    copier.publish_blobs(&found.blobs)?;
+    copier.publish_blobs(&compared.blobs)?;
 
-    let checkpoints = source.checkpoints.get(found.checkpoints..).unwrap_or_default();
+    let mut checkpoints: Vec<_> = compared.missing_checkpoints.iter().cloned().collect();
+    checkpoints.sort_by_key(|line| line.position);
     let mut published =
         |position: Position| progress(PromotionPhase::Publishing, position.0, last.0);
-    copier.publish_records(Position(found.records), last, checkpoints, &mut published)?;
+    copier.publish_records(compared.records, last, &checkpoints, &mut published)?;
     published(last);
 
-    match found.moved {
-        Some(records) if records == last.0 && found.is_whole(source) => Ok(()),
-        _ => copier.publish(&CommitEncoder::moved(last.0, epoch)),
+    match statements.moved {
+        Some(records) if records == last.0 && found.is_whole() => Ok(()),
+        _ => copier.publish(&CommitEncoder::moved(last.0, source.epoch)),
     }
 }

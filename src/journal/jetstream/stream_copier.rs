@@ -84,10 +84,6 @@ impl<'c> StreamCopier<'c> {
             }
 
             group = std::mem::take(&mut group).step(&row.place, &row.encoded());
-            if let Some(mac) = &row.mac {
-                group = std::mem::take(&mut group).mac(mac);
-            }
-
             if group.size() >= limits::PROMOTION_GROUP_BYTES {
                 self.publish(&std::mem::take(&mut group))?;
                 published(position);

@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
-use crate::journal::log::LogMark;
-use crate::journal::sqlite::{CatchingUp, StreamItem};
+use crate::journal::log::{LogMark, StreamItem};
+use crate::journal::sqlite::CatchingUp;
 use crate::journal::{Error, HashedRecord};
 
 use super::Options;

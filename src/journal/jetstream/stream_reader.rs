@@ -80,7 +80,8 @@ impl<'r> StreamReader<'r> {
         CommitContents::read(&group.bytes).map_err(|detail| self.damage(group.mark.seq, &detail))
     }
 
-    fn damage(&self, seq: u64, detail: &str) -> Error {
+    /// The error of message `seq`.
+    pub fn damage(&self, seq: u64, detail: &str) -> Error {
         (self.damaged)(self.options, seq, detail)
     }
 }

@@ -6,16 +6,12 @@
 mod backup;
 mod connect;
 mod directory;
-mod external_marks;
-mod judge;
 mod open;
 mod projection;
 mod reader;
-mod redactions;
 mod repair;
 mod row;
 mod scan;
-mod signers;
 mod trees;
 mod wal_checkpointer;
 mod write;
@@ -25,38 +21,28 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
 use crate::limits;
 
+use super::commit_watermark::CommitWatermark;
 use super::log::{Log, LogGroup, LogMark};
 use super::writer::JournalWriter;
 use super::{Error, TreeHeads};
 use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
 pub use backup::{BackedUp, back_up};
-pub(in crate::journal) use directory::{CommitWatermark, noted_journal};
+pub(in crate::journal) use directory::noted_journal;
 pub use directory::{
     DATABASE, DirectoryLock, LockHolder, is_free, lock_holder, make as make_directory,
 };
-pub use external_marks::{refuse_lost_file, replaced, replaced_journal, unreadable};
-pub use open::{FoundJournal, OperatorAcceptance, hold};
-pub(in crate::journal) use projection::{
-    CatchingUp, LockedJournalDir, StreamEvidence, StreamItem, mac_of,
-};
+pub use open::{FoundJournal, hold};
+pub(in crate::journal) use projection::{CatchingUp, LockedJournalDir, StreamEvidence};
 pub use reader::{JournalMetadata, JournalReader};
-pub use redactions::RedactedRecords;
-use repair::TableRepair;
+pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
 pub use scan::scan;
-pub use signers::CheckpointSigners;
 pub use trees::TreeRow;
-
-/// The last acknowledged record, as noted outside the journal; zeros if there is none.
-pub fn acknowledged(state: &std::path::Path, journal: Uuid) -> Result<(Position, Digest), Error> {
-    Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
-}
 
 /// Whether the journal in `data` has records and was written before MACs existed.
 pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result<bool, Error> {
@@ -92,7 +78,7 @@ impl Log for SqliteLog {
         file: &mut JournalFile,
         heads: &mut TreeHeads,
     ) -> Result<LogMark, Error> {
-        file.write(group, None, heads)?;
+        file.write(group, None, None, heads)?;
         Ok(LogMark::default())
     }
 }
@@ -120,16 +106,17 @@ impl JournalFile {
         &mut self,
         group: &LogGroup<'_>,
         mark: Option<LogMark>,
+        about: Option<&JournalMetadata>,
         heads: &mut TreeHeads,
     ) -> Result<(), Error> {
-        let has_records = !group.records.is_empty();
+        let has_records = !group.steps.is_empty();
         let mend = std::mem::take(&mut self.mend);
         let committed = self.commit(heads, |db| {
             if has_records {
                 mend.apply(db)?;
             }
-            let (checkpoints, blobs) = (group.checkpoint.into_iter(), group.blob.into_iter());
-            write::group(db, group.steps(), checkpoints, blobs, mark)
+            about.map_or(Ok(()), |about| write::about(db, about))?;
+            write::group(db, group, mark)
         });
         if committed.is_err() || !has_records {
             // Kept for a retry, such as after a full disk.
@@ -137,7 +124,7 @@ impl JournalFile {
         }
 
         committed?;
-        self.wal_bytes += group.stamped.map_or(0, |stamped| stamped.rows.size());
+        self.wal_bytes += group.size();
         Ok(())
     }
 

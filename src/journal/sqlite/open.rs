@@ -10,20 +10,21 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
 use crate::journal::checkpoint_signer::CheckpointSigner;
+use crate::journal::commit_watermark::CommitWatermark;
 use crate::journal::copy_directory::{CopyDirectory, UncopiedCheckpoints};
+use crate::journal::external_marks::{ExternalMarks, agree, refuse_lost_file, unreadable};
+use crate::journal::judge::{OpenPurpose, OperatorAcceptance, ProvedFile, is_lost};
 use crate::journal::log::LogMark;
 use crate::journal::mac::{HeadSealer, MacCoverage};
 use crate::journal::record_codec::RecordBatch;
+use crate::journal::redactions::RedactedRecords;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
 use crate::journal::{Error, FORMAT, HashedRecord, TreeHeads, durable_file};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
-use super::directory::{self, CommitWatermark, DATABASE, DirectoryLock, make};
-use super::external_marks::{ExternalMarks, agree, refuse_lost_file, unreadable};
-use super::judge::{ProvedFile, is_lost};
-use super::redactions::RedactedRecords;
+use super::directory::{self, DATABASE, DirectoryLock, make};
 use super::repair::{
     TableRepair, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
 };
@@ -112,7 +113,7 @@ impl LockedJournalDir {
         let end = taken_out.as_ref().map(|out| Position(out.first.0 - 1));
         let mut proved = self.prove_file(purpose, accept, end, visit)?;
         if end.is_none() {
-            proved.take_rest(&db, visit)?;
+            prove_rest(&mut proved, &db, visit)?;
         }
 
         if purpose != OpenPurpose::Follow {
@@ -218,31 +219,7 @@ impl LockedJournalDir {
     }
 }
 
-/// What a journal is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OpenPurpose {
-    /// To append to it, in a new epoch.
-    Write,
-    /// To move it elsewhere: everything is in the file.
-    Move,
-    /// To follow a stream, which may hold more than the file.
-    Follow,
-}
-
-/// What an operator accepts of a journal that a start refuses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OperatorAcceptance {
-    /// That it was kept before there were MACs.
-    pub without_mac: bool,
-    /// That it ends before what was acknowledged.
-    pub loss: bool,
-    /// That its MACs are of another key, or missing: what stands there counts as it is.
-    pub key: bool,
-    /// That payloads were blanked.
-    pub redaction: bool,
-}
-
-/// How a journal was found.
+/// State of a journal when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundJournal {
     /// Public key of the last pump.
@@ -487,6 +464,22 @@ impl LockedJournalDir {
             kept,
         })
     }
+}
+
+/// Verifies the records behind the verified ones. `db` holds the write lock, and sees records that
+/// a killed pump committed without updating the index of the write-ahead log.
+fn prove_rest(
+    proved: &mut ProvedFile,
+    db: &Connection,
+    visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let ProvedFile { known, heads, coverage, redactions, .. } = proved;
+    scan::rest(db, heads, &mut |sealed, heads| {
+        coverage.take(sealed.hash, sealed.mac, heads);
+        redactions.take(&sealed);
+        known.take(&sealed, heads);
+        visit(sealed)
+    })
 }
 
 pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {

@@ -6,28 +6,18 @@
 use std::collections::BTreeSet;
 
 use crate::ids::{Digest, Position};
-use crate::journal::log::{LogGroup, LogMark};
-use crate::journal::record_codec::{EncodedRow, StoredRow};
-use crate::journal::{Checkpoint, Error, HashedRecord, HeadMac, KeyId, MacCoverage};
+use crate::journal::external_marks::{ExternalMarks, agree};
+use crate::journal::judge::{OpenPurpose, OperatorAcceptance};
+use crate::journal::log::{LogGroup, LogMark, StreamItem};
+use crate::journal::record_codec::StoredRow;
+use crate::journal::signers::CheckpointSigners;
+use crate::journal::{Checkpoint, Error, HashedRecord, KeyId, MacCoverage};
 use crate::mutant::mutant;
 use crate::thread::text::InternedNames;
 
-use super::external_marks::{ExternalMarks, agree};
-use super::open::{OpenPurpose, OperatorAcceptance};
-use super::signers::CheckpointSigners;
-use super::{JournalMetadata, SqliteJournal, write};
+use super::{JournalMetadata, SqliteJournal};
 
 pub use super::open::LockedJournalDir;
-
-/// One item in a message of the stream.
-pub enum StreamItem<'r> {
-    Step(StoredRow<'r>),
-    /// MAC over the preceding step.
-    Mac(HeadMac),
-    Blob(Digest, &'r [u8]),
-    /// Checkpoint over the records before it.
-    Checkpoint(Checkpoint),
-}
 
 /// A projection that has not caught up yet.
 pub struct CatchingUp {
@@ -71,7 +61,7 @@ impl LockedJournalDir {
 impl SqliteJournal {
     /// Makes the journal a projection of the stream, which has everything up to `mark`.
     pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
-        self.file.write(&LogGroup::default(), Some(mark), &mut self.heads)
+        self.file.write(&LogGroup::default(), Some(mark), None, &mut self.heads)
     }
 
     /// Merkle root over the heads of all trees.
@@ -140,59 +130,45 @@ impl CatchingUp {
         epoch: u32,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for (at, one) in taken.iter().enumerate() {
+        let mut group = LogGroup::default();
+        for one in taken {
             match one {
-                StreamItem::Step(row) => self.follow(row, mac_of(taken, at), visit)?,
-                StreamItem::Mac(_) => {}
-                StreamItem::Checkpoint(checkpoint) => self.hold_to(checkpoint)?,
+                StreamItem::Step(row) => {
+                    self.follow(row, visit)?;
+                    group.steps.push((row.place, row.encoded()));
+                }
+                StreamItem::Checkpoint(checkpoint) => {
+                    self.hold_to(checkpoint)?;
+                    group.checkpoints.push(checkpoint);
+                }
                 StreamItem::Blob(digest, bytes) if Digest::of(bytes) != *digest => {
                     let next = self.last().0 + 1;
                     return Err(Error::broken(next, format!("blob {digest} is damaged")));
                 }
-                StreamItem::Blob(..) => {}
+                StreamItem::Blob(digest, bytes) => group.blobs.push((*digest, *bytes)),
             }
         }
 
         let epoch = epoch.max(self.about.epoch);
         let about = JournalMetadata { epoch, ..self.about.clone() };
-        let steps = taken.iter().enumerate().filter_map(|(at, one)| match one {
-            StreamItem::Step(row) => {
-                let mac = mac_of(taken, at);
-                Some((row.place, EncodedRow { mac, ..row.encoded() }))
-            }
-            _ => None,
-        });
-        let checkpoints = taken.iter().filter_map(|one| match one {
-            StreamItem::Checkpoint(checkpoint) => Some(checkpoint),
-            _ => None,
-        });
-        let blobs = taken.iter().filter_map(|one| match one {
-            StreamItem::Blob(digest, bytes) => Some((*digest, *bytes)),
-            _ => None,
-        });
         let SqliteJournal { id, heads, signer, file, .. } = &mut self.journal;
-        file.commit(heads, |db| {
-            write::about(db, &about)?;
-            write::group(db, steps, checkpoints, blobs, Some(mark))
-        })?;
+        file.write(&group, Some(mark), Some(&about), heads)?;
 
         self.about = about;
         file.epoch = epoch;
         signer.copying.copy(*id, []);
-        file.wal_bytes += taken.iter().map(StreamItem::size).sum::<usize>();
         file.move_log()
     }
 
     fn follow(
         &mut self,
         row: &StoredRow<'_>,
-        mac: Option<HeadMac>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let heads = &mut self.journal.heads;
         let sealed = row.unseal(crate::ids::Position(heads.last().0 + 1), &mut self.names)?;
         heads.follow(&sealed)?;
-        self.journal.coverage.take(sealed.hash, mac, heads);
+        self.journal.coverage.take(sealed.hash, sealed.mac, heads);
         self.known.check(&sealed, heads)?;
         self.known.check_copies(sealed.record.position, heads)?;
         self.known.signers.take_record(&sealed.record);
@@ -227,24 +203,5 @@ impl CatchingUp {
         self.journal.renew_sealer();
         self.journal.settle()?;
         Ok(self.journal)
-    }
-}
-
-/// The MAC after the step at `at`, if any.
-pub fn mac_of(taken: &[StreamItem<'_>], at: usize) -> Option<HeadMac> {
-    match taken.get(at + 1) {
-        Some(StreamItem::Mac(mac)) => Some(*mac),
-        _ => None,
-    }
-}
-
-impl StreamItem<'_> {
-    fn size(&self) -> usize {
-        match self {
-            Self::Step(row) => row.body.len() + row.payloads.len() + 160,
-            Self::Blob(_, bytes) => bytes.len(),
-            Self::Mac(mac) => mac.as_bytes().len(),
-            Self::Checkpoint(_) => 512,
-        }
     }
 }

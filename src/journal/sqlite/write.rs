@@ -5,9 +5,8 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
-use crate::journal::log::LogMark;
-use crate::journal::record_codec::EncodedRow;
-use crate::journal::{Checkpoint, Error, HeadMac, RecordHeader, TreeHeads};
+use crate::journal::log::{LogGroup, LogMark};
+use crate::journal::{Checkpoint, Error, HeadMac, TreeHeads};
 use crate::mutant::mutant;
 
 use super::reader::JournalMetadata;
@@ -89,32 +88,10 @@ pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-/// Writes the content of groups of a log, and the position of the stream that has them.
-pub fn group<'r>(
-    db: &Connection,
-    rows: impl Iterator<Item = (RecordHeader<'r>, EncodedRow<'r>)>,
-    checkpoints: impl Iterator<Item = &'r Checkpoint>,
-    blobs: impl Iterator<Item = (Digest, &'r [u8])>,
-    mark: Option<LogMark>,
-) -> rusqlite::Result<()> {
-    steps(db, rows)?;
-    for line in checkpoints {
-        checkpoint(db, line)?;
-    }
-
-    for (digest, bytes) in blobs {
-        blob(db, digest, bytes)?;
-    }
-
-    mark.map_or(Ok(()), |mark| set_meta(db, STREAM, &mark.to_string()))
-}
-
-fn steps<'r>(
-    db: &Connection,
-    rows: impl Iterator<Item = (RecordHeader<'r>, EncodedRow<'r>)>,
-) -> rusqlite::Result<()> {
+/// Writes a group, and the position of the stream that has it.
+pub fn group(db: &Connection, group: &LogGroup<'_>, mark: Option<LogMark>) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
-    for (place, row) in rows {
+    for (place, row) in &group.steps {
         let body = ToSqlOutput::Borrowed(ValueRef::Text(row.body));
         insert.execute((
             place.position.0,
@@ -129,7 +106,15 @@ fn steps<'r>(
         ))?;
     }
 
-    Ok(())
+    for line in &group.checkpoints {
+        checkpoint(db, line)?;
+    }
+
+    for (digest, bytes) in &group.blobs {
+        blob(db, *digest, bytes)?;
+    }
+
+    mark.map_or(Ok(()), |mark| set_meta(db, STREAM, &mark.to_string()))
 }
 
 fn blob(db: &Connection, digest: Digest, bytes: &[u8]) -> rusqlite::Result<()> {

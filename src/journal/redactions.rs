@@ -1,16 +1,16 @@
-//! Blanked payloads that no operator's record explains.
+//! Blanked payloads that no recorded action of an operator accepts.
 
 use std::collections::BTreeSet;
 
 use crate::envelope::Payload;
 use crate::ids::Position;
-use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
 use crate::thread::Input;
 
-use super::OperatorAcceptance;
+use super::judge::OperatorAcceptance;
+use super::{Error, HashedRecord};
 
-/// Records with blanked payloads, while the records go by.
+/// Records with blanked payloads, and records whose redaction an operator accepted.
 #[derive(Debug, Default)]
 pub struct RedactedRecords {
     blanked: BTreeSet<Position>,
@@ -18,6 +18,7 @@ pub struct RedactedRecords {
 }
 
 impl RedactedRecords {
+    /// Reads the next record.
     pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);
@@ -27,12 +28,14 @@ impl RedactedRecords {
         }
     }
 
-    /// Blanked, and accepted by nobody yet.
+    /// Positions of records with blanked payloads that no recorded action accepts.
     pub fn unrecorded(&self) -> impl Iterator<Item = Position> {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses them, unless an operator is about to accept something: then each in its turn.
+    /// Refuses a journal with a blanked payload that no recorded action accepts. If an operator is
+    /// about to accept any damage, the journal opens, and its redactions are accepted one after
+    /// another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         match self.unrecorded().next() {
             Some(at)

@@ -1,22 +1,25 @@
-//! What is known of a journal from outside its file: the journal that its directory is noted with,
-//! the mark of its last acknowledged record, and its checkpoints. A journal that does not agree
-//! with all of it is refused, but for what an operator accepted as lost on record.
+//! Marks of a journal outside its file: the note of which journal is in the directory, the
+//! watermark of acknowledged records, and the checkpoints. A start refuses a journal that
+//! contradicts one of these marks, except for a loss that an operator accepted in a recorded
+//! action.
 
 use std::path::Path;
 
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
-use crate::journal::checkpoint::CheckpointFile;
-use crate::journal::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, Input};
 
-use super::directory::{self, CommitWatermark, DATABASE};
+use super::checkpoint::CheckpointFile;
+use super::commit_watermark::CommitWatermark;
 use super::signers::CheckpointSigners;
+use super::sqlite::{DATABASE, noted_journal};
+use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// What an operator can do where records are missing. `with_key`: what is left is under another key.
+/// Advice to an operator for a journal with missing records. With `with_key`, the remaining records
+/// carry MACs of another host's key.
 fn way_on(with_key: bool) -> &'static str {
     match with_key {
         false => {
@@ -30,38 +33,38 @@ fn way_on(with_key: bool) -> &'static str {
     }
 }
 
-/// What is known of a journal from outside its file.
+/// Marks of a journal outside its file.
 #[derive(Debug, Default)]
-pub(in crate::journal) struct ExternalMarks {
-    /// It has no mark in the state, as before MACs.
+pub(super) struct ExternalMarks {
+    /// Whether the state directory has no watermark of the journal, as before MACs existed.
     pub is_old: bool,
-    /// The last record that was acknowledged, and its hash.
+    /// The last acknowledged record, and its hash.
     pub mark: (Position, Digest),
-    /// The latest checkpoint outside.
+    /// The latest checkpoint in the state directory.
     pub latest: Option<Checkpoint>,
-    /// The journal that its directory was noted with, and how far that one was acknowledged.
+    /// Another journal that was in the directory before, and its last acknowledged record.
     pub before: Option<(Uuid, Position)>,
-    /// Signers of checkpoints, where the journal follows a stream.
+    /// Signers of the checkpoints of a journal that follows a stream.
     pub signers: CheckpointSigners,
-    /// The last record that a checkpoint in its own file is over.
+    /// The last record that a checkpoint in the journal's own file covers.
     pub inside: Position,
-    /// What stands there is under another key than this host's.
+    /// Whether the MACs of the journal are of another host's key.
     pub with_key: bool,
-    /// Copies of its checkpoints in the directory that the config names.
+    /// Copies of the checkpoints in the directory that the config names.
     pub copies: CheckpointCopies,
-    /// Copies that are over other records than those of the journal.
+    /// Copies of checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copies over records that an operator accepted as lost, on record.
+    /// Copies of checkpoints that cover records whose loss is accepted on record.
     pub forgiven: Vec<Checkpoint>,
-    /// What operators accepted as lost, as its own records have it.
+    /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
-    /// The first record that is not the one known outside.
+    /// The error for the first record that contradicts a mark.
     disagreement: Option<Error>,
 }
 
 impl ExternalMarks {
-    /// Reads what is known of `journal`, which lies in `data`. `copies`: where its checkpoints are
-    /// copied to. What cannot be read there is named in the log, and stops nothing.
+    /// Reads the marks of `journal`, which is in `data`. `copies` is the directory with copies of
+    /// its checkpoints. An unreadable copy is logged and stops nothing.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -81,12 +84,12 @@ impl ExternalMarks {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
     }
 
-    /// The last record that is known outside.
+    /// The last record that any mark names.
     pub fn acknowledged(&self) -> Position {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
 
-    /// Refuses a journal that ends before what is known of it.
+    /// Refuses a journal that ends before the last record that a mark names.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
@@ -100,12 +103,12 @@ impl ExternalMarks {
         refuse(self.inside, "signed in a checkpoint of its own")
     }
 
-    /// The file of copies, for people.
+    /// Path of the file with the copies, for error texts.
     fn copied(&self) -> String {
         self.copies.file.display().to_string()
     }
 
-    /// Refuses a record that is not the one known at its position.
+    /// Refuses a record that contradicts the watermark or the latest checkpoint.
     pub fn check(&self, sealed: &HashedRecord, heads: &mut TreeHeads) -> Result<(), Error> {
         let position = sealed.record.position;
         if position == self.mark.0 && sealed.hash != self.mark.1 {
@@ -118,7 +121,7 @@ impl ExternalMarks {
         }
     }
 
-    /// Refuses records that are not those of a copy at the position of the last of them.
+    /// Refuses the records up to `position` if a copy of a checkpoint there contradicts them.
     pub fn check_copies(&self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
         match self.differing_copies(position, heads).is_empty() {
             true => Ok(()),
@@ -142,8 +145,8 @@ impl ExternalMarks {
         Error::broken(position.0, detail)
     }
 
-    /// As [`ExternalMarks::check`], and keeps a refusal until the whole journal was read: an operator's
-    /// action behind the record may answer it.
+    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error until the whole
+    /// journal was read, because a later action of an operator may accept the contradiction.
     pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
@@ -158,8 +161,9 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Forgets what an operator accepted as lost, where the pump that recorded the action died
-    /// before it could settle that. Returns the last record that was kept then.
+    /// Removes the marks whose loss an operator accepted on record. They remain if the pump died
+    /// after it recorded the action and before it updated the marks. Returns the last record that
+    /// the action kept.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -193,7 +197,7 @@ impl ExternalMarks {
         kept
     }
 
-    /// The refusal of a record that is not the one known at its position.
+    /// Refuses a journal in which a record contradicts a mark.
     pub fn disagreement(&mut self) -> Result<(), Error> {
         match (self.disagreement.take(), self.differing.first()) {
             (Some(error), _) => Err(error),
@@ -202,8 +206,8 @@ impl ExternalMarks {
         }
     }
 
-    /// Takes out what an operator accepts as lost of a journal that ends with `last`. `inside`: the
-    /// last checkpoint in it.
+    /// Removes the marks behind `last`, the last record of the journal, because an operator accepts
+    /// the loss. `inside` is the last checkpoint in the journal's file. Returns the accepted loss.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -232,14 +236,15 @@ impl ExternalMarks {
         loss
     }
 
-    /// Takes out copies over what an operator accepts as lost, behind `last`.
+    /// Removes and returns the copies of checkpoints behind `last`, because an operator accepts the
+    /// loss.
     pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
         let kept = self.copies.lines.partition_point(|line| line.position <= last);
         self.copies.lines.split_off(kept)
     }
 }
 
-/// Reads the copies; names in the log a directory that it cannot read.
+/// Reads the copies in `directory`. Logs a directory that it cannot read.
 fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     CheckpointCopies::read(directory, journal).unwrap_or_else(|reason| {
         let directory = directory.display();
@@ -251,13 +256,14 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     })
 }
 
-/// Another journal that lay in `data` before `journal` and had acknowledged records.
+/// Returns another journal with acknowledged records that was in `data` before `journal`, and its
+/// last acknowledged record.
 pub fn replaced(
     data: &Path,
     state: &Path,
     journal: Uuid,
 ) -> Result<Option<(Uuid, Position)>, Error> {
-    let noted = directory::noted_journal(data, state).filter(|noted| *noted != journal);
+    let noted = noted_journal(data, state).filter(|noted| *noted != journal);
     let Some(noted) = noted else { return Ok(None) };
     let mark = CommitWatermark::read(state, noted)?.unwrap_or_default();
     let latest = CheckpointFile::new(state, noted).read()?.pop().map(|line| line.position);
@@ -266,20 +272,20 @@ pub fn replaced(
     Ok(is_lost.then_some((noted, records)))
 }
 
-/// Refuses to make a journal anew where one with acknowledged records lay.
+/// Refuses to create a journal in a directory that held a journal with acknowledged records.
 pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone")
 }
 
-/// The refusal where the journal in `data`, or that of a partition in it, is gone.
+/// Returns the error for a missing journal in `data`, or in a directory of a partition there.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     let partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
     let mut places = std::iter::once(data.to_owned()).chain(partitions);
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// The error of a file that is no journal, or is gone: lost records, where one with acknowledged
-/// records lay in its place.
+/// Turns the error of an unreadable or missing journal into the error of lost records, if a journal
+/// with acknowledged records was in its place.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
@@ -291,7 +297,7 @@ pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
 }
 
 fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
-    let noted = match directory::noted_journal(data, state) {
+    let noted = match noted_journal(data, state) {
         Some(journal) => CommitWatermark::read(state, journal)?,
         None => None,
     };
@@ -309,7 +315,7 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     }
 }
 
-/// The refusal of a journal that lies in the place of another one.
+/// The error for a journal in the directory of another journal, which had `records` acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)
 }
@@ -335,12 +341,13 @@ fn refuse_cut_tail(
 
     let way_on = way_on(with_key);
     let detail = format!(
-        "it ends here, but records up to {known} were {how}: its tail was cut or damaged, \
-                 or an older copy was put in its place; {way_on}"
+        "it ends here, but records up to {known} were {how}: its tail was cut or damaged, or an \
+         older copy was put in its place; {way_on}"
     );
     Err(Error::broken(last.0 + 1, detail))
 }
 
+/// Refuses a checkpoint with a false signature, or over other records than those of `heads`.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {

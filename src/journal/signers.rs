@@ -1,19 +1,21 @@
-//! Signers of the checkpoints of a journal, and the keys of other hosts that they trust.
+//! Keys that signed the checkpoints of a journal, and keys of other hosts that recorded actions
+//! trust.
 //!
-//! Must not know which keys the config names: the caller brings them.
+//! Must not know which keys the config names; the caller passes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::Position;
-use crate::journal::Checkpoint;
 use crate::thread::{Input, Record};
+
+use super::Checkpoint;
 
 /// Keys that signed checkpoints, and recorded actions that trust a key.
 #[derive(Debug, Clone, Default)]
 pub struct CheckpointSigners {
-    /// Each key with the last of its checkpoints that agree with the records.
+    /// Position of the last checkpoint that each key signed.
     last: BTreeMap<String, Position>,
-    /// In the order of the record.
+    /// Recorded actions, in the order of their positions.
     trusts: Vec<RecordedTrust>,
 }
 
@@ -22,12 +24,14 @@ pub struct CheckpointSigners {
 struct RecordedTrust {
     position: Position,
     key: String,
-    /// Key of the checkpoint at the action itself. A later checkpoint does not count: the pump of
-    /// an unknown key could have left the action for the next pump to sign.
+    /// Key that signed the checkpoint at the position of the action. A later checkpoint does not
+    /// count, because a pump with an unknown key could record the action and leave its checkpoint
+    /// to the next pump.
     signer: Option<String>,
 }
 
 impl CheckpointSigners {
+    /// Reads the next record, which may be an action that trusts a key.
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
         let trusted = action.trusted_key().map(|key| RecordedTrust {
@@ -38,7 +42,7 @@ impl CheckpointSigners {
         self.trusts.extend(trusted);
     }
 
-    /// Takes a checkpoint that agrees with the records before it.
+    /// Reads a checkpoint whose Merkle root was verified.
     pub fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
         self.last.insert(checkpoint.key.clone(), checkpoint.position);
         if let Some(trust) = self.trusts.last_mut()
@@ -53,14 +57,14 @@ impl CheckpointSigners {
         self.last.iter().map(|(key, position)| (key.as_str(), *position))
     }
 
-    /// The last record under a checkpoint of one of these keys.
+    /// The last record that a checkpoint of a `known` key covers.
     pub fn signed_by(&self, known: &BTreeSet<&str>) -> Position {
         let signed = self.iter().filter(|(key, _)| known.contains(key));
         signed.map(|(_, position)| position).max().unwrap_or_default()
     }
 
-    /// `configured`, and every key that a recorded action of one of these, or of a key that is
-    /// trusted already, trusts.
+    /// Returns the `configured` keys, and the keys that recorded actions under known keys trust.
+    /// Trust is transitive, in the order of the actions.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {

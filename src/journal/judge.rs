@@ -1,49 +1,73 @@
-//! Judging what stands in a journal's file by what is known of it, and by what an operator accepts.
+//! Judges the records of a journal's file by the marks outside the file, and by the damage that an
+//! operator accepts.
 
 use std::path::Path;
 
-use rusqlite::Connection;
-
 use crate::ids::Position;
-use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
-use crate::journal::mac::MacCoverage;
-use crate::journal::{Checkpoint, Error, HashedRecord, TreeHeads};
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
+use super::checkpoint::{CheckpointFile, CheckpointKey};
 use super::external_marks::ExternalMarks;
-use super::open::OpenPurpose;
-use super::repair::TableRepair;
-use super::{JournalMetadata, OperatorAcceptance, RedactedRecords};
+use super::mac::MacCoverage;
+use super::sqlite::{JournalMetadata, TableRepair};
+use super::{Checkpoint, Error, RedactedRecords, TreeHeads};
 
-/// Whether something of the journal is lost that was known of it.
+/// Purpose of opening a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpenPurpose {
+    /// Append records in a new epoch.
+    Write,
+    /// Move the journal into a stream. The file holds all records.
+    Move,
+    /// Follow a stream. The stream may hold more records than the file.
+    Follow,
+}
+
+/// Damage that an operator accepts in a journal that a start refuses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OperatorAcceptance {
+    /// The journal was written before MACs existed.
+    pub without_mac: bool,
+    /// Acknowledged records are missing at the end.
+    pub loss: bool,
+    /// The MACs are missing or of another key. The records count without proof.
+    pub key: bool,
+    /// Payloads were blanked.
+    pub redaction: bool,
+}
+
+/// Whether acknowledged records or checkpoints of the journal are lost.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
 
-/// What stands in the file, before it is held against what is known of it.
+/// Content of a journal's file with an intact hash chain, before it is compared with the marks
+/// outside the file.
 pub(super) struct ProvedFile {
     pub about: JournalMetadata,
     pub redactions: RedactedRecords,
     pub known: ExternalMarks,
     pub heads: TreeHeads,
     pub coverage: MacCoverage,
-    /// Checkpoints that are not outside yet.
+    /// Checkpoints of the file that the state directory lacks.
     pub unwritten: Vec<Checkpoint>,
-    /// Checkpoints behind the last one that is copied.
+    /// Checkpoints of the file behind the last copied one.
     pub uncopied: Vec<Checkpoint>,
-    /// Copies of checkpoints over what an operator accepts as lost now.
+    /// Copies of checkpoints that cover records whose loss an operator accepts now.
     pub given_up: Vec<Checkpoint>,
+    /// The last record that a checkpoint covers.
     pub checked: Position,
-    /// How far the table of trees is right.
+    /// Position up to which the `tree` table is up to date.
     pub refreshed: Position,
-    /// Where an operator accepted a loss: the last record before what is lost.
+    /// The last record before an accepted loss, if there is one.
     pub kept: Option<Position>,
 }
 
 impl ProvedFile {
-    /// Refuses a journal that does not agree with what is known of it, unless an operator accepts
-    /// that now, or has accepted it on record. Returns what is accepted now.
+    /// Refuses a journal that contradicts the marks outside its file, unless an operator accepts
+    /// the contradiction now, or has accepted it on record. Returns the loss that is accepted now,
+    /// and the repair of the tables that it needs.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -98,7 +122,8 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// The last checkpoint outside must stand in the journal, too, or be put back now.
+    /// Refuses a journal whose file lacks the last checkpoint of the state directory or of the
+    /// copies, unless the repair restores it now.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -122,6 +147,8 @@ impl ProvedFile {
         Ok(())
     }
 
+    /// Whether the journal ends with a MAC of another key, or no MAC of this host covers any
+    /// record.
     pub fn is_under_another_key(&self, key: &CheckpointKey, accept: OperatorAcceptance) -> bool {
         let judged = self.judge_end(Path::new(""), key, accept, false);
         matches!(
@@ -130,22 +157,8 @@ impl ProvedFile {
         )
     }
 
-    /// Proves what the connection that holds the write lock sees behind what was proved.
-    pub fn take_rest(
-        &mut self,
-        db: &Connection,
-        visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let Self { known, heads, coverage, redactions, .. } = self;
-        super::scan::rest(db, heads, &mut |sealed, heads| {
-            coverage.take(sealed.hash, sealed.mac, heads);
-            redactions.take(&sealed);
-            known.take(&sealed, heads);
-            visit(sealed)
-        })
-    }
-
-    /// Refuses a journal whose end no MAC of this host covers, unless the operator accepts it.
+    /// Refuses a journal whose last records no MAC of this host covers, unless the operator accepts
+    /// them. `lost` states whether the error also has to offer the acceptance of a loss.
     pub fn judge_end(
         &self,
         data: &Path,
@@ -172,7 +185,7 @@ impl ProvedFile {
     }
 }
 
-/// The checkpoint of `inside`, which is in order, at the position of `line`.
+/// Returns the checkpoint at the position of `line`. `inside` is sorted by position.
 fn stands_in<'c>(inside: &'c [Checkpoint], line: &Checkpoint) -> Option<&'c Checkpoint> {
     let at = inside.binary_search_by_key(&line.position, |it| it.position).ok()?;
     inside.get(at)
