@@ -4,6 +4,7 @@
 mod approval;
 mod budget;
 mod capability;
+mod goal;
 mod peers;
 
 use std::collections::HashMap;
@@ -16,6 +17,9 @@ use crate::limits;
 
 pub use approval::Approval;
 pub use budget::{Budget, TreeLimits};
+pub use goal::{
+    AGENT_NAMESPACE, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema, read_goal, write_goal,
+};
 
 /// The kind of party that has a name in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,6 +36,9 @@ pub enum Role {
     /// A person who answers questions at any time. No process runs for a person.
     #[serde(rename = "human")]
     Human,
+    /// A listener whose handler is a definition: may send goals to agents, spawn, wait.
+    #[serde(rename = "workflow")]
+    Workflow,
 }
 
 /// How the answers of several peers that accept one payload name become one result.
@@ -119,7 +126,11 @@ impl Contract {
             concurrency: limits::CONCURRENCY_DEFAULT,
             serial_per_thread: role == Role::Agent,
             backlog: limits::BACKLOG_DEFAULT,
-            actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
+            actions_per_turn: match role {
+                // Its definition bounds them.
+                Role::Workflow => u32::MAX,
+                _ => limits::ACTIONS_PER_TURN_DEFAULT,
+            },
             approval: Approval::Never,
             patience: None,
             budget: Budget::default(),
@@ -147,6 +158,8 @@ pub enum Meaning {
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final of an agent.
     Reply,
+    /// An agent's answer to a goal, which ends no other call.
+    GoalAnswer,
 }
 
 /// A payload name has two meanings in one vocabulary, which is a config error.
@@ -164,6 +177,7 @@ pub enum VocabularyError {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vocabulary {
     names: HashMap<PayloadName, Meaning>,
+    has_goals: bool,
 }
 
 impl Vocabulary {
@@ -173,6 +187,11 @@ impl Vocabulary {
 
     pub fn iter(&self) -> impl Iterator<Item = (&PayloadName, &Meaning)> {
         self.names.iter()
+    }
+
+    /// Whether an agent with this vocabulary may be sent goals.
+    pub fn has_goals(&self) -> bool {
+        self.has_goals
     }
 }
 
@@ -205,7 +224,15 @@ impl Contracts {
         self.by_name.get(sender).map(|(_, vocabulary)| vocabulary)
     }
 
-    /// Iterates in config order.
+    /// Agents that workflows may send goals to, in config order.
+    pub fn agents_with_goals(&self) -> impl Iterator<Item = &ListenerName> {
+        let has_goals = |name: &&ListenerName| {
+            self.vocabulary(name).is_some_and(|vocabulary| vocabulary.has_goals())
+        };
+        self.order.iter().filter(has_goals)
+    }
+
+    /// Iterates over the contracts in config order.
     pub fn iter(&self) -> impl Iterator<Item = &Contract> {
         self.order.iter().filter_map(|name| self.get(name))
     }
@@ -260,11 +287,16 @@ fn vocabulary_of(
         }
     }
 
+    let has_goals = sender.is_sent_goals(contracts);
+    if has_goals {
+        names.entry(goal_answer()).or_insert(Meaning::GoalAnswer);
+    }
+
     if sender.role == Role::Agent {
         errors.extend(ambiguous_locals(sender, &names));
     }
 
-    Vocabulary { names }
+    Vocabulary { names, has_goals }
 }
 
 /// Finds local names with two meanings. An agent may write a name without its namespace, so each

@@ -33,6 +33,7 @@ pub mod pump;
 // Guests.
 pub mod agent;
 pub mod listener;
+pub mod workflow;
 // House.
 pub mod audit;
 pub mod config;

@@ -25,17 +25,18 @@ pub use version::RendererVersion;
 
 use serde::{Deserialize, Serialize};
 
+use crate::contract;
 use crate::ids::PayloadName;
 
-/// Namespace of the payloads that agents have besides their peers' and the core's.
-pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
+/// Namespace of payloads that belong to agents themselves, not to their peers or the core.
+pub const NAMESPACE: &str = contract::AGENT_NAMESPACE;
 
 /// Schema of the agents' own namespace.
 pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
 
 /// The default final, for agents that declare no final of their own.
 pub fn attempt_completion() -> PayloadName {
-    PayloadName::new(NAMESPACE, "attempt_completion")
+    contract::goal_answer()
 }
 
 /// How much of a thread an agent sees.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
-use crate::contract::{Contract, Contracts, Meaning};
+use crate::contract::{Contract, Contracts, Meaning, goal_name};
 use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
@@ -21,10 +21,9 @@ use super::history::{self, AgentMemory, MemoryItem, ThreadHistory, Viewpoint};
 use super::inputs::{SentDigests, TurnInputs, older_digest, say_last};
 use super::protocol::xml_final::TurnSlots;
 use super::protocol::{
-    AgentFinals, AgentProtocol, AgentVocabulary, ParsedTurn, PromptInput, TurnAction, notice,
-    render,
+    AgentFinals, AgentProtocol, AgentVocabulary, ParsedTurn, TurnAction, notice, render,
 };
-use super::system_prompt::{self, AgentEnvironment};
+use super::system_prompt::{self, AgentEnvironment, PromptInput};
 use super::turn_note::TurnNote;
 use super::{ActionTransport, FinalFormat, FinalMode, MemoryScope, RendererVersion};
 use model_call::ModelAnswer;
@@ -88,32 +87,17 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
+    /// Protocol of goals; `None` if no workflow may send it any.
+    goal_protocol: Option<Arc<AgentProtocol>>,
     model: SharedModel,
     history: Arc<dyn ThreadHistory>,
 }
 
 impl ModelAgent {
     pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn ThreadHistory>) -> Self {
-        let lexicon = AgentVocabulary::new(&options.contract, &options.contracts, &options.schemas);
-        let finals = AgentFinals::new(&lexicon, &options.schemas, options.final_format.clone());
-        let finals = finals.ended_by(options.final_by);
-        let finals = match options.transport {
-            ActionTransport::XmlFinal => finals.in_slot(),
-            _ => finals,
-        };
-        let taught = PromptInput {
-            name: options.contract.name.to_string(),
-            description: options.contract.description.clone(),
-            lexicon,
-            version: options.version,
-            actions_per_turn: options.contract.actions_per_turn,
-            max_iterations: options.max_iterations,
-            transport: options.transport,
-            finals,
-        };
-
-        let protocol = Arc::new(AgentProtocol::new(taught, &options.schemas));
-        Self { options: Arc::new(options), protocol, model, history }
+        let protocol = Arc::new(protocol_of_calls(&options));
+        let goal_protocol = protocol_of_goals(&options).map(Arc::new);
+        Self { options: Arc::new(options), protocol, goal_protocol, model, history }
     }
 
     /// The same agent with another source for its memory.
@@ -263,8 +247,20 @@ impl ModelAgent {
         self.options.terms.size(request, notice)
     }
 
+    /// The protocol of a call with this request, and its choice of native tools. A choice that demands a
+    /// tool would forbid the text that answers a goal.
+    fn protocol(&self, request: Option<&PayloadName>) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
+        let is_goal = request == Some(&goal_name(&self.options.contract.name));
+        let choice = self.options.tool_choice;
+        match self.goal_protocol.as_ref().filter(|_| is_goal) {
+            Some(of_goals) => (of_goals, choice.filter(|choice| *choice != ToolChoice::Required)),
+            None => (&self.protocol, choice),
+        }
+    }
+
     fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, Failure> {
         let mut remembered = self.remember(delivery)?;
+        let (protocol, tool_choice) = self.protocol(remembered.request.as_ref());
         let environment = self.options.environment.lines(remembered.began);
         let turn = remembered.turns + 1;
         let iteration = remembered.iterations + 1;
@@ -273,7 +269,7 @@ impl ModelAgent {
             let is_needed = self.options.notice || window_full;
             let is_needed = is_needed || self.options.transport == ActionTransport::XmlFinal;
             let stands = notice::TurnProgress { iteration, window_full };
-            is_needed.then(|| self.protocol.notice(&stands, &slots))
+            is_needed.then(|| protocol.notice(&stands, &slots))
         };
 
         let name = &self.options.contract.name;
@@ -284,10 +280,11 @@ impl ModelAgent {
             trace: delivery.trace,
         };
 
-        let system = system_prompt::system(&self.protocol, &self.options.sections, &environment);
+        let system = system_prompt::system(protocol, &self.options.sections, &environment);
         let render = |items: &[MemoryItem], window_full: bool| {
-            let tools = self.protocol.tools(window_full);
-            // Some providers refuse native calls and their results where there are no tools.
+            let tools = protocol.tools(window_full);
+            // Some providers refuse a request that contains native calls and results but offers no
+            // tools.
             let plain = window_full && tools.is_empty();
             let native = self.options.transport.is_native() && !plain;
             let provider = native.then(|| self.model.route().provider);
@@ -300,7 +297,7 @@ impl ModelAgent {
                 origin: origin.clone(),
                 system: system.clone(),
                 messages,
-                tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
+                tool_choice: tool_choice.filter(|_| !tools.is_empty()),
                 one_call: self.options.contract.actions_per_turn == 1 && !tools.is_empty(),
                 tools,
                 max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
@@ -315,7 +312,16 @@ impl ModelAgent {
         let plain = !left_out.is_empty() && request.tools.is_empty();
         let native = self.options.transport.is_native() && !plain;
         let native = native.then(|| self.model.route().provider);
-        Ok(RenderedTurn { request, remembered, environment, notice, slots, native, left_out })
+        Ok(RenderedTurn {
+            request,
+            protocol: Arc::clone(protocol),
+            remembered,
+            environment,
+            notice,
+            slots,
+            native,
+            left_out,
+        })
     }
 
     fn remember(&self, delivery: &Delivery) -> Result<AgentMemory, Failure> {
@@ -360,7 +366,7 @@ impl ModelAgent {
             acted = true;
             matches!(
                 self.meaning(&action.name),
-                Some(Meaning::Reply | Meaning::Call { forward: true, .. })
+                Some(Meaning::Reply | Meaning::GoalAnswer | Meaning::Call { forward: true, .. })
             )
         }) {
             return None;
@@ -372,6 +378,53 @@ impl ModelAgent {
             (false, false) => Spent::NeverValid,
         })
     }
+}
+
+fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
+    let AgentOptions { contract, contracts, schemas, .. } = options;
+    let lexicon = AgentVocabulary::new(contract, contracts, schemas);
+    let finals = AgentFinals::new(&lexicon, schemas, options.final_format.clone());
+    protocol_with(options, lexicon, finals.ended_by(options.final_by))
+}
+
+/// The protocol of goals without a typed output: the text of a turn is the answer, whatever ends the
+/// agent's other calls.
+fn protocol_of_goals(options: &AgentOptions) -> Option<AgentProtocol> {
+    let AgentOptions { contract, contracts, schemas, .. } = options;
+    if !contracts.vocabulary(&contract.name)?.has_goals() {
+        return None;
+    }
+
+    let lexicon = AgentVocabulary::for_goals(contract, contracts, schemas);
+    let format = match options.final_format {
+        FinalFormat::Text => FinalFormat::Text,
+        _ => FinalFormat::Markdown,
+    };
+    let finals = AgentFinals::new(&lexicon, schemas, format).ended_by(FinalMode::Text);
+    Some(protocol_with(options, lexicon, finals))
+}
+
+fn protocol_with(
+    options: &AgentOptions,
+    lexicon: AgentVocabulary,
+    finals: AgentFinals,
+) -> AgentProtocol {
+    let finals = match options.transport {
+        ActionTransport::XmlFinal => finals.in_slot(),
+        _ => finals,
+    };
+    let taught = PromptInput {
+        name: options.contract.name.to_string(),
+        description: options.contract.description.clone(),
+        lexicon,
+        version: options.version,
+        actions_per_turn: options.contract.actions_per_turn,
+        max_iterations: options.max_iterations,
+        transport: options.transport,
+        finals,
+    };
+
+    AgentProtocol::new(taught, &options.schemas)
 }
 
 impl NativeHandler for ModelAgent {
@@ -387,6 +440,7 @@ impl NativeHandler for ModelAgent {
 /// A rendered turn whose request was not sent yet.
 struct RenderedTurn {
     request: ModelRequest,
+    protocol: Arc<AgentProtocol>,
     remembered: AgentMemory,
     environment: String,
     /// The notice at the end of the request.

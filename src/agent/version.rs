@@ -16,14 +16,16 @@ pub enum RendererVersion {
     /// Fifth version: like the fourth, but also names the core's newer words, which are
     /// `cancel-thread` and the attribute that binds a spawned thread.
     V5,
+    /// As the fifth, and it names what limits a spawned thread.
+    V6,
 }
 
 impl RendererVersion {
     /// The version of new turns.
-    pub const CURRENT: Self = Self::V5;
+    pub const CURRENT: Self = Self::V6;
 
     /// All versions whose turns can be rebuilt.
-    pub const ALL: [Self; 3] = [Self::V3, Self::V4, Self::V5];
+    pub const ALL: [Self; 4] = [Self::V3, Self::V4, Self::V5, Self::V6];
 
     /// Name of the version in records.
     pub const fn as_str(self) -> &'static str {
@@ -31,6 +33,7 @@ impl RendererVersion {
             Self::V3 => "3",
             Self::V4 => "4",
             Self::V5 => "5",
+            Self::V6 => "6",
         }
     }
 

@@ -24,16 +24,16 @@ pub fn search(
         let from = Position(to.0.saturating_sub(limits::SCAN_RECORDS - 1).max(1));
         let records = reader.records(from, to)?;
         for sealed in records.iter().rev() {
-            let said = sealed.record.facts.iter().rev().filter_map(|fact| match fact {
+            let views = sealed.record.facts.iter().rev().filter_map(|fact| match fact {
                 Fact::Accepted { message, .. } => {
                     Some(MessageView::new(sealed.record.position, message))
                 }
                 _ => None,
             });
-            let inside = |said: &MessageView| {
-                within.is_none_or(|of| said.thread == *of || said.thread.is_beneath(of))
+            let inside = |view: &MessageView| {
+                within.is_none_or(|of| view.thread == *of || view.thread.is_beneath(of))
             };
-            found.extend(said.filter(|said| inside(said) && said.mentions(&text)));
+            found.extend(views.filter(|view| inside(view) && view.mentions(&text)));
         }
         to = Position(from.0 - 1);
     }

@@ -212,8 +212,8 @@ impl TimelineBuilder {
     fn take_fact(&mut self, record: &Record, fact: &Fact, scene: &ThreadId) {
         match fact {
             Fact::Accepted { message, .. } => {
-                let said = MessageView::new(record.position, message);
-                let at = self.add(&message.thread, record, TimelineEvent::Message(said));
+                let view = MessageView::new(record.position, message);
+                let at = self.add(&message.thread, record, TimelineEvent::Message(view));
                 self.places.insert(message.id, (message.thread.clone(), at));
             }
             Fact::Disposed { message, how } => self.dispose(*message, *how),
@@ -277,8 +277,8 @@ impl TimelineBuilder {
     fn dispose(&mut self, message: MessageId, how: Disposition) {
         let Some((thread, at)) = self.places.get(&message) else { return };
         let item = self.stories.get_mut(thread).and_then(|story| story.items.get_mut(*at));
-        if let Some(TimelineEntry { what: TimelineEvent::Message(said), .. }) = item {
-            said.disposition = Some(how);
+        if let Some(TimelineEntry { what: TimelineEvent::Message(view), .. }) = item {
+            view.disposition = Some(how);
         }
     }
 
@@ -287,9 +287,9 @@ impl TimelineBuilder {
         story.status = self.calls.status(thread);
         for item in &mut story.items {
             if let TimelineEvent::Subthread(child) = &mut item.what {
-                // Depth is bounded by the depth of threads.
-                if let Some(told) = self.tell(&child.thread.clone()) {
-                    *child = told;
+                // The recursion is bounded, because the depth of threads is bounded.
+                if let Some(timeline) = self.tell(&child.thread.clone()) {
+                    *child = timeline;
                 }
             }
         }

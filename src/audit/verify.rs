@@ -9,10 +9,11 @@ use crate::agent::PastTurn;
 use crate::envelope::Kind;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::CheckpointKey;
-use crate::journal::sqlite::{
-    CheckpointSigners, JournalReader, acknowledged, replaced, replaced_journal, scan, unreadable,
+use crate::journal::sqlite::{JournalReader, scan};
+use crate::journal::{
+    Checkpoint, CheckpointSigners, Error, HashedRecord, KeyId, MacCoverage, TreeHeads,
+    acknowledged, replaced, replaced_journal, unreadable,
 };
-use crate::journal::{Checkpoint, Error, HashedRecord, KeyId, MacCoverage, TreeHeads};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};

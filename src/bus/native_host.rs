@@ -405,9 +405,9 @@ async fn unwinding(
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Failure::Crashed { detail: format!("panicked: {}", said.unwrap_or("without a word")) }
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Failure::Crashed { detail: format!("panicked: {}", text.unwrap_or("without a word")) }
 }
 
 fn draining(listener: &ListenerName) -> String {

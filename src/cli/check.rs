@@ -78,15 +78,21 @@ fn screen(config: &Config) -> String {
     section(&mut out, "humans", humans);
     let agents = members(Role::Agent);
     section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
+    let workflows = config.workflows.iter().map(|workflow| {
+        let definition = &workflow.definition;
+        let goals = definition.goals.len();
+        (definition.name.value.to_string(), format!("{goals} goals"))
+    });
+    section(&mut out, "workflows", workflows);
     let models = config.models.iter().map(|model| {
-        let said = match &model.provider {
+        let description = match &model.provider {
             ProviderConfig::Playback { recording, .. } => format!("plays {}", recording.display()),
             ProviderConfig::Remote { options, .. } => {
                 format!("{} of {} at {}", options.model, options.preset.name, options.endpoint)
             }
             ProviderConfig::Routed { routes, .. } => format!("one of {}", routes.join(", ")),
         };
-        (model.name.clone(), said)
+        (model.name.clone(), description)
     });
     section(&mut out, "models", models);
     let limits = &config.limits;

@@ -50,7 +50,9 @@ impl CommandFailure {
 
 /// Prints an error with all its causes to stderr. Returns the exit code of the command.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
+    if let Some(organism::Error::Keys(missing) | organism::Error::Unsupported(missing)) =
+        error.downcast_ref::<organism::Error>()
+    {
         return config_error_carets::report(missing);
     }
 
@@ -65,12 +67,12 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 /// Text of an error and its causes. Repetitions are left out, because many errors contain the text
 /// of their cause.
 fn describe(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |told, cause| {
+    error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();
-        match told.as_str() {
+        match text.as_str() {
             "" => cause,
-            said if said.ends_with(&cause) => told,
-            _ => format!("{told}: {cause}"),
+            known if known.ends_with(&cause) => text,
+            _ => format!("{text}: {cause}"),
         }
     })
 }
@@ -96,7 +98,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
     match error {
         Error::Journal(error) => of_journal(error),
         Error::Service(error) => of_service(error),
-        Error::Keys(_) | Error::Project(_) => CommandExit::Config,
+        Error::Keys(_) | Error::Unsupported(_) | Error::Project(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
         Error::NotUp { .. } => CommandExit::TryAgain,
         Error::Preview { .. }

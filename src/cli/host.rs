@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         note!("{name}: {names} hosted here; deliveries come over NATS");
         let mut look = tokio::time::interval(Duration::from_millis(200));
-        let told = loop {
+        let signal = loop {
             tokio::select! {
                 _ = interrupt.recv() => break "SIGINT",
                 _ = terminate.recv() => break "SIGTERM",
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 },
             }
         };
-        note!("stopping on {told}: turns that were begun end, others go elsewhere");
+        note!("stopping on {signal}: turns that were begun end, others go elsewhere");
         hosting.stop().await;
         Ok(CommandExit::Done.into())
     })

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::ids::ThreadId;
-use crate::journal::sqlite::{JournalReader, unreadable};
-use crate::journal::{Error, partitions_in};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, partitions_in, unreadable};
 
 use super::exit::{self, CommandExit, CommandFailure};
 use super::startup;

@@ -57,6 +57,7 @@ mod tail;
 mod thread;
 mod threads;
 mod verify;
+mod workflow;
 
 use std::process::ExitCode;
 
@@ -117,6 +118,8 @@ enum CommandVerb {
     Verify(verify::Args),
     /// Write threads out as XML or JSON lines.
     Export(export::Args),
+    /// Show workflows, and run them.
+    Workflow(workflow::Args),
     /// Validate against, describe and convert schemas.
     Schema(schema::Args),
     /// Write the config and the keys of NATS servers.
@@ -177,6 +180,7 @@ impl CommandVerb {
             Self::Backup(args) => backup::run(args),
             Self::Verify(args) => verify::run(args),
             Self::Export(args) => export::run(args),
+            Self::Workflow(args) => workflow::run(args),
             Self::Schema(args) => schema::run(args),
             Self::NatsConfig(args) => nats_config::run(args),
             Self::Adopt(args) => adopt::run(args),

@@ -117,7 +117,7 @@ fn print(models: &[&ModelSpec], tried: &[ProbeResult], has_tried: bool) -> anyho
     if has_tried {
         let lines = models.iter().zip(tried).filter_map(|(spec, tried)| {
             Some(match tried.as_ref()? {
-                Ok(said) => format!("{}: {said}\n", spec.name),
+                Ok(answer) => format!("{}: {answer}\n", spec.name),
                 Err(why) => format!("{}: failed: {why}\n", spec.name),
             })
         });
@@ -148,8 +148,8 @@ fn row(spec: &ModelSpec) -> Vec<String> {
             limits.extend(pace.tokens_per_minute.map(|n| format!("{n} tokens a minute")));
             limits.push(format!("{attempts} attempts"));
             limits.extend(spec.context_window.map(|n| format!("window {n}")));
-            let asked = format!("{} at {}", options.model, options.endpoint);
-            vec![name, options.preset.name.to_owned(), asked, key, limits.join(", ")]
+            let target = format!("{} at {}", options.model, options.endpoint);
+            vec![name, options.preset.name.to_owned(), target, key, limits.join(", ")]
         }
     }
 }
@@ -167,11 +167,11 @@ fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
         line.insert("key".to_owned(), json!(key));
         line.insert("key_missing".to_owned(), json!(missing_key(spec).is_some()));
         if let Some(tried) = tried {
-            let (word, said) = match tried {
-                Ok(said) => ("answered", said),
+            let (word, answer) = match tried {
+                Ok(answer) => ("answered", answer),
                 Err(why) => ("failed", why),
             };
-            line.insert("tried".to_owned(), json!({ "how": word, "detail": said }));
+            line.insert("tried".to_owned(), json!({ "how": word, "detail": answer }));
         }
     }
 

@@ -63,9 +63,9 @@ fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> TurnSelector {
 fn value(shown: &PromptPreview) -> Json {
     let ModelRequest { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
         &shown.request;
-    let messages = messages.iter().map(|said| {
-        let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
-        json!({"role": said.role.as_str(), "blocks": blocks})
+    let messages = messages.iter().map(|message| {
+        let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
+        json!({"role": message.role.as_str(), "blocks": blocks})
     });
     let tools = tools.iter().map(|tool| {
         json!({
@@ -119,9 +119,9 @@ fn block(block: &ChatBlock) -> Json {
 fn text(paper: &RenderOutput, shown: &PromptPreview) -> String {
     let request = &shown.request;
     let mut out = format!("{}\n{}\n", paper.bold("system"), request.system);
-    for said in &request.messages {
-        out.push_str(&format!("\n{}\n", paper.bold(said.role.as_str())));
-        for block in &said.blocks {
+    for message in &request.messages {
+        out.push_str(&format!("\n{}\n", paper.bold(message.role.as_str())));
+        for block in &message.blocks {
             let line = match block {
                 ChatBlock::Text(text) => text.clone(),
                 ChatBlock::Call(call) => {

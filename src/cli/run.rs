@@ -56,7 +56,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
     ask(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
     note!("{name} is ready; journal {}", data.display());
-    let told = loop {
+    let reason_to_stop = loop {
         match watch.next().await {
             Some(signal) => break Some(signal),
             None if organism.has_ended() => break None,
@@ -64,7 +64,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
         }
     };
 
-    match told {
+    match reason_to_stop {
         None => organism.join().await?,
         Some(reason) => {
             say_stopping(reason);
@@ -85,20 +85,20 @@ async fn divided(
     let organism = PartitionedOrganism::start(config, partitions).await?;
     ask(web, organism.watcher());
     let mut watch = SignalWatch::start()?;
-    let mut told_of: Vec<PartitionStatus> = Vec::new();
-    let told = loop {
+    let mut reported: Vec<PartitionStatus> = Vec::new();
+    let reason_to_stop = loop {
         let now = organism.standings();
         let settled = !now.contains(&PartitionStatus::Starting) && !organism.has_ended();
-        if told_of.is_empty() && settled {
+        if reported.is_empty() && settled {
             note!("{name} is ready; {}; journals {}", overview(&now), data.display());
-            told_of = now;
-        } else if !told_of.is_empty() {
-            told_of
+            reported = now;
+        } else if !reported.is_empty() {
+            reported
                 .iter()
                 .zip(&now)
                 .enumerate()
                 .for_each(|(at, (was, is))| say_change(at, was, is));
-            told_of = now;
+            reported = now;
         }
         match watch.next().await {
             Some(signal) => break Some(signal),
@@ -107,7 +107,7 @@ async fn divided(
         }
     };
 
-    match told {
+    match reason_to_stop {
         None => organism.join().await?,
         Some(reason) => {
             say_stopping(reason);
@@ -126,21 +126,21 @@ fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     }
 }
 
-/// The partitions from the command line, or all.
-fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> {
+/// The partitions that the command line selects, or all.
+fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32>> {
     let all = config.partitions();
-    if let Some(beyond) = asked.iter().find(|asked| **asked >= all) {
+    if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {
         let text = format!("there is no partition {beyond}: the config has {all}, from 0");
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
 
-    if asked.is_empty() {
-        asked = (0..all).collect();
+    if selected.is_empty() {
+        selected = (0..all).collect();
     }
 
-    asked.sort_unstable();
-    asked.dedup();
-    Ok(asked)
+    selected.sort_unstable();
+    selected.dedup();
+    Ok(selected)
 }
 
 /// Summary of the partitions and their owners, on one line.

@@ -36,14 +36,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut found = false;
     for reader in journal_target::readers_of(&args.place, &thread)? {
-        let told = audit::story(&reader, &thread, None);
-        let told = told.map_err(|error| journal_target::failed_in(&reader, error))?;
-        let Some(told) = told else { continue };
+        let timeline = audit::story(&reader, &thread, None);
+        let timeline = timeline.map_err(|error| journal_target::failed_in(&reader, error))?;
+        let Some(timeline) = timeline else { continue };
         found = true;
         if args.json {
-            put_json(&told)?;
+            put_json(&timeline)?;
         } else {
-            put(&story(&RenderOutput::stdout(args.full), &told))?;
+            put(&story(&RenderOutput::stdout(args.full), &timeline))?;
         }
     }
 

@@ -99,7 +99,7 @@ fn is_section(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(good)
 }
 
-fn prompt_file(
+pub(super) fn prompt_file(
     path: &Located<ExpandedText>,
     directory: &Path,
     problems: &mut ConfigProblems,

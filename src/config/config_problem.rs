@@ -66,7 +66,18 @@ codes! {
     DuplicatePayload = "duplicate-payload",
     CallOrReply = "call-or-reply",
     ForwardCycle = "forward-cycle",
-    // Directories and files a config names.
+    // Workflows.
+    GoalCycle = "goal-cycle",
+    GoalUnreachable = "goal-unreachable",
+    UnknownGoal = "unknown-goal",
+    GoalInTwoLists = "goal-in-two-lists",
+    GoalSetting = "goal-setting",
+    InputUnused = "input-unused",
+    BadExpression = "bad-expression",
+    ExpressionNeverMatches = "expression-never-matches",
+    LabelTooLong = "label-too-long",
+    BudgetTooLarge = "budget-too-large",
+    // Codes about directories and files that a config names.
     DirectoryShared = "directory-shared",
     DirectoryIsFile = "directory-is-file",
     CommandMissing = "command-missing",
@@ -156,7 +167,7 @@ impl Serialize for ConfigProblem {
 }
 
 /// All problems of a config.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ConfigProblems(Vec<ConfigProblem>);
 
 impl ConfigProblems {

@@ -9,8 +9,8 @@ use crate::contract::{Contract, TreeLimits};
 use crate::ids::{Digest, ListenerName};
 use crate::thread::{OperatorKeys, OperatorPublicKey};
 
-use super::AgentSpec;
 use super::members::DeclaredMember;
+use super::{AgentSpec, ConfiguredWorkflow};
 
 #[derive(Serialize)]
 pub(super) struct EffectiveConfig<'a> {
@@ -34,6 +34,9 @@ pub(super) struct EffectiveConfig<'a> {
     /// Digests of schema files by their paths in the config.
     #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,
+    /// Digests of the compiled definitions by name.
+    #[serde(rename = "workflows", skip_serializing_if = "BTreeMap::is_empty")]
+    pub workflows: BTreeMap<&'a str, Digest>,
 }
 
 /// A process listener with its command as the config writes it, because values of variables in it
@@ -59,6 +62,11 @@ pub(super) fn processes(members: &[DeclaredMember]) -> Vec<EffectiveProcess<'_>>
         instances: process.instances,
     });
     shown.collect()
+}
+
+pub(super) fn workflows(configured: &[ConfiguredWorkflow]) -> BTreeMap<&str, Digest> {
+    let digests = configured.iter();
+    digests.map(|one| (one.definition.name.value.as_str(), one.compiled.digest)).collect()
 }
 
 pub(super) fn operators(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorPublicKey> {

@@ -17,6 +17,8 @@ pub(super) enum KeyKind {
     OneOrMore,
     /// A table of strings whose keys are free.
     Free,
+    /// A table or a list with a form of its own. It cannot be overridden.
+    Nested,
 }
 
 /// A section: either `[name]`, or one `[name.MEMBER]` for each named member.
@@ -27,7 +29,7 @@ pub(super) struct KnownSection {
     pub keys: &'static [(&'static str, KeyKind)],
 }
 
-use KeyKind::{Duration, Flag, Free, Integer, List, Number, OneOrMore, Text};
+use KeyKind::{Duration, Flag, Free, Integer, List, Nested, Number, OneOrMore, Text};
 
 pub(super) const ORGANISM: KnownSection = KnownSection {
     name: "organism",
@@ -180,6 +182,92 @@ pub(super) const MODELS: KnownSection = KnownSection {
 pub(super) const PAYLOADS: KnownSection =
     KnownSection { name: "payloads", member: Some("payload"), keys: &[] };
 
+pub(super) const WORKFLOWS: KnownSection = KnownSection {
+    name: "workflows",
+    member: Some("workflow"),
+    keys: &[
+        ("file", Text),
+        ("description", Text),
+        ("input", Nested),
+        ("output", Nested),
+        ("schema", OneOrMore),
+        ("peers", List),
+        ("timeout", Duration),
+        ("tokens", Integer),
+        ("money", Number),
+        ("on_failure", Text),
+        ("report_to", Text),
+        ("goals", Nested),
+    ],
+};
+
+/// Keys of one goal of a workflow.
+pub(super) const GOALS: KnownSection = KnownSection {
+    name: "goals",
+    member: Some("goal"),
+    keys: &[
+        ("agent", Text),
+        ("prompt", Text),
+        ("prompt_file", Text),
+        ("listener", Text),
+        ("payload", Text),
+        ("with", Nested),
+        ("workflow", Text),
+        ("all", List),
+        ("first", List),
+        ("vote", Nested),
+        ("each", Text),
+        ("max_items", Integer),
+        ("concurrency", Integer),
+        ("on_item_failure", Text),
+        ("verify", Text),
+        ("accept", Text),
+        ("role", Text),
+        ("loop", List),
+        ("until", Nested),
+        ("max", Integer),
+        ("at_max", Text),
+        ("choose", Nested),
+        ("ask", Text),
+        ("form", Nested),
+        ("about", Text),
+        ("needs", List),
+        ("context", List),
+        ("output", Nested),
+        ("retry", Integer),
+        ("on_failure", Text),
+        ("timeout", Duration),
+        ("tokens", Integer),
+        ("money", Number),
+        ("supervisor", Text),
+        ("supervise", Text),
+        ("corrections", Integer),
+        ("roles", Nested),
+    ],
+};
+
+/// Keys of `vote` of a goal.
+pub(super) const VOTE: KnownSection =
+    KnownSection { name: "vote", member: None, keys: &[("by", Text), ("keep", Text)] };
+
+/// Keys of an entry of `choose`.
+pub(super) const BRANCH: KnownSection =
+    KnownSection { name: "choose", member: None, keys: &[("when", Nested), ("run", List)] };
+
+/// Keys of a condition that an agent judges.
+pub(super) const JUDGE: KnownSection = KnownSection {
+    name: "judge",
+    member: None,
+    keys: &[("judge", Text), ("prompt", Text), ("prompt_file", Text)],
+};
+
+/// Keys of `roles` of a goal.
+pub(super) const ROLES: KnownSection = KnownSection {
+    name: "roles",
+    member: None,
+    keys: &[("agent", Text), ("max", Integer), ("depth", Integer), ("names", List)],
+};
+
 pub(super) const JOURNAL: KnownSection = KnownSection {
     name: "journal",
     member: None,
@@ -224,9 +312,9 @@ pub(super) const TELEMETRY: KnownSection = KnownSection {
     ],
 };
 
-pub(super) const SECTIONS: [&KnownSection; 13] = [
+pub(super) const SECTIONS: [&KnownSection; 14] = [
     &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &OPERATORS, &CLIENTS, &LISTENERS,
-    &HUMANS, &AGENTS, &MODELS, &PAYLOADS,
+    &HUMANS, &AGENTS, &MODELS, &PAYLOADS, &WORKFLOWS,
 ];
 
 impl KnownSection {

@@ -234,14 +234,22 @@ pub(super) enum SchemaSource {
     File,
     /// In the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
+    /// As `FileOrSection`. Agents and humans may also have no payloads but those of workflows.
+    Workflows,
 }
 
-/// Requires the settings for accepted payloads that both kinds of listener have.
-fn accepting(schemas: SchemaSource, read: &mut TableReader<'_>) {
+/// Reports missing settings for accepted payloads, which both kinds of listener need.
+fn accepting(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
+    if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
+        return;
+    }
     if schemas == SchemaSource::File {
         read.required("schema", "\"the file that declares its payloads.xsd\"");
     }
     read.required("accepts", "[\"the payloads it takes\"]");
+    if role == Role::Human {
+        read.required("replies", "[\"the payloads they answer with\"]");
+    }
 }
 
 pub(super) fn listener(
@@ -251,7 +259,7 @@ pub(super) fn listener(
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     let hosted = hosted(read);
-    accepting(schemas, read);
+    accepting(schemas, Role::Listener, read);
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
     let (approval, patience) = approval(read);
@@ -344,8 +352,7 @@ pub(super) fn human(
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
-    accepting(schemas, read);
-    read.required("replies", "[\"the payloads they answer with\"]");
+    accepting(schemas, Role::Human, read);
     let patience = read.duration("timeout", limits::PATIENCE_CEILING);
     let common = common(Role::Human, name, read)?;
     Some(DeclaredMember { patience, ..common })
@@ -357,7 +364,7 @@ pub(super) fn agent(
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
     let name = member_name(name, read);
-    accepting(schemas, read);
+    accepting(schemas, Role::Agent, read);
     let transport = transport(read);
     let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
     let tool_choice = tool_choice(read, transport);

@@ -38,6 +38,7 @@ mod tree;
 mod variables;
 mod vocabulary;
 mod withheld;
+mod workflows;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,7 @@ use crate::model::router::{RateLimits, RoutingStrategy};
 use crate::nats;
 use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
+use crate::workflow::{CompiledWorkflow, WorkflowDefinition};
 pub use config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 pub use duration::show as show_duration;
 pub use environment::{ConfigEnvironment, locate};
@@ -112,6 +114,7 @@ pub struct Config {
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
+    pub workflows: Vec<ConfiguredWorkflow>,
     pub limits: TreeLimits,
     /// Notes for the author of the config about settings that are valid but may surprise.
     pub notes: Vec<String>,
@@ -122,7 +125,10 @@ pub struct Config {
     /// API keys that are missing, each with its model. Commands that only read, or that use a
     /// running organism, do not need them.
     pub keys_missing: Arc<MissingKeys>,
-    /// Recorder of model answers, if they are recorded.
+    /// Settings of workflows that are read and checked, and that no run carries out. Commands that
+    /// only read, or call a running organism, need not care; nothing starts with one of them.
+    pub unsupported: Arc<ConfigProblems>,
+    /// The recorder of model answers, if answers are recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
     /// Path of the `organism` program that ties the processes of listeners to this one. An
     /// embedding program sets it if the program is neither beside it nor on `PATH`.
@@ -143,7 +149,11 @@ impl Config {
     /// All texts that the journal stores as blobs: the effective config with its prompts, and the
     /// schemas.
     pub fn texts(&self) -> Vec<&str> {
-        std::iter::once(self.text.as_str()).chain(self.schemas.documents()).collect()
+        let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
+        std::iter::once(self.text.as_str())
+            .chain(self.schemas.documents())
+            .chain(workflows)
+            .collect()
     }
 
     /// Number of partitions. Each has its own pump.
@@ -318,7 +328,8 @@ fn read(
     let shown = path.display().to_string();
     let (mut root, source) = tree::parse(&shown, &text, around, problems)?;
     overrides::apply(&mut root, around, problems);
-    let sections = sections::read(&root, &source, problems);
+    let mut sections = sections::read(&root, &source, problems);
+    sections.workflows = root.take(keys::WORKFLOWS.name);
     Ok((sections, source))
 }
 
@@ -436,7 +447,51 @@ fn storage_of(
     sections.storage.storage(name, directory, around, problems)
 }
 
-/// Reports a place for copies of checkpoints that is inside the organism's own directories.
+/// Checks the sections against each other.
+fn check_sections(
+    sections: &sections::DeclaredSections,
+    source: &Arc<ConfigSource>,
+    path: &Path,
+    around: &ConfigEnvironment,
+    problems: &mut ConfigProblems,
+) {
+    sections::check_directories(sections, path, around, problems);
+    names::check(sections, source, problems);
+    budgets::check(sections, problems);
+    check_proof(sections, path, around, problems);
+}
+
+/// Contracts of all members and workflows, the workflows, and their settings that no run carries
+/// out.
+fn contracts_and_workflows(
+    sections: &sections::DeclaredSections,
+    payloads: &mut payloads::PayloadResolver,
+    place: (&Path, &ConfigEnvironment),
+    problems: &mut ConfigProblems,
+) -> (Option<Contracts>, Vec<ConfiguredWorkflow>, ConfigProblems) {
+    payloads.declare(&sections.payloads, problems);
+    let workflows = workflows::read(sections, payloads, place, problems);
+    let of_workflows = workflows.contracts(payloads, problems);
+    let contracts = payloads.contracts(&sections.members, of_workflows, problems);
+    let (workflows, unsupported) =
+        workflows.configured(sections, contracts.as_ref(), payloads, problems);
+    (contracts, workflows, unsupported)
+}
+
+/// Notes for the author about transports of agents.
+fn transport_notes(
+    sections: &sections::DeclaredSections,
+    contracts: Option<&Contracts>,
+    payloads: &payloads::PayloadResolver,
+    problems: &mut ConfigProblems,
+) -> Vec<String> {
+    let notes = contracts.map(|contracts| {
+        transports::check(&sections.members, contracts, &payloads.schemas, problems)
+    });
+    notes.into_iter().flatten().collect()
+}
+
+/// Reports a directory for copies of checkpoints that is inside the organism's own directories.
 fn check_proof(
     sections: &sections::DeclaredSections,
     path: &Path,
@@ -457,11 +512,10 @@ fn load_with(
     let mut problems = ConfigProblems::default();
     let (sections, source) = read_as(path, around, keys, &mut problems)?;
     let directory = file::directory(path, around);
-    sections::check_directories(&sections, path, around, &mut problems);
-    names::check(&sections, &source, &mut problems);
-    budgets::check(&sections, &mut problems);
+    check_sections(&sections, &source, path, around, &mut problems);
     let mut payloads = payloads::PayloadResolver::new(&directory);
-    let contracts = payloads.contracts(&sections.payloads, &sections.members, &mut problems);
+    let (contracts, workflows, unsupported) =
+        contracts_and_workflows(&sections, &mut payloads, (&directory, around), &mut problems);
     let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
     let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
@@ -472,22 +526,20 @@ fn load_with(
     let storage = storage_of(&sections, &directory, around, &mut problems);
     let mut hints = Vec::new();
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut hints, &mut problems);
-    let notes = contracts.as_ref().map(|contracts| {
-        transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
-    });
+    let notes = transport_notes(&sections, contracts.as_ref(), &payloads, &mut problems);
     if keys == KeyRequirement::Needed {
         problems.also(keys_missing.of_pump(&agents, &models));
+        problems.also(unsupported.clone());
     }
 
-    check_proof(&sections, path, around, &mut problems);
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
     else {
         return Err(problems);
     };
-
-    let text = effective_text(name, &sections, &contracts, &agents, &models, &payloads);
+    let text =
+        effective_text(name, &sections, &contracts, (&agents, &models, &workflows), &payloads);
     let ProjectFolders { project, data, state } = sections.directories(name, path, around);
     Ok(Config {
         name: name.clone(),
@@ -511,10 +563,12 @@ fn load_with(
         nats: sections.storage.servers(&file::directory(path, around), around),
         agents,
         models,
+        workflows,
         limits: sections.limits,
-        notes: payloads.notes.into_iter().chain(notes.into_iter().flatten()).chain(hints).collect(),
+        notes: payloads.notes.into_iter().chain(notes).chain(hints).collect(),
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(keys_missing),
+        unsupported: Arc::new(unsupported),
         recorder: None,
         launcher: None,
         digest: Digest::of(text.as_bytes()),
@@ -526,8 +580,7 @@ fn effective_text(
     name: &str,
     sections: &sections::DeclaredSections,
     contracts: &Contracts,
-    agents: &[AgentSpec],
-    models: &[ModelSpec],
+    (agents, models, workflows): (&[AgentSpec], &[ModelSpec], &[ConfiguredWorkflow]),
     payloads: &payloads::PayloadResolver,
 ) -> String {
     let effective = effective::EffectiveConfig {
@@ -540,7 +593,15 @@ fn effective_text(
         models: models.iter().map(models::shown).collect(),
         operators: effective::operators(&sections.operators.keys()),
         schemas: payloads.digests(),
+        workflows: effective::workflows(workflows),
     };
 
     effective.text()
+}
+
+/// A workflow of the config.
+#[derive(Debug, Clone)]
+pub struct ConfiguredWorkflow {
+    pub definition: WorkflowDefinition,
+    pub compiled: CompiledWorkflow,
 }

@@ -36,6 +36,7 @@ const fn role(role: Role) -> &'static str {
         Role::Listener => "a listener",
         Role::Client => "a client",
         Role::Human => "a human",
+        Role::Workflow => "a workflow",
     }
 }
 
@@ -91,7 +92,7 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
                     .help("a caller hears the result of its call without being a peer")
             }
             Some(_) => continue,
-            None if sections.unread.contains(name) => continue,
+            None if sections.unread.contains(name) || sections.has_workflow(name) => continue,
             None => {
                 let callable = members.iter().filter(|m| m.role != Role::Client);
                 let names: Vec<_> = callable.map(|m| m.name.value.as_str()).collect();

@@ -40,6 +40,10 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     let section_name = parts.next()?.to_ascii_lowercase();
     let section = SECTIONS.into_iter().find(|section| section.name == section_name)?;
     let source = source_of(variable, value);
+    if section.keys.is_empty() {
+        return replace_text(root.get_mut(section.name)?, parts, variable, value);
+    }
+
     let mut table = table_at(root, section.name, &source, section.member.is_none())?;
     if section.member.is_some() {
         let member = parts.next()?;
@@ -51,7 +55,10 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     let key = parts.next()?.to_ascii_lowercase();
     let kind = section.kind(&key)?;
     let inner = parts.next();
-    if parts.next().is_some() || inner.is_some() != (kind == KeyKind::Free) {
+    if kind == KeyKind::Nested
+        || parts.next().is_some()
+        || inner.is_some() != (kind == KeyKind::Free)
+    {
         return None;
     }
 
@@ -70,6 +77,32 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
         }
     }
 
+    Some(())
+}
+
+/// Replaces the text at `path` beneath `node`. The file names every key of the path, since a section
+/// without known keys has only those.
+fn replace_text<'p>(
+    mut node: &mut TomlNode,
+    path: impl Iterator<Item = &'p str>,
+    variable: &str,
+    value: &str,
+) -> Option<()> {
+    for part in path {
+        let TomlValue::Table(table) = &mut node.value else { return None };
+        let entry = table.entries.iter_mut().find(|entry| shouted(&entry.key.value) == part)?;
+        node = &mut entry.node;
+    }
+
+    if !matches!(node.value, TomlValue::Text(_)) {
+        return None;
+    }
+
+    let source = match node.private {
+        true => ConfigSource::hidden(variable, value),
+        false => source_of(variable, value),
+    };
+    *node = self::node(&source, KeyKind::Text, value, node.private);
     Some(())
 }
 
@@ -142,7 +175,7 @@ fn node(
         }
         KeyKind::Flag => value.parse().map_or_else(|_| text(value), TomlValue::Flag),
         KeyKind::List | KeyKind::OneOrMore => list(value),
-        KeyKind::Text | KeyKind::Duration | KeyKind::Free => text(value),
+        KeyKind::Text | KeyKind::Duration | KeyKind::Free | KeyKind::Nested => text(value),
     };
 
     TomlNode { place, private, value }
@@ -177,6 +210,10 @@ fn all(root: &TomlTable) -> Vec<String> {
         }
         match root.get(section.name).map(|node| &node.value) {
             Some(TomlValue::Table(table)) => {
+                if section.keys.is_empty() {
+                    return texts(table, &before);
+                }
+
                 let names = table.entries.iter().map(|entry| shouted(&entry.key.value));
                 names.flat_map(|name| keys(section, format!("{before}__{name}"))).collect()
             }
@@ -184,4 +221,17 @@ fn all(root: &TomlTable) -> Vec<String> {
         }
     });
     sections.collect()
+}
+
+/// The overrides of every text beneath `table`.
+fn texts(table: &TomlTable, before: &str) -> Vec<String> {
+    let of_entry = |entry: &TomlEntry| {
+        let name = format!("{before}__{}", shouted(&entry.key.value));
+        match &entry.node.value {
+            TomlValue::Text(_) => vec![name],
+            TomlValue::Table(inner) => texts(inner, &name),
+            _ => Vec::new(),
+        }
+    };
+    table.entries.iter().flat_map(of_entry).collect()
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::contract::{Approval, Contract, Contracts, Role};
+use crate::contract::{
+    AGENT_NAMESPACE, Approval, Contract, Contracts, Role, WORKFLOW_NAMESPACE, goal_answer,
+};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
 use crate::{envelope, system};
@@ -52,7 +54,7 @@ impl PayloadResolver {
     }
 
     /// Registers the payloads of the section `payloads`.
-    fn declare(&mut self, payloads: &DeclaredPayloads, problems: &mut ConfigProblems) {
+    pub fn declare(&mut self, payloads: &DeclaredPayloads, problems: &mut ConfigProblems) {
         let Some(place) = &payloads.place else { return };
         self.section = Some(!payloads.has_unread);
         if payloads.types.is_empty() {
@@ -61,7 +63,7 @@ impl PayloadResolver {
 
         let types: Vec<_> = payloads.types.iter().map(|(name, of)| (name.as_str(), of)).collect();
         let text = short_form_xsd(SECTION_NAMESPACE, &types);
-        match self.schemas.add_generated(SECTION, &text) {
+        match self.schemas.add_generated(&mut self.compiler, SECTION, &text) {
             Ok(names) => {
                 self.digests.insert(SECTION.to_owned(), Digest::of(text.as_bytes()));
                 self.declared = names;
@@ -69,11 +71,11 @@ impl PayloadResolver {
             Err(found) => {
                 self.section = Some(false);
                 for one in found {
-                    let message =
-                        format!("the payloads are too many for one schema: {}", one.message);
+                    let message = format!("{} ({})", one.message, one.code);
+                    let help = "the payloads of this section become one schema; one that is too \
+                                large is split by moving payloads into XSD files of their listeners";
                     let problem = ConfigProblem::new(ProblemCode::SchemaBroken, place, message);
-                    problems
-                        .push(problem.help("move some of them into XSD files of their listeners"));
+                    problems.push(problem.help(help));
                 }
             }
         }
@@ -88,20 +90,33 @@ impl PayloadResolver {
         self.digests.clone()
     }
 
-    /// Resolves every name and builds the contracts. Returns `None` after a problem.
+    /// Registers a schema that was generated from another part of the config.
+    pub fn add_generated(&mut self, label: &str, text: &str) -> Result<(), String> {
+        match self.schemas.add_generated(&mut self.compiler, label, text) {
+            Ok(_) => {
+                self.digests.insert(label.to_owned(), Digest::of(text.as_bytes()));
+                Ok(())
+            }
+            Err(found) => {
+                let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+                Err(found.join("; "))
+            }
+        }
+    }
+
+    /// Resolves every name of members and builds the contracts, with those of workflows. Returns `None` after a problem.
     pub fn contracts(
         &mut self,
-        section: &DeclaredPayloads,
         members: &[DeclaredMember],
+        workflows: Vec<Contract>,
         problems: &mut ConfigProblems,
     ) -> Option<Contracts> {
-        self.declare(section, problems);
         let mut resolved = Vec::new();
         for member in members {
             resolved.push(self.resolve(member, problems));
         }
 
-        let contracts: Vec<_> = resolved.iter().map(|r| r.contract.clone()).collect();
+        let contracts = resolved.iter().map(|r| r.contract.clone()).chain(workflows).collect();
         vocabulary::forward_cycles(&resolved, problems);
 
         match Contracts::new(contracts) {
@@ -120,9 +135,7 @@ impl PayloadResolver {
         member: &'d DeclaredMember,
         problems: &mut ConfigProblems,
     ) -> ResolvedMember<'d> {
-        let (known, whole) = self.declared_by(member, problems);
-        let has_section = self.section.is_some();
-        let names = AllowedNames { member, known: &known, whole, has_section };
+        let names = self.known_of(&member.schema, problems);
         let accepts = names.all(&member.accepts, problems);
         let mut replies = names.all(&member.replies, problems);
         if let Some(agent) = &member.agent {
@@ -134,7 +147,7 @@ impl PayloadResolver {
                 None => {
                     let place = agent.final_name.as_ref().map(|text| text.place.clone());
                     let place = place.unwrap_or_else(|| member.name.place.clone());
-                    Some(Located { value: PayloadName::new(AGENT_NAMESPACE, FINAL_DEFAULT), place })
+                    Some(Located { value: goal_answer(), place })
                 }
             };
             if let Some(ends) = ends {
@@ -166,7 +179,7 @@ impl PayloadResolver {
 
         let flagged = match member.role {
             Role::Listener => accepts.iter().find(|name| has_flag(&name.value)),
-            Role::Agent | Role::Client | Role::Human => None,
+            Role::Agent | Role::Client | Role::Human | Role::Workflow => None,
         };
 
         let by_default = match flagged {
@@ -200,22 +213,28 @@ impl PayloadResolver {
         approval
     }
 
-    /// Names that a member's schemas declare, and whether all of the schemas could be read.
-    fn declared_by(
+    /// The payload names that these schemas and the section `payloads` declare.
+    pub fn known_of(
         &mut self,
-        member: &DeclaredMember,
+        schemas: &[Located<ExpandedText>],
         problems: &mut ConfigProblems,
-    ) -> (Vec<PayloadName>, bool) {
-        let mut known = self.declared.clone();
-        let mut whole = self.section.unwrap_or(!member.schema.is_empty());
-        for schema in &member.schema {
+    ) -> KnownPayloads {
+        let mut known = KnownPayloads {
+            schemas: self.schemas.clone(),
+            names: self.declared.clone(),
+            is_complete: self.section.unwrap_or(!schemas.is_empty()),
+            files: Vec::new(),
+        };
+        for schema in schemas {
+            known.files.push(schema.value.written.clone());
             match self.load(schema, problems) {
-                Some(names) => known.extend(names),
-                None => whole = false,
+                Some(names) => known.names.extend(names),
+                None => known.is_complete = false,
             }
         }
 
-        (known, whole)
+        known.files.extend(self.section.map(|_| SECTION.to_owned()));
+        known
     }
 
     fn load(
@@ -310,10 +329,9 @@ impl PayloadResolver {
 const SECTION: &str = "[payloads]";
 /// Namespace of the payloads of that section.
 const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
-/// Namespace of `schemas/agent.xsd`.
-const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 /// Namespaces that only the program's own schemas may declare.
-const RESERVED: [&str; 3] = [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE];
+const RESERVED: [&str; 4] =
+    [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE, WORKFLOW_NAMESPACE];
 /// Local name of the final of agents that declare none.
 const FINAL_DEFAULT: &str = "attempt_completion";
 
@@ -354,17 +372,18 @@ fn contract(
     }
 }
 
-/// Payload names that one member may use.
-struct AllowedNames<'a> {
-    member: &'a DeclaredMember,
-    known: &'a [PayloadName],
-    /// Whether `known` is complete. If not, an unknown name may still be valid.
-    whole: bool,
-    /// Whether the config has the section `payloads`.
-    has_section: bool,
+/// The payload names that a member or a workflow may write.
+#[derive(Default)]
+pub(super) struct KnownPayloads {
+    schemas: Schemas,
+    names: Vec<PayloadName>,
+    /// Whether `names` holds all of them. If not, an unknown name may still be valid.
+    is_complete: bool,
+    /// The files and sections that declare them, for messages.
+    files: Vec<String>,
 }
 
-impl AllowedNames<'_> {
+impl KnownPayloads {
     fn all(
         &self,
         written: &[Located<ExpandedText>],
@@ -385,7 +404,7 @@ impl AllowedNames<'_> {
         names
     }
 
-    fn one(
+    pub fn one(
         &self,
         text: &Located<ExpandedText>,
         problems: &mut ConfigProblems,
@@ -400,7 +419,7 @@ impl AllowedNames<'_> {
             return None;
         };
 
-        if RESERVED.contains(&&*name.namespace) {
+        if self.schemas.is_reserved(&name.namespace) {
             let message = format!("`{written}` is a payload of the core");
             let help = "the core handles its own words; choose a namespace of your own";
             problems.push(
@@ -413,15 +432,14 @@ impl AllowedNames<'_> {
         let fits = |known: &&PayloadName| {
             known.local == name.local && (!qualified || known.namespace == name.namespace)
         };
-
-        let mut fitting: Vec<_> = self.known.iter().filter(fits).collect();
+        let mut fitting: Vec<_> = self.names.iter().filter(fits).collect();
         fitting.sort();
         fitting.dedup();
 
         match fitting.as_slice() {
             [only] => Some((*only).clone()),
             [] => {
-                if self.whole {
+                if self.is_complete {
                     problems.push(self.undeclared(text, &name));
                 }
                 None
@@ -438,12 +456,11 @@ impl AllowedNames<'_> {
     }
 
     fn undeclared(&self, text: &Located<ExpandedText>, name: &PayloadName) -> ConfigProblem {
-        let files = self.member.schema.iter().map(|s| s.value.written.as_str());
-        let files: Vec<_> = files.chain(self.has_section.then_some(SECTION)).collect();
-        let message = format!("`{}` is not declared in {}", text.value.written, files.join(", "));
-        let locals: HashSet<&str> = self.known.iter().map(|known| &*known.local).collect();
+        let message =
+            format!("`{}` is not declared in {}", text.value.written, self.files.join(", "));
+        let locals: HashSet<&str> = self.names.iter().map(|known| &*known.local).collect();
         let near = nearest(&name.local, locals.iter().copied());
-        let same = self.known.iter().find(|known| known.local == name.local);
+        let same = self.names.iter().find(|known| known.local == name.local);
         let help = match (same, near) {
             (Some(same), _) => format!("did you mean \"{same}\"?"),
             (None, Some(near)) => format!("did you mean \"{near}\"?"),

@@ -316,6 +316,22 @@ impl<'a> TableReader<'a> {
         entries.collect()
     }
 
+    /// The value of a key as it was written.
+    pub fn node(&self, key: &str) -> Option<&'a TomlNode> {
+        self.table.get(key)
+    }
+
+    /// Reports a value of another kind than its key takes.
+    pub fn wrong_kind(&mut self, key: &str, node: &TomlNode, wanted: &str) {
+        self.wrong::<()>(key, node, wanted, None);
+    }
+
+    /// The name of a table within this one, for messages.
+    pub fn what_within(&self, key: &str) -> String {
+        let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
+        format!("{key} of {}", self.what)
+    }
+
     pub fn problem(&mut self, problem: ConfigProblem) {
         self.problems.push(problem);
     }

@@ -25,7 +25,7 @@ use super::short_types::{self, DeclaredPayloads};
 use super::source_text::{ConfigSource, SourceRange};
 use super::storage;
 use super::telemetry;
-use super::tree::{ExpandedText, Located, TomlTable, TomlValue};
+use super::tree::{ExpandedText, Located, TomlEntry, TomlTable, TomlValue};
 
 /// All sections and members that the config declares.
 pub(super) struct DeclaredSections {
@@ -46,14 +46,22 @@ pub(super) struct DeclaredSections {
     pub models: Vec<DeclaredModel>,
     pub operators: DeclaredOperators,
     pub payloads: DeclaredPayloads,
-    /// Names of members that could not be read. A reference to one of them is not reported as
+    /// The section of definitions, as it was written.
+    pub workflows: Option<TomlEntry>,
+    /// Names of members that could not be read. A reference to such a name is not reported as
     /// unknown.
     pub unread: HashSet<String>,
 }
 
 impl DeclaredSections {
-    /// Journal directories of the organism `name` with the config `file`: the written ones,
-    /// relative to the config, or the user's default ones.
+    /// Whether the config declares a workflow of this name.
+    pub fn has_workflow(&self, name: &str) -> bool {
+        let table = self.workflows.as_ref().map(|section| &section.node.value);
+        matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
+    }
+
+    /// Directories of the journal of the organism `name` with the config `file`. They are the
+    /// written ones, relative to the config, or the user's default ones.
     pub fn directories(
         &self,
         name: &str,
@@ -111,9 +119,10 @@ pub(super) fn read(
     let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
     let payloads = short_types::read(root, problems);
-    let source_of = match payloads.place {
-        Some(_) => SchemaSource::FileOrSection,
-        None => SchemaSource::File,
+    let source_of = match (root.get(keys::WORKFLOWS.name), &payloads.place) {
+        (Some(_), _) => SchemaSource::Workflows,
+        (None, Some(_)) => SchemaSource::FileOrSection,
+        (None, None) => SchemaSource::File,
     };
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
     each(root, &keys::LISTENERS, problems, |name, reader| {
@@ -145,6 +154,7 @@ pub(super) fn read(
         models,
         operators,
         payloads,
+        workflows: None,
         unread,
     }
 }
@@ -154,7 +164,7 @@ fn unread(
     members: &[DeclaredMember],
     models: &[DeclaredModel],
 ) -> HashSet<String> {
-    let apart = [keys::OPERATORS.name, keys::PAYLOADS.name];
+    let apart = [keys::OPERATORS.name, keys::PAYLOADS.name, keys::WORKFLOWS.name];
     let is_named =
         |section: &&&KnownSection| section.member.is_some() && !apart.contains(&section.name);
     let sections = SECTIONS.iter().filter(is_named);

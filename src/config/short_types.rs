@@ -1,11 +1,12 @@
 //! Payloads in the short form (`[payloads.NAME]`): their fields and types, read from the tree.
 
 use crate::schema::{FieldCount, ShortField, ShortType, is_element_name};
+use crate::xml::escape::is_xml_char;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::{self, nearest};
 use super::source_text::SourceRange;
-use super::tree::{TomlNode, TomlTable, TomlValue};
+use super::tree::{ExpandedText, TomlNode, TomlTable, TomlValue};
 
 /// The payloads of a config in the short form.
 #[derive(Default)]
@@ -36,6 +37,24 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     let types = reader.named_types(table, "payload");
     let has_unread = types.len() < table.entries.len();
     DeclaredPayloads { types, place, has_unread }
+}
+
+/// Reads a table of types.
+pub(super) fn of_table(
+    node: &TomlNode,
+    what: &str,
+    problems: &mut ConfigProblems,
+) -> Option<ShortType> {
+    let mut reader = ShortTypeReader { problems };
+    let (occurs, of) = reader.field(node, what)?;
+    if occurs != FieldCount::Once {
+        let message = format!("{what} is one element, neither a list nor optional");
+        let help = "write a table with the list or the optional field in it";
+        reader.report(node, message, help.to_owned());
+        return None;
+    }
+
+    Some(of)
 }
 
 /// Reads types; each problem is reported at its own place.
@@ -83,7 +102,7 @@ impl ShortTypeReader<'_> {
         match &node.value {
             // Its variables are reported already.
             TomlValue::Text(text) if text.failed => None,
-            TomlValue::Text(text) => self.written_type(node, &text.value, what),
+            TomlValue::Text(text) => self.written_type(node, text, what),
             TomlValue::Table(table) => {
                 let fields = self.fields(table, what)?;
                 Some((FieldCount::Once, ShortType::Fields(fields)))
@@ -140,43 +159,39 @@ impl ShortTypeReader<'_> {
     fn written_type(
         &mut self,
         node: &TomlNode,
-        written: &str,
+        text: &ExpandedText,
         what: &str,
     ) -> Option<(FieldCount, ShortType)> {
-        let (written, occurs) = match written.trim().strip_suffix('?') {
-            Some(written) => (written.trim_end(), FieldCount::AtMostOnce),
-            None => (written.trim(), FieldCount::Once),
+        let (name, occurs) = match text.value.trim().strip_suffix('?') {
+            Some(name) => (name.trim_end(), FieldCount::AtMostOnce),
+            None => (text.value.trim(), FieldCount::Once),
         };
-        if let Some(of) = ShortType::named(written) {
+        if let Some(of) = ShortType::named(name) {
             return Some((occurs, of));
         }
 
-        if written.contains('|') {
-            return Some((occurs, self.words(node, written, what)?));
+        if name.contains('|') {
+            return Some((occurs, self.words(node, name, what)?));
         }
 
-        // The value may hold a variable's secret: only the text as written is quoted.
-        let is_plain = matches!(&node.value, TomlValue::Text(text) if text.value == text.written);
-        let shown = if is_plain && !node.private { format!("`{written}`") } else { "this".into() };
-        let message = format!("{shown} is not a type, in {what}");
-        let near = nearest(written, ShortType::names());
+        // The value of a variable may be a secret: the text is quoted as it is written, or not at all.
+        let quoted = if node.private { "this".to_owned() } else { format!("`{}`", text.written) };
+        let near = if node.private { None } else { nearest(name, ShortType::names()) };
         let help = near.map_or_else(type_rule, |near| format!("did you mean \"{near}\"?"));
-        self.report(node, message, help);
+        self.report(node, format!("{quoted} is not a type, in {what}"), help);
         None
     }
 
     fn words(&mut self, node: &TomlNode, written: &str, what: &str) -> Option<ShortType> {
         let words: Vec<_> = written.split('|').map(|word| word.trim().to_owned()).collect();
-        let is_word = |word: &String| !word.is_empty() && !word.contains(char::is_whitespace);
-        let is_repeated = |at: usize, word: &String| words.iter().take(at).any(|one| one == word);
-        let wrong =
-            words.iter().enumerate().find(|(at, word)| !is_word(word) || is_repeated(*at, word));
-        if let Some((_, word)) = wrong {
-            let reason = match () {
-                () if word.is_empty() => "an empty word".to_owned(),
-                () if !is_word(word) => "a word with a blank in it".to_owned(),
-                () => "a word twice".to_owned(),
-            };
+        let fault = |(at, word): (usize, &String)| match word {
+            word if word.is_empty() => Some("an empty word"),
+            word if word.contains(char::is_whitespace) => Some("a word with a blank in it"),
+            word if !word.chars().all(is_xml_char) => Some("a word that XML cannot hold"),
+            word if words.iter().take(at).any(|before| before == word) => Some("a word twice"),
+            _ => None,
+        };
+        if let Some(reason) = words.iter().enumerate().find_map(fault) {
             let message = format!("the words of {what} have {reason}");
             let help = "write words without blanks, each once, such as \"ship | revise\"";
             self.report(node, message, help.to_owned());

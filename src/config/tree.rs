@@ -96,6 +96,12 @@ impl TomlTable {
         self.entries.iter().find(|entry| entry.key.value == key).map(|entry| &entry.node)
     }
 
+    /// Takes an entry out of the table.
+    pub fn take(&mut self, key: &str) -> Option<TomlEntry> {
+        let at = self.entries.iter().position(|entry| entry.key.value == key)?;
+        Some(self.entries.remove(at))
+    }
+
     pub fn get_mut(&mut self, key: &str) -> Option<&mut TomlNode> {
         let entry = self.entries.iter_mut().find(|entry| entry.key.value == key);
         entry.map(|entry| &mut entry.node)

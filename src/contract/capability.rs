@@ -15,11 +15,11 @@ impl Contract {
     /// The core words that the listener may use. The config may list them. Without a list, an agent
     /// or a workflow may use all of them that its kind may have, and any other listener none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
-        let is_agent = self.role == Role::Agent;
+        let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
             Some(_) if mutant("ignore-the-core-words") => true,
             Some(words) => words.iter().any(|named| named == word),
-            None => is_agent,
+            None => has_all,
         })
     }
 
@@ -28,7 +28,7 @@ impl Contract {
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,
-            Role::Listener => *word != "clear-context",
+            Role::Listener | Role::Workflow => *word != "clear-context",
             Role::Client | Role::Human => false,
         })
     }
@@ -42,6 +42,12 @@ impl Contract {
     /// Whether the pump judges each payload of an outcome alone and answers a refused payload. The
     /// outcome of a listener without this capability is accepted or refused as a whole.
     pub fn receives_refusals(&self) -> bool {
-        self.role == Role::Agent
+        matches!(self.role, Role::Agent | Role::Workflow)
+    }
+
+    /// Whether a call of it ends after too many rounds in a row that brought only failures. A workflow
+    /// bounds its rounds itself.
+    pub fn has_bounded_rounds(&self) -> bool {
+        self.role != Role::Workflow
     }
 }

@@ -21,6 +21,9 @@ pub(super) fn add_peers(
         for name in &peer.accepts {
             add_peer(names, sender, peer, name);
         }
+        if let Some(goal) = peer.goal_from(sender) {
+            add_peer(names, sender, peer, &goal);
+        }
     }
 }
 

@@ -116,6 +116,8 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 5] = [Self::Call, Self::Reply, Self::Own, Self::Note, Self::System];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -151,6 +153,9 @@ pub enum Disposition {
 }
 
 impl Disposition {
+    pub const ALL: [Self; 6] =
+        [Self::Handled, Self::Recorded, Self::Failed, Self::Expired, Self::Cancelled, Self::Late];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Handled => "handled",

@@ -113,29 +113,29 @@ enum HostEvent {
 struct RecordingSink(mpsc::UnboundedSender<HostEvent>);
 
 impl RecordingSink {
-    fn hear(&self, heard: HostEvent) {
-        // The receiver is gone once the trial is over.
-        let _ = self.0.send(heard);
+    fn report(&self, event: HostEvent) {
+        // The send fails only if the trial has ended, which needs no handling.
+        let _ = self.0.send(event);
     }
 }
 
 impl Sink for RecordingSink {
     fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, result: Result<Outcome, Failure>) {
-        self.hear(HostEvent::Ended(result));
+        self.report(HostEvent::Ended(result));
     }
 
     fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {
-        self.hear(HostEvent::Heartbeat);
+        self.report(HostEvent::Heartbeat);
     }
 
     fn stray(&self, _: &ListenerName, named: String, _: Vec<Vec<u8>>) {
-        self.hear(HostEvent::Stray(named));
+        self.report(HostEvent::Stray(named));
     }
 
     fn joined(&self, _: &ListenerName, _: &str) {}
 
     fn left(&self, _: &ListenerName, detail: &str) {
-        self.hear(HostEvent::Left(detail.to_owned()));
+        self.report(HostEvent::Left(detail.to_owned()));
     }
 }
 
@@ -145,7 +145,7 @@ struct ListenerTrial {
     way: HarnessTransport,
     patience: Duration,
     stage: TrialHarness,
-    heard: mpsc::UnboundedReceiver<HostEvent>,
+    events: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
 }
 
@@ -164,24 +164,24 @@ impl ListenerTrial {
         way: HarnessTransport,
         patience: Duration,
     ) -> Result<Self, String> {
-        let (sender, heard) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let stage = TrialHarness::set(&command, &way, Arc::new(RecordingSink(sender))).await?;
-        Ok(Self { command, way, patience, stage, heard, attempts: 0 })
+        Ok(Self { command, way, patience, stage, events, attempts: 0 })
     }
 
     /// Kills the program and starts it again.
     async fn again(&mut self) {
-        let (sender, heard) = mpsc::unbounded_channel();
-        // If it cannot be started any more, the next check reports so.
+        let (sender, events) = mpsc::unbounded_channel();
+        // If the program cannot be started again, the next check reports the failure.
         if let Ok(stage) =
             TrialHarness::set(&self.command, &self.way, Arc::new(RecordingSink(sender))).await
         {
-            (self.stage, self.heard) = (stage, heard);
+            (self.stage, self.events) = (stage, events);
         }
     }
 
     async fn quiet(&mut self, length: Duration) -> Result<(), String> {
-        match timeout(length, self.heard.recv()).await {
+        match timeout(length, self.events.recv()).await {
             Err(_) => self.stage.is_there(),
             Ok(Some(HostEvent::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
@@ -201,7 +201,7 @@ impl ListenerTrial {
     /// Waits for the end of a delivery. Each heartbeat extends the wait.
     async fn outcome(&mut self) -> Result<Outcome, MissingOutcome> {
         loop {
-            match timeout(self.patience, self.heard.recv()).await {
+            match timeout(self.patience, self.events.recv()).await {
                 Err(_) => {
                     return Err(MissingOutcome::Failed(format!(
                         "no answer within {:?}",
@@ -231,8 +231,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Repeats a delivery until a program takes it: a program on NATS needs time to join.
-    async fn asked(&mut self, request: &TrialRequest) -> Result<Outcome, String> {
+    /// Repeats a delivery until a program takes it, because a program on NATS needs time to join.
+    async fn delivered_outcome(&mut self, request: &TrialRequest) -> Result<Outcome, String> {
         let until = Instant::now() + self.patience;
         loop {
             self.deliver(request);
@@ -260,7 +260,7 @@ impl ListenerTrial {
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
-        let outcome = self.asked(request).await?;
+        let outcome = self.delivered_outcome(request).await?;
         for payload in outcome.payloads {
             let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
             judge(&text).map_err(|why| format!("{why}: {}", shortened(&text)))?;

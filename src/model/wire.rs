@@ -38,9 +38,9 @@ impl WireSettings {
 /// The input of a request to a model that uses no network, as one text.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
-    let messages = messages.iter().map(|said| {
-        let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
-        json!({ "role": said.role.as_str(), "content": blocks })
+    let messages = messages.iter().map(|message| {
+        let blocks: Vec<Json> = message.blocks.iter().map(block).collect();
+        json!({ "role": message.role.as_str(), "content": blocks })
     });
     let tools = tools.iter().map(|tool| {
         json!({

@@ -50,13 +50,13 @@ impl BlockingClient {
     pub fn open(options: &Options, name: &str) -> Result<Self, Error> {
         let drive = SharedRuntime::start().map_err(|source| Error::Threads { source })?;
         let (options, name) = (options.clone(), name.to_owned());
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         drive.spawn(async move {
-            // The caller blocks on the other end, so the send succeeds.
-            tell.send(connect_with_denials(&options, &name).await).ok();
+            // The caller waits for this value, so the receiver exists and the send succeeds.
+            sender.send(connect_with_denials(&options, &name).await).ok();
         });
         let detail = || Error::Threads { source: std::io::Error::other("they ended") };
-        let (client, denials) = told.recv().map_err(|_| detail()).flatten()?;
+        let (client, denials) = receiver.recv().map_err(|_| detail()).flatten()?;
         Ok(Self { client, denials, drive })
     }
 
@@ -107,8 +107,8 @@ impl BlockingClient {
             let mut replies = self.request_all(vec![question]);
             return replies.pop().unwrap_or_else(|| Err(ended()));
         }
-        let asked = self.drive.wait(ask(&self.client, &self.denials, question));
-        asked.unwrap_or_else(|| Err(ended()))
+        let response = self.drive.wait(ask(&self.client, &self.denials, question));
+        response.unwrap_or_else(|| Err(ended()))
     }
 
     /// Returns a recent permission error that explains a missing response from `subject`.
@@ -134,7 +134,9 @@ impl BlockingClient {
         question: NatsRequest,
         is_end: fn(&async_nats::Message) -> bool,
     ) -> mpsc::Receiver<ReplyBytes> {
-        let (tell, told) = mpsc::channel();
+        // Queue: unbounded, because a task of the connection must not block. The timeout bounds the
+        // number of responses.
+        let (sender, receiver) = mpsc::channel();
         let client = self.client.clone();
         self.drive.spawn(async move {
             let NatsRequest { subject, body, patience, .. } = question;
@@ -145,7 +147,7 @@ impl BlockingClient {
             }
             let gather = async {
                 while let Some(answer) = answers.next().await {
-                    if is_end(&answer) || tell.send(answer.payload.into()).is_err() {
+                    if is_end(&answer) || sender.send(answer.payload.into()).is_err() {
                         return;
                     }
                 }
@@ -153,27 +155,30 @@ impl BlockingClient {
             // Responses after the timeout are dropped.
             tokio::time::timeout(patience, gather).await.ok();
         });
-        told
+        receiver
     }
 
     /// Sends all requests concurrently and waits for all responses. The responses have the order of
     /// the requests.
     pub fn request_all(&self, questions: Vec<NatsRequest>) -> Vec<Result<ReplyBytes, NoResponse>> {
-        let asked = questions.into_iter().map(|question| {
-            let (tell, told) = mpsc::sync_channel(1);
+        let receivers = questions.into_iter().map(|question| {
+            let (sender, receiver) = mpsc::sync_channel(1);
             let (client, denials) = (self.client.clone(), self.denials.clone());
             self.drive.spawn(async move {
-                tell.send(ask(&client, &denials, question).await).ok();
+                sender.send(ask(&client, &denials, question).await).ok();
             });
-            told
+            receiver
         });
-        let asked: Vec<_> = asked.collect();
-        asked.into_iter().map(|told| told.recv().unwrap_or_else(|_| Err(ended()))).collect()
+        let receivers: Vec<_> = receivers.collect();
+        receivers
+            .into_iter()
+            .map(|receiver| receiver.recv().unwrap_or_else(|_| Err(ended())))
+            .collect()
     }
 }
 
 fn ended() -> NoResponse {
-    NoResponse::Silent("the connection's threads ended".to_owned())
+    NoResponse::Silent("the connection was closed".to_owned())
 }
 
 async fn ask(
@@ -188,10 +193,11 @@ async fn ask(
     }
 
     let subject = question.subject;
-    // After a long outage the client's queue is full, so that sending can block, too.
-    let asked = tokio::time::timeout(2 * patience, client.send_request(subject.clone(), request));
-    let Ok(answer) = asked.await else {
-        return Err(NoResponse::Silent("the connection takes no more questions".to_owned()));
+    // Sending blocks, too, when a long outage has filled the client's queue. So there is a timeout
+    // around the whole request, too.
+    let sending = tokio::time::timeout(2 * patience, client.send_request(subject.clone(), request));
+    let Ok(answer) = sending.await else {
+        return Err(NoResponse::Silent("the send queue of the connection is full".to_owned()));
     };
 
     match answer {

@@ -71,7 +71,7 @@ impl fmt::Debug for NatsPassword {
 /// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`{address}` is no address of a NATS server, such as nats://127.0.0.1:4222")]
+    #[error("`{address}` is not the address of a NATS server; write it like nats://127.0.0.1:4222")]
     Address { address: String },
     #[error("the credentials in {path}: {source}")]
     Credentials { path: PathBuf, source: std::io::Error },
@@ -79,7 +79,7 @@ pub enum Error {
     Connect { servers: String, detail: String },
     #[error(transparent)]
     Denied(#[from] PermissionError),
-    #[error("starting the threads that talk to NATS: {source}")]
+    #[error("cannot start the thread of the NATS connection: {source}")]
     Threads { source: std::io::Error },
 }
 
@@ -149,10 +149,10 @@ fn explain_failure(detail: &str, options: &Options) -> String {
                 .to_owned()
         }
         NatsCredentials::File(path) | NatsCredentials::Nkey(path) => {
-            format!("they do not take those in {}", path.display())
+            format!("the servers refuse the credentials in {}", path.display())
         }
         NatsCredentials::Password { user, .. } => {
-            format!("they do not take `{user}` by that password")
+            format!("the servers refuse user `{user}` with this password")
         }
     };
 
@@ -177,13 +177,14 @@ const ROUNDS_TO_SETTLE: u32 = 3;
 pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {
-        let mut heard = client.subscribe(token.clone()).await.ok()?;
+        let mut messages = client.subscribe(token.clone()).await.ok()?;
         client.publish(token.clone(), "".into()).await.ok()?;
         let (mut seen, mut round) = (0, 1);
         loop {
             tokio::select! {
-                // Another task records permission errors, and may be slightly behind.
-                message = heard.next() => match round {
+                // A message to itself may overtake a permission error, which another task records.
+                // So several messages make the round trip.
+                message = messages.next() => match round {
                     ROUNDS_TO_SETTLE => return message,
                     _ => {
                         round += 1;
@@ -282,14 +283,14 @@ impl ConnectionLog {
                 None => tracing::error!("error from the NATS server: {error}"),
             },
             Event::ClientError(error) => {
-                let said = error.to_string();
+                let text = error.to_string();
                 match &mut *outage {
-                    // The client tries twice a second, possibly for hours, so a repeated error is
-                    // logged once.
-                    Some(last) if *last == said => tracing::debug!("NATS: {said}"),
+                    // The client tries to connect twice a second, possibly for hours. So an error
+                    // that repeats the last one is logged at debug level only.
+                    Some(last) if *last == text => tracing::debug!("NATS: {text}"),
                     last => {
-                        tracing::warn!("NATS at {}: {said}", self.servers);
-                        last.iter_mut().for_each(|last| last.clone_from(&said));
+                        tracing::warn!("NATS at {}: {text}", self.servers);
+                        last.iter_mut().for_each(|last| last.clone_from(&text));
                     }
                 }
             }
@@ -349,7 +350,7 @@ mod tests {
     #[test]
     fn what_the_servers_do_to_a_connection_is_in_the_log() {
         let denied = "Permissions Violation for Publish to \"a.b\"".to_owned();
-        for (event, level, told) in [
+        for (event, level, expected) in [
             (Event::SlowConsumer(7), "ERROR", "messages arrived faster than they were processed"),
             (
                 Event::ServerError(async_nats::ServerError::Other(denied)),
@@ -359,8 +360,8 @@ mod tests {
             (Event::Disconnected, "WARN", "reconnecting"),
             (Event::LameDuckMode, "INFO", "lame duck"),
         ] {
-            let said = log_of(std::slice::from_ref(&event));
-            assert!(said.contains(level) && said.contains(told), "{event:?}: {said}");
+            let text = log_of(std::slice::from_ref(&event));
+            assert!(text.contains(level) && text.contains(expected), "{event:?}: {text}");
         }
     }
 
@@ -369,27 +370,27 @@ mod tests {
         let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
         let tries = vec![failed("refused"); 50];
         let one = [vec![Event::Disconnected], tries.clone(), vec![failed("no such host")]].concat();
-        let said = log_of(&[one.clone(), vec![Event::Connected], one].concat());
-        let lines = |word: &str| said.lines().filter(|line| line.contains(word)).count();
+        let text = log_of(&[one.clone(), vec![Event::Connected], one].concat());
+        let lines = |word: &str| text.lines().filter(|line| line.contains(word)).count();
         let counts =
             ["reconnecting", "NATS at nats://there: nats: refused", "no such host", "again"];
-        assert_eq!(counts.map(lines), [2, 2, 2, 1], "{said}");
+        assert_eq!(counts.map(lines), [2, 2, 2, 1], "{text}");
         // While connected, every error is logged.
-        let said = log_of(&tries);
-        assert_eq!(said.lines().count(), 50, "{said}");
+        let text = log_of(&tries);
+        assert_eq!(text.lines().count(), 50, "{text}");
     }
 
     #[test]
     fn a_failed_connection_is_reported_with_its_cause_and_advice() {
         let options = nobody_at("nats://127.0.0.1:4222");
-        for (detail, told) in [
+        for (detail, expected) in [
             ("IO error: Connection refused (os error 111)", "start the server"),
             ("received corrupt message of type InvalidContentType", "speaks no TLS"),
             ("authorization violation", "nkey_file"),
             ("invalid peer certificate: UnknownIssuer", "ca_file"),
         ] {
-            let said = explain_failure(detail, &options);
-            assert!(said.starts_with(detail) && said.contains(told), "{said}");
+            let text = explain_failure(detail, &options);
+            assert!(text.starts_with(detail) && text.contains(expected), "{text}");
         }
     }
 
@@ -397,11 +398,11 @@ mod tests {
     fn a_file_that_holds_no_seed_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "server_name: \"organism\"\n").unwrap();
-        let told = connect_options(&NatsCredentials::Nkey(file.path().to_owned()))
+        let error = connect_options(&NatsCredentials::Nkey(file.path().to_owned()))
             .unwrap_err()
             .to_string();
-        assert!(told.contains(&*file.path().to_string_lossy()), "{told}");
-        assert!(told.contains("no seed of an nkey"), "{told}");
+        assert!(error.contains(&*file.path().to_string_lossy()), "{error}");
+        assert!(error.contains("no seed of an nkey"), "{error}");
     }
 
     #[test]

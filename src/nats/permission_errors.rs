@@ -14,8 +14,8 @@ use crate::limits;
 /// The servers refused an operation because the connection's credentials do not permit it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "NATS does not let {who} {what}; the right to it is missing: check that the key is the right one; \
-     `organism nats-config` writes a server's config with all that is needed"
+    "NATS does not let {who} {what}; the permission is missing: check that the key is the right one; \
+     `organism nats-config` writes a server config with all necessary permissions"
 )]
 pub struct PermissionError {
     who: Arc<str>,
@@ -73,7 +73,7 @@ impl PermissionErrors {
     /// Creates an empty list for a connection with these credentials.
     pub(super) fn for_credentials(credentials: &NatsCredentials) -> Self {
         let who = match credentials {
-            NatsCredentials::Nobody => "whoever has no credentials".to_owned(),
+            NatsCredentials::Nobody => "a client without credentials".to_owned(),
             NatsCredentials::File(path) => {
                 format!("the user of the credentials in {}", path.display())
             }
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_servers_words_are_read() {
-        let read = |said: &str| DeniedOperation::parse(said).map(|what| what.to_string());
-        for (said, told) in [
+        let read = |text: &str| DeniedOperation::parse(text).map(|what| what.to_string());
+        for (text, expected) in [
             ("Permissions Violation for Publish to \"a.b\"", Some("publish to `a.b`")),
             ("Permissions Violation for Subscription to \"a.*\"", Some("subscribe to `a.*`")),
             (
@@ -190,7 +190,7 @@ mod tests {
             ("Unknown Protocol Operation", None),
             ("Permissions Violation for ", None),
         ] {
-            assert_eq!(read(said).as_deref(), told, "{said}");
+            assert_eq!(read(text).as_deref(), expected, "{text}");
         }
     }
 
@@ -200,8 +200,8 @@ mod tests {
         let begun = Instant::now();
         denials.note("Permissions Violation for Publish to \"a.b\"").unwrap();
         denials.note("Permissions Violation for Subscription to \"_INBOX.x.*\"").unwrap();
-        let told = denials.publish_denied("a.b", begun).unwrap().to_string();
-        assert!(told.contains("pump.nk") && told.contains("`a.b`"), "{told}");
+        let error = denials.publish_denied("a.b", begun).unwrap().to_string();
+        assert!(error.contains("pump.nk") && error.contains("`a.b`"), "{error}");
         assert!(denials.publish_denied("a.b", Instant::now()).is_none(), "it was before");
         assert!(denials.publish_denied("a.c", begun).is_none());
         assert_eq!(denials.publishes_denied_below("a.", begun).len(), 1);

@@ -218,11 +218,12 @@ impl NativeHandler for HostedAgent {
         delivery: Delivery,
         context: HandlerContext,
     ) -> Result<Outcome, Failure> {
-        let told = self.relay.thread(&delivery).await?;
-        let told = TransferredThread::read(&told, &delivery.thread).map_err(|error| {
-            Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
-        })?;
-        let agent = self.agent.remembering(Arc::new(told));
+        let transferred = self.relay.thread(&delivery).await?;
+        let transferred =
+            TransferredThread::read(&transferred, &delivery.thread).map_err(|error| {
+                Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
+            })?;
+        let agent = self.agent.remembering(Arc::new(transferred));
         agent.turn(&delivery, &context).await
     }
 }

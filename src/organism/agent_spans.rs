@@ -107,12 +107,12 @@ impl TracedModel {
 
         // The provider gets the id of the span of this call.
         let own = at.at(self.tracer.another(at.span()));
-        let mut told = request.clone();
-        told.origin.trace = Some(own);
+        let mut traced_request = request.clone();
+        traced_request.origin.trace = Some(own);
         let name = format!("chat {}", self.model.route().model);
         let span = Span::new(own, SpanKind::Client, name, Time::now()).of(Some(at.span()));
         let mut open = SpanGuard::new(&self.tracer, self.span(request, span));
-        let answered = self.model.call(&told, on_chunk).await;
+        let answered = self.model.call(&traced_request, on_chunk).await;
 
         match &answered {
             Ok(end) => open.ends(None, |span| of_end(span, end)),

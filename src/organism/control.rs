@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,6 +31,9 @@ use crate::service::handshake::{Handshake, OrganismIdentity, SocketRequest};
 use crate::service::{
     Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
+
+/// Most requests fit.
+const READ_BYTES: usize = 8 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
@@ -252,8 +253,8 @@ async fn accept(
     let connections = ConnectionBound::default();
     loop {
         let accepted = tokio::select! {
-            biased;
             // The close first: clients that are still to be accepted are served after the loop.
+            biased;
             closed = closed.changed() => match closed {
                 Ok(()) => break,
                 Err(_) => return,
@@ -320,7 +321,7 @@ async fn serve(
     let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
-    let read = BufReader::new(read);
+    let read = RequestReader { read, buffered: Vec::new() };
     let mut connection = ControlConnection { read, writer, serving: Some(serving), closed };
     // If the client has left, it gets no responses, but its request is carried out.
     if let Err(error) = connection.serve(&context, &caller).await {
@@ -329,7 +330,7 @@ async fn serve(
 }
 
 struct ControlConnection {
-    read: BufReader<OwnedReadHalf>,
+    read: RequestReader,
     writer: ResponseWriter,
     /// While the connection holds this sender, an orderly stop waits for the connection.
     serving: Option<mpsc::Sender<()>>,
@@ -341,35 +342,28 @@ impl ControlConnection {
     /// Responds to the connection's request, and to later requests if a request keeps the
     /// connection open.
     async fn serve(&mut self, context: &ControlContext, caller: &SocketCaller) -> io::Result<()> {
-        let mut line = Vec::new();
-        // A client that sends nothing, or reads nothing, would hold up an orderly stop.
-        let Ok(received) = timeout(context.patience, self.next_line(&mut line)).await else {
+        // A time-out, because a client that sends nothing or reads nothing would delay an orderly
+        // stop.
+        let Ok(received) = timeout(context.patience, self.read.next_line()).await else {
             return self.writer.fail("no request came in time").await;
         };
-        received?;
-        while self.respond(&line, context, caller).await? {
-            line.clear();
-            let mut closed = self.closed.clone();
-            tokio::select! {
-                biased;
-                received = timeout(context.patience, self.next_line(&mut line)) => {
-                    if !matches!(received, Ok(Ok(_))) {
-                        return Ok(());
-                    }
-                }
-                // Its client may connect again, to the organism that runs then.
-                _ = closed.wait_for(|closed| *closed) => return Ok(()),
-            }
-            if line.is_empty() {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
 
-    async fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<usize> {
-        let mut bounded = (&mut self.read).take(limits::FRAME_BYTES_MAX as u64);
-        bounded.read_until(b'\n', line).await
+        let mut line = received?;
+        while self.respond(&line, context, caller).await? {
+            let mut closed = self.closed.clone();
+            line = tokio::select! {
+                // A request that has arrived is served even if the socket closes at the same moment.
+                biased;
+                received = timeout(context.patience, self.read.next_line()) => match received {
+                    Ok(Ok(next)) if !next.is_empty() => next,
+                    _ => return Ok(()),
+                },
+                // The client may connect again to the organism that runs then.
+                _ = closed.wait_for(|closed| *closed) => return Ok(()),
+            };
+        }
+
+        Ok(())
     }
 
     /// Responds to one request. Returns whether the connection takes another one.
@@ -386,16 +380,17 @@ impl ControlConnection {
                 return Ok(false);
             }
         };
+
+        // A connection beyond the bound is closed after its response, to free its place.
+        let is_kept = keep && !context.is_busy;
         match context.judge(caller, &request, &handshake).await {
             Some(response) => self.writer.write(&response).await?,
             None => {
                 context.rules.vouch_for(caller, &mut request);
-                self.pass_on(request, context).await?;
+                self.pass_on(request, is_kept, context).await?;
             }
         }
 
-        // A connection that is one too many gives its place back.
-        let is_kept = keep && !context.is_busy;
         if is_kept {
             self.writer.write(&ServiceResponse::End).await?;
         }
@@ -435,27 +430,25 @@ impl ControlConnection {
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
+        is_kept: bool,
         context: &ControlContext,
     ) -> io::Result<()> {
         let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let context = context.clone();
-        let is_query = !matches!(
-            request,
-            ServiceRequest::Submit(_) | ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. }
-        );
-        // A follower has no last response that an orderly stop could wait for: it gets what the
-        // stop records, too, until the pump has ended.
+        let is_query = request.is_query();
+        // A follower of the journals gets no last response that an orderly stop could wait for. It
+        // also gets the records that are written during the stop, until the pump has ended.
         let is_follower = matches!(request, ServiceRequest::FollowJournals);
         if is_follower {
             self.serving = None;
-            // Responses first, so that a client that leaves does not discard one that is ready.
         }
 
         let responding = tokio::spawn(async move { context.respond(request, responses).await });
-        let left = has_left(&mut self.read);
+        let left = self.read.has_left(is_kept);
         tokio::pin!(left);
         loop {
             let response = tokio::select! {
+                // Responses first, so that a client that leaves does not discard one that is ready.
                 biased;
                 response = received.recv() => response,
                 () = &mut left => {
@@ -483,10 +476,49 @@ fn aborted() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
 
-/// Returns when the client has left. One that has sent its next request already has not.
-async fn has_left(read: &mut (impl AsyncBufRead + Unpin)) {
-    if read.fill_buf().await.is_ok_and(|next| !next.is_empty()) {
-        std::future::pending::<()>().await;
+/// Reads the requests of one connection.
+struct RequestReader {
+    read: OwnedReadHalf,
+    /// Bytes behind the last request.
+    buffered: Vec<u8>,
+}
+
+impl RequestReader {
+    /// Returns the next line; less of it where it is too long, or where the client has left.
+    async fn next_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut searched = 0;
+        loop {
+            let unsearched = self.buffered.get(searched..).unwrap_or_default();
+            if let Some(end) = memchr::memchr(b'\n', unsearched) {
+                let behind = self.buffered.split_off(searched + end + 1);
+                return Ok(std::mem::replace(&mut self.buffered, behind));
+            }
+
+            searched = self.buffered.len();
+            if searched >= limits::FRAME_BYTES_MAX || self.fill().await? == 0 {
+                return Ok(std::mem::take(&mut self.buffered));
+            }
+        }
+    }
+
+    /// Returns when the client has left, or has sent too much ahead. Only reading on shows that it
+    /// has left. What it sends is its next request if the connection is kept.
+    async fn has_left(&mut self, is_kept: bool) {
+        loop {
+            if !is_kept {
+                self.buffered.clear();
+            }
+            let is_full = self.buffered.len() >= limits::FRAME_BYTES_MAX;
+            if is_full || matches!(self.fill().await, Ok(0) | Err(_)) {
+                return;
+            }
+        }
+    }
+
+    /// Reads more; returns the number of bytes. Dropping the future loses none.
+    async fn fill(&mut self) -> io::Result<usize> {
+        self.buffered.reserve(READ_BYTES);
+        self.read.read_buf(&mut self.buffered).await
     }
 }
 

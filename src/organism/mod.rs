@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ConfigProblems, StorageConfig};
+use crate::contract::goal_schema;
 use crate::ids::ListenerName;
 use crate::journal::jetstream::{self, JoiningHost};
 use crate::journal::{self, HashedRecord, Journal, sqlite};
@@ -39,6 +40,7 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
+use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::service::announcement::CommandPresence;
 use crate::service::{self, socket_path};
 use crate::telemetry::SpanExporter;
@@ -75,6 +77,9 @@ pub enum Error {
     /// [`Config::keys_missing`].
     #[error("{0}")]
     Keys(Arc<ConfigProblems>),
+    /// A workflow has a setting that no run carries out.
+    #[error("{0}")]
+    Unsupported(Arc<ConfigProblems>),
     /// The requested prompt does not exist.
     #[error("{detail}")]
     Preview { detail: String },
@@ -234,7 +239,14 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-fn check_model_keys(config: &Config) -> Result<(), Error> {
+/// Checks what a start needs besides a valid config: the keys of its models, and workflows that runs
+/// carry out in full.
+fn check_start(config: &Config) -> Result<(), Error> {
+    if !config.unsupported.is_empty() {
+        journal::sqlite::is_free(&config.data)?;
+        return Err(Error::Unsupported(Arc::clone(&config.unsupported)));
+    }
+
     let missing = config.keys_missing_here();
     if missing.is_empty() {
         return Ok(());
@@ -270,11 +282,18 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
 
 /// Adds the schemas of the organism's own payload names, and of the goals that workflows may send.
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
+    let failed = |problems: Vec<SchemaProblem>| Error::Builtin {
+        detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+    };
     let builtins = [("core.xsd", crate::system::SCHEMA), ("agent.xsd", crate::agent::SCHEMA)];
     for (label, text) in builtins {
-        config.schemas.add_builtin(label, text).map_err(|problems| Error::Builtin {
-            detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-        })?;
+        config.schemas.add_builtin(label, text).map_err(failed)?;
+    }
+
+    let mut compiler = SchemaCompiler::default();
+    for agent in config.contracts.agents_with_goals() {
+        let label = format!("goals of {agent}");
+        config.schemas.add_generated(&mut compiler, &label, &goal_schema(agent)).map_err(failed)?;
     }
 
     Ok(config)
@@ -299,7 +318,7 @@ fn open_journal_as(
 
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
         StorageConfig::Embedded => {
-            let accept = sqlite::OperatorAcceptance::default();
+            let accept = journal::OperatorAcceptance::default();
             let copies = checkpoints.as_deref();
             sqlite::SqliteJournal::open_with_copies(data, state, copies, accept, &mut replay)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)

@@ -9,8 +9,8 @@ use super::{Error, core, open_journal_as};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::{ListenerName, Position};
-use crate::journal::sqlite::{self, FoundJournal, OperatorAcceptance};
-use crate::journal::{HashedRecord, Journal};
+use crate::journal::sqlite::{self, FoundJournal};
+use crate::journal::{HashedRecord, Journal, OperatorAcceptance};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 

@@ -18,7 +18,7 @@ use super::health::HealthMonitor;
 use super::project;
 use super::pump_rpc::{KnownMembers, ProjectionResponder, PumpRpc};
 use super::{
-    Error, check_model_keys, exporter, flush_spans, open_control_socket, tracer, with_core_words,
+    Error, check_start, exporter, flush_spans, open_control_socket, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
 use crate::journal;
@@ -68,7 +68,7 @@ impl PartitionedOrganism {
     /// subject of the partition.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
-        check_model_keys(&config)?;
+        check_start(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
         let lock = lock(&config)?;
@@ -99,9 +99,9 @@ impl PartitionedOrganism {
             keepers.push(tokio::spawn(keeper.keep()));
         }
 
-        let roll = GroupMembership::new(Arc::clone(&table), config.digest, hands);
+        let membership = GroupMembership::new(Arc::clone(&table), config.digest, hands);
         drop(tokio::spawn(async move {
-            if let Err(error) = roll.call(stopped).await {
+            if let Err(error) = membership.call(stopped).await {
                 tracing::error!("nothing is handed over to other processes any more: {error}");
             }
         }));

@@ -1,7 +1,7 @@
 //! Runs one pump with its hosts and its thread, and stops it. An organism has one runtime for each
 //! partition that it runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,6 +14,7 @@ use super::health::PumpHealth;
 use super::model_metrics::ModelCounts;
 use super::{Error, HostedListener, NativeHostBuilder};
 use super::{local_agents, nats_listeners};
+use crate::bus::native_host::NativeHost;
 use crate::bus::process::{Options, ProcessHost, PumpMark, end_leftovers};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
@@ -25,6 +26,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
+use crate::workflow::WorkflowHandler;
 
 pub(super) struct PumpRuntime {
     handle: Handle,
@@ -189,11 +191,30 @@ fn hosts(
     }
 
     hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
+    hosts.extend(workflows(config, sink, runtime));
     Ok(hosts)
 }
 
-/// Kills processes that an earlier pump left behind, so that they do not run beside those of this
-/// pump.
+/// Hosts of workflows: each run is a function of its definition and the messages of its call.
+fn workflows(
+    config: &Config,
+    sink: &Arc<PumpSink>,
+    runtime: &runtime::Handle,
+) -> Vec<HostedListener> {
+    let once = config.contracts.iter().filter(|contract| contract.attempts == 1);
+    let once: HashSet<_> = once.map(|contract| contract.name.clone()).collect();
+    let hosts = config.workflows.iter().map(|workflow| {
+        let name = workflow.definition.name.value.clone();
+        let handler = WorkflowHandler::new(workflow.definition.clone(), once.clone());
+        let sink: Arc<dyn Sink> = sink.clone();
+        let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());
+        (name, Arc::new(host) as Arc<dyn Host>)
+    });
+    hosts.collect()
+}
+
+/// Kills processes that an earlier pump left behind. Otherwise they would run beside the processes
+/// of this pump.
 fn end_earlier_processes(mark: &PumpMark) {
     let ended = end_leftovers(mark);
     if !ended.is_empty() {

@@ -5,11 +5,8 @@ use std::path::Path;
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
-use crate::journal::TreeHeads;
-use crate::journal::sqlite::{
-    self, DATABASE, FoundJournal, JournalReader, OperatorAcceptance, RedactedRecords, TakenOut,
-    refuse_lost_file,
-};
+use crate::journal::sqlite::{self, DATABASE, FoundJournal, JournalReader, TakenOut};
+use crate::journal::{OperatorAcceptance, RedactedRecords, TreeHeads, refuse_lost_file};
 use crate::limits;
 use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 

@@ -10,7 +10,7 @@ use super::health::HealthMonitor;
 use super::pump_rpc::PumpRpc;
 use super::pump_runtime::PumpRuntime;
 use super::{
-    Error, NativeHostBuilder, Organism, access, check_model_keys, control, core, exporter,
+    Error, NativeHostBuilder, Organism, access, check_start, control, core, exporter,
     open_control_socket, open_journal, project, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
@@ -81,7 +81,7 @@ impl Organism {
         }
 
         access::refuse_hosted_start(&config)?;
-        check_model_keys(&config)?;
+        check_start(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
         let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };

@@ -34,7 +34,7 @@ struct CompileVerdict {
     #[serde(rename = "good")]
     good: bool,
     #[serde(rename = "said")]
-    said: Vec<CompileMessage>,
+    messages: Vec<CompileMessage>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -172,9 +172,9 @@ impl CompileChild {
 
 /// Processor time that a process has used, if the operating system reports it.
 fn spent(process: u32) -> Option<Duration> {
-    // The first number is the processor time in nanoseconds.
-    let told = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
-    told.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    // The first number of the file is the processor time in nanoseconds.
+    let stats = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    stats.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 fn start(program: &Path) -> std::io::Result<CompileChild> {
@@ -196,10 +196,10 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     let gone = || std::io::Error::other("the compiling child has no pipes");
     let stdin = child.stdin.take().ok_or_else(gone)?;
     let stdout = child.stdout.take().ok_or_else(gone)?;
-    let (tell, answers) = channel();
+    let (sender, answers) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
@@ -222,19 +222,19 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
 }
 
 fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {
-    let (good, said) = match CompiledSchema::compile(documents) {
+    let (good, messages) = match CompiledSchema::compile(documents) {
         Ok((_, warnings)) => (true, warnings),
         Err(errors) => (false, errors),
     };
 
-    let said = said.into_iter().map(|d| CompileMessage {
+    let messages = messages.into_iter().map(|d| CompileMessage {
         warning: d.level == DiagnosticLevel::Warning,
         code: d.code,
         line: d.line,
         document: d.document,
         message: d.message,
     });
-    CompileVerdict { good, said: said.collect() }
+    CompileVerdict { good, messages: messages.collect() }
 }
 
 fn judge(
@@ -242,16 +242,16 @@ fn judge(
     verdict: CompileVerdict,
 ) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
     let diagnostics: Vec<Diagnostic> = verdict
-        .said
+        .messages
         .into_iter()
-        .map(|said| Diagnostic {
-            level: if said.warning { DiagnosticLevel::Warning } else { DiagnosticLevel::Error },
+        .map(|message| Diagnostic {
+            level: if message.warning { DiagnosticLevel::Warning } else { DiagnosticLevel::Error },
             domain: DiagnosticDomain::Schema,
-            code: said.code,
-            line: said.line,
+            code: message.code,
+            line: message.line,
             column: 0,
-            message: said.message,
-            document: said.document,
+            message: message.message,
+            document: message.document,
             steps: Vec::new(),
         })
         .collect();
@@ -264,8 +264,8 @@ fn judge(
 /// Compiles in this process, on a thread that is abandoned if the compilation takes too long.
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
-    let (tell, answer) = channel();
-    std::thread::spawn(move || tell.send(verdict(&documents)));
+    let (sender, answer) = channel();
+    std::thread::spawn(move || sender.send(verdict(&documents)));
 
     match answer.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
         Ok(verdict) => Ok(verdict),
@@ -277,8 +277,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
 /// Path of the command. It is the configured path, or this program, or a program beside this one,
 /// where Cargo places it for tests.
 fn program() -> Option<PathBuf> {
-    if let Some(told) = std::env::var_os(PROGRAM_VARIABLE) {
-        return Some(told.into());
+    if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
+        return Some(configured.into());
     }
 
     let this = std::env::current_exe().ok()?;

@@ -61,15 +61,7 @@ thread_local! {
 impl SchemaFile {
     /// Loads a file and compiles it in `compiler` as a trial. Returns all problems at once.
     pub fn open(compiler: &mut SchemaCompiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
-        let bundle = SchemaBundle::open(path)?;
-        let beyond = bounds::check(&bundle.sources);
-        if !beyond.is_empty() {
-            return Err(beyond);
-        }
-
-        let mut warnings = compiler.check(&bundle)?;
-        warnings.extend(lint::check(&bundle.sources));
-        Ok(Self::new(bundle, warnings))
+        Self::checked(compiler, SchemaBundle::open(path)?)
     }
 
     /// A schema that is part of the program.
@@ -78,14 +70,27 @@ impl SchemaFile {
     }
 
     /// A schema that was generated from a config.
-    pub fn generated(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let bundle = SchemaBundle::generated(label, text)?;
+    pub fn generated(
+        compiler: &mut SchemaCompiler,
+        label: &str,
+        text: &str,
+    ) -> Result<Self, Vec<SchemaProblem>> {
+        Self::checked(compiler, SchemaBundle::generated(label, text)?)
+    }
+
+    /// A schema that is not part of the program must be within bounds and compile in time.
+    fn checked(
+        compiler: &mut SchemaCompiler,
+        bundle: SchemaBundle,
+    ) -> Result<Self, Vec<SchemaProblem>> {
         let beyond = bounds::check(&bundle.sources);
         if !beyond.is_empty() {
             return Err(beyond);
         }
 
-        Ok(Self::new(bundle, Vec::new()))
+        let mut warnings = compiler.check(&bundle)?;
+        warnings.extend(lint::check(&bundle.sources));
+        Ok(Self::new(bundle, warnings))
     }
 
     fn new(bundle: SchemaBundle, warnings: Vec<SchemaProblem>) -> Self {

@@ -1,9 +1,11 @@
 //! The only interface to libxml2, and the only `unsafe` code of the source tree.
 //!
-//! All messages of libxml2 are collected in a bounded list of its thread. Everything that it loads
-//! comes from documents passed in beforehand, so it never opens a file or an address. Knows nothing
-//! of payload names, codes or files.
-#![expect(unsafe_code, reason = "libxml2 is C; this file is its only caller")]
+//! Each thread collects the messages of libxml2 in a bounded list. libxml2 can load only documents
+//! that were passed in beforehand, so it never opens a file or a network address. Must not know
+//! payload names, error codes or files.
+#![expect(unsafe_code, reason = "libxml2 is C; this module is its only caller")]
+
+mod evaluation;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -12,6 +14,8 @@ use std::ptr::NonNull;
 use std::sync::Once;
 
 use libxml::bindings as c;
+
+pub use evaluation::{check_expression, evaluate};
 
 use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use crate::limits;
@@ -23,7 +27,7 @@ struct CaughtMessages {
 }
 
 thread_local! {
-    static HEARD: RefCell<CaughtMessages> = RefCell::default();
+    static REPORTED: RefCell<CaughtMessages> = RefCell::default();
     static SERVED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
@@ -106,9 +110,9 @@ impl ParsedDocument {
         let document = doc.map(|doc| Self { doc, here: PhantomData });
 
         match (document, take()) {
-            (Some(document), heard) if heard.errors == 0 => Ok(document),
-            (_, heard) if heard.errors == 0 => Err(vec![no_memory()]),
-            (_, heard) => Err(heard.errors_only()),
+            (Some(document), reported) if reported.errors == 0 => Ok(document),
+            (_, reported) if reported.errors == 0 => Err(vec![no_memory()]),
+            (_, reported) => Err(reported.errors_only()),
         }
     }
 
@@ -180,9 +184,9 @@ impl CompiledSchema {
         };
 
         SERVED.with_borrow_mut(Vec::clear);
-        let heard = take();
+        let reported = take();
         let Some(schema) = schema else {
-            let errors = heard.errors_only();
+            let errors = reported.errors_only();
             return Err(if errors.is_empty() { vec![no_memory()] } else { errors });
         };
 
@@ -193,11 +197,11 @@ impl CompiledSchema {
         };
 
         let grammar = Self { schema, context, here: PhantomData };
-        if heard.errors > 0 {
-            return Err(heard.errors_only());
+        if reported.errors > 0 {
+            return Err(reported.errors_only());
         }
 
-        Ok((grammar, heard.diagnostics))
+        Ok((grammar, reported.diagnostics))
     }
 
     /// Validates a whole document. Never follows a schema location in the document.
@@ -205,12 +209,12 @@ impl CompiledSchema {
         // SAFETY: context, schema and tree are alive and of this thread; the context forgets
         // the tree before the call returns.
         let code = unsafe { c::xmlSchemaValidateDoc(self.context.as_ptr(), document.doc.as_ptr()) };
-        let heard = take();
-        if code == 0 && heard.errors == 0 {
+        let reported = take();
+        if code == 0 && reported.errors == 0 {
             return Ok(());
         }
 
-        let errors = heard.errors_only();
+        let errors = reported.errors_only();
         Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
     }
 
@@ -260,7 +264,7 @@ fn ready() {
 }
 
 fn take() -> CaughtMessages {
-    HEARD.with(RefCell::take)
+    REPORTED.with(RefCell::take)
 }
 
 impl CaughtMessages {
@@ -285,24 +289,24 @@ unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
     // SAFETY: libxml2 passes an error that lives through the call, or null.
     let Some(error) = (unsafe { error.cast_const().as_ref() }) else { return };
     let warning = error.level <= c::xmlErrorLevel_XML_ERR_WARNING;
-    HEARD.with(|heard| {
-        let Ok(mut heard) = heard.try_borrow_mut() else { return };
+    REPORTED.with(|reported| {
+        let Ok(mut reported) = reported.try_borrow_mut() else { return };
         if !warning {
-            heard.errors += 1;
+            reported.errors += 1;
         }
-        if heard.diagnostics.len() < limits::FINDINGS_MAX {
+        if reported.diagnostics.len() < limits::FINDINGS_MAX {
             // SAFETY: as above.
             let diagnostic = unsafe { read_error(error, warning) };
-            heard.diagnostics.push(diagnostic);
+            reported.diagnostics.push(diagnostic);
         } else if !warning {
             // An error replaces a warning in the full list; a warning never replaces an error.
             if let Some(place) =
-                heard.diagnostics.iter().rposition(|d| d.level == DiagnosticLevel::Warning)
+                reported.diagnostics.iter().rposition(|d| d.level == DiagnosticLevel::Warning)
             {
-                heard.diagnostics.remove(place);
+                reported.diagnostics.remove(place);
                 // SAFETY: as above.
                 let diagnostic = unsafe { read_error(error, warning) };
-                heard.diagnostics.push(diagnostic);
+                reported.diagnostics.push(diagnostic);
             }
         }
     });

@@ -188,13 +188,13 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
         text = one_line(message);
     }
 
-    let Some((subject, said)) = text.split_once("': ") else { return text };
-    let said = match said.strip_prefix("[facet '").and_then(|rest| rest.split_once("'] ")) {
-        Some((_, said)) => said,
-        None => said,
+    let Some((subject, detail)) = text.split_once("': ") else { return text };
+    let detail = match detail.strip_prefix("[facet '").and_then(|rest| rest.split_once("'] ")) {
+        Some((_, detail)) => detail,
+        None => detail,
     };
 
-    format!("{subject}': {}", one_line(said))
+    format!("{subject}': {}", one_line(detail))
 }
 
 /// Whether the message names the same element as found and as expected.

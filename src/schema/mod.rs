@@ -27,6 +27,7 @@ mod schema_problem;
 mod shape;
 mod short_form;
 mod source;
+mod xpath;
 mod xsd;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,7 @@ pub use form::{FormField, fill};
 pub use json::{UnsupportedPart, members};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
+pub use xpath::{XPathDocument, XPathError, XPathNode, XPathValue, check_expression};
 
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
@@ -69,7 +71,15 @@ impl Schemas {
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
     }
 
-    /// Loads and registers a schema file with the payload names it declares.
+    /// Whether no schema file may define payload names in `namespace`.
+    pub fn is_reserved(&self, namespace: &str) -> bool {
+        self.reserved.iter().any(|reserved| {
+            let beneath = namespace.strip_prefix(reserved.as_str());
+            beneath.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// Loads and registers a schema file. Returns the payload names that the file declares.
     pub fn add_file(&mut self, path: &Path) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
         self.add_file_with(&mut SchemaCompiler::default(), path)
     }
@@ -82,7 +92,7 @@ impl Schemas {
         path: &Path,
     ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
         let file = SchemaFile::open(compiler, path)?;
-        if self.reserved.iter().any(|ns| ns == file.namespace()) {
+        if self.is_reserved(file.namespace()) {
             let message = format!(
                 "namespace `{}` is reserved for the core; choose another for your payloads",
                 file.namespace()
@@ -107,10 +117,11 @@ impl Schemas {
     /// other schemas of the config.
     pub fn add_generated(
         &mut self,
+        compiler: &mut SchemaCompiler,
         label: &str,
         text: &str,
     ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
-        self.register(SchemaFile::generated(label, text)?)
+        self.register(SchemaFile::generated(compiler, label, text)?)
     }
 
     fn register(&mut self, file: SchemaFile) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {

@@ -51,6 +51,11 @@ impl ShortType {
         NAMED.iter().map(|(name, _)| *name)
     }
 
+    /// The name that a config has for the type, if it has one.
+    pub fn name(&self) -> Option<&'static str> {
+        NAMED.iter().find(|(_, known)| known == self).map(|(name, _)| *name)
+    }
+
     /// The built-in type of XSD that it is, if it is one.
     fn built_in(&self) -> Option<&'static str> {
         match self {
@@ -153,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::ids::PayloadName;
-    use crate::schema::{SchemaFile, SchemaVerdict};
+    use crate::schema::{SchemaCompiler, SchemaFile, SchemaVerdict};
 
     fn field(name: &str, occurs: FieldCount, of: ShortType) -> ShortField {
         ShortField { name: name.to_owned(), occurs, of }
@@ -171,6 +176,11 @@ mod tests {
             field("currency", FieldCount::Once, ShortType::Words(words)),
             field("line", FieldCount::AnyNumber, line),
         ])
+    }
+
+    fn generated(text: &str) -> SchemaFile {
+        let file = SchemaFile::generated(&mut SchemaCompiler::default(), "test", text);
+        file.expect("the generated schema compiles")
     }
 
     #[test]
@@ -211,7 +221,7 @@ mod tests {
     #[test]
     fn the_xsd_accepts_what_the_types_say_and_nothing_else() {
         let text = xsd("urn:t", &[("invoice", &invoice())]);
-        let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
+        let file = generated(&text);
         let name = PayloadName::new("urn:t", "invoice");
         let judge = |content: &str| {
             let text = format!("<invoice xmlns=\"urn:t\">{content}</invoice>");
@@ -232,7 +242,7 @@ mod tests {
     #[test]
     fn an_example_of_the_short_form_is_valid() {
         let text = xsd("urn:t", &[("invoice", &invoice())]);
-        let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
+        let file = generated(&text);
         let name = PayloadName::new("urn:t", "invoice");
         assert!(file.example(&name).is_some());
     }
@@ -240,7 +250,7 @@ mod tests {
     #[test]
     fn a_table_without_fields_is_an_empty_element() {
         let text = xsd("urn:t", &[("ping", &ShortType::Fields(Vec::new()))]);
-        let file = SchemaFile::generated("test", &text).expect("the generated schema compiles");
+        let file = generated(&text);
         let name = PayloadName::new("urn:t", "ping");
         assert_eq!(file.validate(Some(&name), b"<ping xmlns='urn:t'/>"), SchemaVerdict::Valid);
         assert_ne!(

@@ -82,9 +82,9 @@ impl SchemaDocument {
                 column: d.column,
                 ..TextLocation::default()
             });
-            let said = diagnostics.into_iter().next().map(|d| d.message).unwrap_or_default();
-            let said = super::libxml2_messages::one_line(&said);
-            return Err(problem(&place, "schema-not-well-formed", said));
+            let message = diagnostics.into_iter().next().map(|d| d.message).unwrap_or_default();
+            let message = super::libxml2_messages::one_line(&message);
+            return Err(problem(&place, "schema-not-well-formed", message));
         }
 
         let root = Element::read_document(&text).ok_or_else(|| {

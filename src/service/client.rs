@@ -483,7 +483,7 @@ fn has_thread(data: &Path, thread: &ThreadId) -> bool {
 }
 
 fn unexpected(response: &ServiceResponse) -> Error {
-    Error::failed(format_args!("it sent a response to another request: {response:?}"))
+    Error::failed(format_args!("unexpected response: {response:?}"))
 }
 
 /// The responses to a submission that have not arrived yet.

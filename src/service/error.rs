@@ -55,8 +55,8 @@ pub enum Error {
     OtherVersion { theirs: u32, ours: u32 },
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
-    /// The response is an error, or not a response to the request.
-    #[error("the running organism could not do it: {detail}")]
+    /// The organism responded with an error, or with a response to another request.
+    #[error("the running organism could not carry out the request: {detail}")]
     Failed { detail: String },
 }
 

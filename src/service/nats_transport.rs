@@ -51,7 +51,7 @@ impl NatsTransport {
         let unavailable =
             |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
 
-        // After a long outage the connection accepts nothing more.
+        // After a long outage, the queue of the NATS client is full and publishing blocks.
         let published =
             timeout(limits::SERVICE_SILENCE_MAX, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {

@@ -197,17 +197,21 @@ pub async fn follow(
     mut recorded: watch::Receiver<Position>,
     responses: &mpsc::Sender<ServiceResponse>,
 ) -> Result<(), Error> {
-    while recorded.has_changed().is_ok() {
+    if recorded.has_changed().is_err() {
+        return Err(Error::Stopped);
+    }
+
+    loop {
         let position = *recorded.borrow_and_update();
         // The send fails only if the client has left, which ends the loop.
         responses.send(ServiceResponse::Recorded { partition, position }).await.ok();
 
         tokio::select! {
-            _ = recorded.changed() => {}
+            // Fails only once the last position of an ended pump has been sent.
+            changed = recorded.changed() => changed.map_err(|_| Error::Stopped)?,
             () = responses.closed() => return Ok(()),
         }
     }
-    Err(Error::Stopped)
 }
 
 fn result_of(completion: &CallCompletion) -> SubmitUpdate {

@@ -70,6 +70,13 @@ pub enum ServiceRequest {
     Status,
 }
 
+impl ServiceRequest {
+    /// Whether the request changes nothing, so that it may be sent again.
+    pub fn is_query(&self) -> bool {
+        !matches!(self, Self::Submit(_) | Self::Decide(_) | Self::Cancel { .. })
+    }
+}
+
 /// A payload that a client submits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmitRequest {

@@ -65,6 +65,14 @@ struct IdleConnection {
     since: Instant,
 }
 
+/// How far a request got over its connection.
+#[derive(Default)]
+struct ExchangeProgress {
+    /// Whether the organism may have some of it.
+    is_written: bool,
+    has_response: bool,
+}
+
 impl IdleConnection {
     /// Whether the organism still reads requests from this connection, as far as the client knows.
     fn is_open(&self) -> bool {
@@ -146,16 +154,47 @@ impl SocketTransport {
         request: &ServiceRequest,
         responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        let mut connection = self.connection().await?;
         let handshake = self.handshake.clone();
-        let request = SocketRequest { request: request.clone(), handshake, keep: true };
-        let mut line = encoding::encode(&request).map_err(Error::failed)?;
-        line.push(b'\n');
-        connection.write_all(&line).await.map_err(|_| Error::Lost)?;
+        let framed = SocketRequest { request: request.clone(), handshake, keep: true };
+        let mut framed = encoding::encode(&framed).map_err(Error::failed)?;
+        framed.push(b'\n');
 
+        if let Some(idle) = self.take_idle() {
+            let mut progress = ExchangeProgress::default();
+            let ended = self.exchange(idle, &framed, responses, &mut progress).await;
+            // The organism may have closed it in this moment, and another one may run by now.
+            let is_lost = match request.is_query() {
+                true => !progress.has_response,
+                false => !progress.is_written,
+            };
+            if !is_lost {
+                return ended;
+            }
+        }
+
+        let connection = self.connect_anew().await?;
+        self.exchange(connection, &framed, responses, &mut ExchangeProgress::default()).await
+    }
+
+    /// Writes a request and passes on its responses.
+    async fn exchange(
+        &self,
+        mut connection: BufReader<UnixStream>,
+        request: &[u8],
+        responses: &mpsc::Sender<ServiceResponse>,
+        progress: &mut ExchangeProgress,
+    ) -> Result<(), Error> {
+        let written = connection.write(request).await.map_err(|_| Error::Lost)?;
+        progress.is_written = true;
+        let rest = request.get(written..).unwrap_or_default();
+        connection.write_all(rest).await.map_err(|_| Error::Lost)?;
+
+        let mut line = Vec::new();
         loop {
             line.clear();
-            connection.read_until(b'\n', &mut line).await.map_err(|_| Error::Lost)?;
+            let read = connection.read_until(b'\n', &mut line).await;
+            progress.has_response |= !line.is_empty();
+            read.map_err(|_| Error::Lost)?;
             let Some(line) = line.strip_suffix(b"\n") else { return Ok(()) };
             let response = encoding::decode(line)?;
             if let Some(refused) = refusal(&response, &self.data, &self.handshake) {
@@ -170,13 +209,8 @@ impl SocketTransport {
         }
     }
 
-    /// An idle connection, or a new one: to the same organism, or to the announced one that takes
-    /// its place.
-    async fn connection(&self) -> Result<BufReader<UnixStream>, Error> {
-        if let Some(idle) = self.take_idle() {
-            return Ok(idle);
-        }
-
+    /// Makes a new connection. While an organism is announced, waits for its socket.
+    async fn connect_anew(&self) -> Result<BufReader<UnixStream>, Error> {
         let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
         loop {
             // Ordering rule: the announcement is read before connecting, because it ends when the

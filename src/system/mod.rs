@@ -15,7 +15,7 @@ pub use core_payloads::{Answer, DecisionPayload, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};
 pub use huh::Huh;
-pub use primitive::{Primitive, WaitFor, When};
+pub use primitive::{Primitive, ThreadAllotment, WaitFor, When};
 
 use crate::ids::PayloadName;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
+use crate::envelope::Money;
 
 /// The condition that ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,6 +23,15 @@ pub enum When {
     At(Time),
 }
 
+/// The most that a spawned thread may use, with everything beneath it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThreadAllotment {
+    pub tokens: Option<u64>,
+    pub money: Option<Money>,
+    /// From the opening of the thread.
+    pub timeout: Option<Duration>,
+}
+
 /// A primitive, read from a payload that passed its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Primitive {
@@ -30,6 +40,7 @@ pub enum Primitive {
         suggested_sub_id: Option<String>,
         /// Whether the child thread is cancelled when the spawning call closes.
         is_bound: bool,
+        allotment: ThreadAllotment,
     },
     SendToThread {
         thread_id: String,

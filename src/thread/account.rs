@@ -4,44 +4,55 @@ use super::Fact;
 use super::reservations::ModelReservation;
 use super::state::Tree;
 use crate::envelope::Spending;
-use crate::ids::{CallId, ListenerName};
+use crate::ids::{CallId, ListenerName, ThreadId};
 
 impl Tree {
     /// Applies the facts about reservations and about the use of model calls.
     pub(super) fn account(&mut self, fact: &Fact) {
         match fact {
-            Fact::Reserved { call, attempt, agent, spending, request, route } => {
+            Fact::Reserved { call, attempt, agent, spending, request, route, thread } => {
                 self.reserve(ModelReservation {
                     call: *call,
                     attempt: *attempt,
                     agent: agent.clone(),
                     spending: *spending,
                     request: *request,
+                    thread: thread.clone(),
                 });
                 if let Some(route) = route {
                     self.count_request(*call, route);
                 }
             }
             Fact::Charged { call, attempt, agent, spending } => {
-                self.release_reservation(*call, *attempt);
-                self.spend(Some(agent), *spending);
+                let reserved = self.release_reservation(*call, *attempt);
+                let thread = reserved.and_then(|reserved| reserved.thread);
+                self.spend(thread.as_ref(), Some(agent), *spending);
             }
             Fact::Used { call, agent, tokens_in, tokens_out, money, attempt } => {
-                if let Some(attempt) = attempt {
-                    self.release_reservation(*call, *attempt);
-                }
+                let reserved = attempt.and_then(|attempt| self.release_reservation(*call, attempt));
+                let thread = reserved.and_then(|reserved| reserved.thread);
                 let tokens = tokens_in.saturating_add(*tokens_out);
-                self.used(*call, agent.as_ref(), Spending { tokens, money: *money });
+                self.used(*call, thread, agent.as_ref(), Spending { tokens, money: *money });
             }
             _ => {}
         }
     }
 
-    fn used(&mut self, call: CallId, agent: Option<&ListenerName>, spent: Spending) {
-        self.spend(agent, spent);
-        let Some(call) = self.calls.get(&call) else { return };
-        let (thread, agent) = (call.thread.clone(), call.callee.clone());
-        self.shows(&thread, &agent);
+    /// Records the use of a turn. `reserved_in` is the thread of a turn whose call is closed.
+    fn used(
+        &mut self,
+        call: CallId,
+        reserved_in: Option<ThreadId>,
+        agent: Option<&ListenerName>,
+        spent: Spending,
+    ) {
+        let open = self.calls.get(&call);
+        let shown = open.map(|call| (call.thread.clone(), call.callee.clone()));
+        let thread = shown.as_ref().map(|(thread, _)| thread).or(reserved_in.as_ref());
+        self.spend(thread, agent, spent);
+        if let Some((thread, agent)) = shown {
+            self.shows(&thread, &agent);
+        }
     }
 
     fn count_request(&mut self, call: CallId, route: &str) {
@@ -52,8 +63,18 @@ impl Tree {
         }
     }
 
-    /// Records the use of a model call.
-    pub(super) fn spend(&mut self, agent: Option<&ListenerName>, spent: Spending) {
+    /// Adds what a model call used to the usage of the tree, of its agent, and of
+    /// the allotments up the tree.
+    pub(super) fn spend(
+        &mut self,
+        thread: Option<&ThreadId>,
+        agent: Option<&ListenerName>,
+        spent: Spending,
+    ) {
+        if let Some(thread) = thread {
+            self.spend_allotments(thread, spent);
+        }
+
         let all = self.usage.spending().plus(spent);
         self.usage.model_calls += 1;
         (self.usage.tokens, self.usage.money) = (all.tokens, all.money);

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::allotments::{Allotment, AllotmentUsage};
 use super::request_counts::RECORDED_SINCE;
 use super::state::{
     AwaitedAction, Held, KeyUse, PendingMessage, ReplyOrder, State, Thread, Timer, Tree,
 };
+use super::wall_time::PEOPLE_ONLY_SINCE;
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Failure, Kind, Message};
+use crate::envelope::{Disposition, Failure, Kind, Message, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -40,19 +42,21 @@ impl State {
             | Fact::Accepted { .. }
             | Fact::Signed { .. }
             | Fact::StoodStill { .. } => {}
-            Fact::ThreadOpened { thread, by, bound } => home.open_thread(thread, by, *bound),
+            Fact::ThreadOpened { thread, by, bound, allotment } => {
+                home.open_thread(thread, by, *bound, *allotment);
+            }
             Fact::Disposed { message, how } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 home.dispose(*message, *how);
             }
-            Fact::OutcomeReceived { call, attempt } => home.heard(*call, *attempt),
+            Fact::OutcomeReceived { call, attempt } => home.receive_outcome(*call, *attempt),
             Fact::AttemptFailed { call, attempt, failure } => {
                 home.attempt_failed(*call, *attempt, failure);
             }
             Fact::NotTaken { call, .. } => home.not_taken(*call),
             Fact::CallClosed { call, how } => {
                 self.calls.remove(call);
-                home.close_call(*call, *how, time);
+                home.close_call(*call, *how);
             }
             Fact::Waiting { call, until } => home.wait(*call, Some(*until)),
             Fact::WaitEnded { call } => home.wait(*call, None),
@@ -69,10 +73,10 @@ impl State {
             }
             Fact::Reserved { .. } | Fact::Charged { .. } | Fact::Used { .. } => home.account(fact),
             Fact::Held { call, hold, until } => {
-                home.hold(*call, Held { hold: *hold, until: *until }, time);
+                home.hold(*call, Held { hold: *hold, until: *until });
             }
             Fact::Released { call, lapsed } => {
-                home.release(*call, time);
+                home.release(*call);
                 home.approve(*call, !lapsed);
             }
             Fact::Renewed { .. } => home.renew(time),
@@ -132,8 +136,10 @@ impl State {
 
     /// Sets the position of the latest record of `tree`, all of whose facts are applied.
     pub fn reached(&mut self, tree: &ThreadId, position: Position) {
+        let is_older = self.core_version < PEOPLE_ONLY_SINCE;
         if let Some(tree) = self.trees.get_mut(tree) {
             tree.head = position;
+            tree.follow_people(self.time, is_older);
         }
     }
 
@@ -193,12 +199,15 @@ impl Tree {
 
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         self.started = self.started.plus(stepped);
-        if self.held > 0 {
-            self.held_since = self.held_since.plus(stepped);
-        }
+        self.still_since = self.still_since.map(|since| since.plus(stepped));
 
         for timer in self.timers.values_mut().filter(|timer| !timer.at) {
             timer.fires_at = timer.fires_at.plus(stepped);
+        }
+
+        for allotted in self.threads.values_mut().filter_map(|thread| thread.allotted.as_mut()) {
+            let until = &mut allotted.limits.until;
+            *until = until.map(|until| until.plus(stepped));
         }
 
         let not_counted = stood + stepped;
@@ -210,11 +219,19 @@ impl Tree {
         }
     }
 
-    fn open_thread(&mut self, id: &ThreadId, by: &ListenerName, bound: Option<CallId>) {
+    fn open_thread(
+        &mut self,
+        id: &ThreadId,
+        by: &ListenerName,
+        bound: Option<CallId>,
+        allotment: Option<Allotment>,
+    ) {
         if let Some(call) = bound.and_then(|call| self.calls.get_mut(&call)) {
             call.has_bound = true;
         }
-        let thread = Thread { bound, ..Thread::new(by.clone()) };
+        let allotted =
+            allotment.map(|limits| AllotmentUsage { limits, spent: Spending::default() });
+        let thread = Thread { bound, allotted: allotted.map(Box::new), ..Thread::new(by.clone()) };
         self.threads.insert(id.clone(), thread.into());
         if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
             parent.children.insert(id.label().to_owned());
@@ -254,7 +271,7 @@ impl Tree {
             thread: message.thread.clone(),
             callee: message.to.clone(),
             opening: opening.clone(),
-            heard: Vec::new(),
+            handled: Vec::new(),
             pending: vec![request],
             awaiting: Vec::new(),
             next_slot: 1,
@@ -298,7 +315,7 @@ impl Tree {
         let pending = call.pending.remove(at);
         if how == Disposition::Handled {
             let (thread, agent) = (call.thread.clone(), call.callee.clone());
-            call.heard.push(pending.message);
+            call.handled.push(pending.message);
             self.shows(&thread, &agent);
         }
     }
@@ -309,7 +326,7 @@ impl Tree {
         }
     }
 
-    fn heard(&mut self, call: CallId, attempt: Attempt) {
+    fn receive_outcome(&mut self, call: CallId, attempt: Attempt) {
         self.release_reservation(call, attempt);
         if let Some(call) = self.calls.get_mut(&call) {
             call.failed_rounds = call.rounds_failed();
@@ -319,8 +336,8 @@ impl Tree {
             call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
-            // Messages that came meanwhile were not requested by the outcome just recorded.
-            call.pending.iter_mut().for_each(|p| p.slot = ReplyOrder::UNASKED);
+            // The outcome that was just recorded did not request the messages that came before it.
+            call.pending.iter_mut().for_each(|p| p.slot = ReplyOrder::UNREQUESTED);
         }
     }
 
@@ -330,30 +347,22 @@ impl Tree {
         }
     }
 
-    fn hold(&mut self, id: CallId, held: Held, time: Time) {
+    fn hold(&mut self, id: CallId, held: Held) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         if call.held.replace(held).is_none() {
-            if self.held == 0 {
-                self.held_since = time;
-            }
             self.held += 1;
         }
     }
 
-    fn release(&mut self, id: CallId, time: Time) {
+    fn release(&mut self, id: CallId) {
         let held = self.calls.get_mut(&id).and_then(|call| call.held.take());
         if held.is_some() {
             self.held = self.held.saturating_sub(1);
-            if self.held == 0 {
-                // Time in which it was held does not count.
-                self.started = self.started.plus(time.since(self.held_since));
-                self.held_since = Time::default();
-            }
         }
     }
 
-    fn close_call(&mut self, id: CallId, how: Closing, time: Time) {
-        self.release(id, time);
+    fn close_call(&mut self, id: CallId, how: Closing) {
+        self.release(id);
         let Some(call) = self.calls.remove(&id) else { return };
         self.close_leg(&call, how);
         for pending in &call.pending {
@@ -396,9 +405,11 @@ impl Tree {
             call.callee.clone()
         });
         if let Some(spent) = failure.spent() {
+            let thread = self.calls.get(&call).map(|call| call.thread.clone());
             let reserved = self.release_reservation(call, attempt);
-            let agent = callee.or(reserved.map(|reserved| reserved.agent));
-            self.spend(agent.as_ref(), spent);
+            let (agent, reserved_in) =
+                reserved.map(|reserved| (reserved.agent, reserved.thread)).unzip();
+            self.spend(thread.or(reserved_in.flatten()).as_ref(), callee.or(agent).as_ref(), spent);
         }
     }
 
@@ -443,7 +454,7 @@ impl Call {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {
             Some(slot) => slot,
-            None if comes_unasked(message) => ReplyOrder::UNASKED,
+            None if is_unrequested(message) => ReplyOrder::UNREQUESTED,
             None => {
                 let action = self.next_slot;
                 self.next_slot += 1;
@@ -464,7 +475,7 @@ impl Call {
     }
 }
 
-/// Whether a system payload arrives independently of the last outcome.
-fn comes_unasked(message: &Message) -> bool {
+/// Whether a system payload may arrive without a request by the last outcome.
+fn is_unrequested(message: &Message) -> bool {
     matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

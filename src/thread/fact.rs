@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Allotment;
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Failure, Message, Money, Refusal, Spending};
@@ -124,6 +125,9 @@ pub enum Fact {
         /// The call whose close cancels the thread.
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
+        /// The most that it may use, with everything beneath it.
+        #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
+        allotment: Option<Allotment>,
     },
     /// A message was accepted. `opening` is present if the message opens a call.
     #[serde(rename = "accepted")]
@@ -260,6 +264,9 @@ pub enum Fact {
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
+        /// Thread of the call, if an allotment limits it.
+        #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
+        thread: Option<ThreadId>,
     },
     /// The result of a reserved model call is lost. The whole reservation is charged.
     #[serde(rename = "charged")]

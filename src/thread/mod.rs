@@ -4,6 +4,7 @@
 //! state. Must not know I/O, clocks or channels.
 
 mod account;
+mod allotments;
 mod apply;
 mod decision;
 mod fact;
@@ -17,7 +18,9 @@ mod rounds;
 mod signature;
 mod state;
 pub mod text;
+mod wall_time;
 
+pub use allotments::{Allotment, AllotmentUsage};
 pub use decision::{Decision, RecordedAnswer};
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
 pub use operator::{

@@ -164,7 +164,13 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time of a held call is over, or the config now requires another hold.
+    /// The time that is allotted to the thread of this call is over.
+    #[serde(rename = "thread-time")]
+    ThreadTime {
+        #[serde(rename = "call")]
+        call: CallId,
+    },
+    /// The time limit of a held call has passed, or the config now requires another kind of hold.
     #[serde(rename = "held")]
     Held {
         #[serde(rename = "call")]
@@ -257,13 +263,13 @@ pub struct Record {
     /// Position of the tree's previous record; 0 for the first record of the tree.
     #[serde(rename = "previous")]
     pub previous: Position,
+    /// Hash of the tree's previous record; zeros for the first record of the tree.
     #[serde(rename = "previous_hash")]
     pub previous_hash: Digest,
     #[serde(rename = "time")]
     pub time: Time,
     #[serde(rename = "input")]
     pub input: Input,
-    /// Hash of the tree's previous record; zeros for the first record of the tree.
     #[serde(rename = "facts")]
     pub facts: Vec<Fact>,
 }

@@ -3,10 +3,12 @@
 //! calls.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
+use super::allotments::with_ancestors;
 use super::state::{ByListener, Tree};
 use crate::envelope::{Money, Spending};
-use crate::ids::{Attempt, CallId, ListenerName};
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 
 /// The reservation of a running model call, whose actual cost is not yet known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +19,17 @@ pub struct ModelReservation {
     pub spending: Spending,
     /// Number of the model call's latest request within its attempt.
     pub request: u32,
+    /// Thread of the call, if an allotment limits it.
+    pub thread: Option<ThreadId>,
 }
 
-/// TreeReservations of a tree, one for each attempt.
+impl ModelReservation {
+    fn is_in(&self, thread: &ThreadId) -> bool {
+        self.thread.as_ref().is_some_and(|own| own == thread || own.is_beneath(thread))
+    }
+}
+
+/// The reservations of a thread tree, one for each attempt.
 ///
 /// **Invariant:** `total` and `by_agent` are the sums of `attempts`, and `by_thread` those of the attempts
 /// in each thread and beneath it, with their number.
@@ -28,6 +38,7 @@ pub struct TreeReservations {
     attempts: BTreeMap<(CallId, Attempt), ModelReservation>,
     total: ReservedSum,
     by_agent: ByListener<ReservedSum>,
+    by_thread: BTreeMap<ThreadId, (usize, ReservedSum)>,
 }
 
 /// A sum of reservations. Its integers are wider than those of a reservation, so the sum never
@@ -59,6 +70,11 @@ impl TreeReservations {
     fn insert(&mut self, reserved: ModelReservation) {
         self.total.add(reserved.spending);
         self.by_agent.of(&reserved.agent).add(reserved.spending);
+        for thread in reserved.thread.iter().flat_map(with_ancestors) {
+            let (count, sum) = self.by_thread.entry(thread).or_default();
+            *count += 1;
+            sum.add(reserved.spending);
+        }
         let replaced = self.attempts.insert((reserved.call, reserved.attempt), reserved);
         debug_assert!(replaced.is_none(), "{replaced:?} was not released");
     }
@@ -67,6 +83,16 @@ impl TreeReservations {
         let removed = self.attempts.remove(&(call, attempt))?;
         self.total.subtract(removed.spending);
         self.by_agent.of(&removed.agent).subtract(removed.spending);
+        for thread in removed.thread.iter().flat_map(with_ancestors) {
+            if let Entry::Occupied(mut entry) = self.by_thread.entry(thread) {
+                let (count, sum) = entry.get_mut();
+                *count -= 1;
+                sum.subtract(removed.spending);
+                if *count == 0 {
+                    entry.remove();
+                }
+            }
+        }
         Some(removed)
     }
 
@@ -83,7 +109,23 @@ impl TreeReservations {
         (of_all.spending(), of_agent.spending())
     }
 
-    /// As [`TreeReservations::sums_beside`], counted anew.
+    /// The sum of all attempts but one in `thread` and beneath it.
+    fn sum_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
+        let mut sum = self.by_thread.get(thread).map(|(_, sum)| *sum).unwrap_or_default();
+        if let Some(own) = self.attempts.get(&own).filter(|own| own.is_in(thread)) {
+            sum.subtract(own.spending);
+        }
+        sum.spending()
+    }
+
+    /// As [`TreeReservations::sum_in_beside`], counted anew.
+    fn recounted_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
+        let others = self.attempts.iter().filter(|(attempt, _)| **attempt != own);
+        let within = others.filter(|(_, other)| other.is_in(thread));
+        within.fold(Spending::default(), |sum, (_, other)| sum.plus(other.spending))
+    }
+
+    /// The sums of [`TreeReservations::sums_beside`], added up from all reservations.
     fn recounted_beside(
         &self,
         own: (CallId, Attempt),
@@ -123,7 +165,21 @@ impl Tree {
         sums
     }
 
-    /// Records a reservation. It replaces an earlier one of the same attempt.
+    /// Sum of the reservations of all other attempts in `thread`, which has an allotment, and beneath it.
+    pub fn reserved_in_beside(
+        &self,
+        call: CallId,
+        attempt: Attempt,
+        thread: &ThreadId,
+    ) -> Spending {
+        let Some(reserved) = &self.reserved else { return Spending::default() };
+        let own = (call, attempt);
+        let sum = reserved.sum_in_beside(own, thread);
+        debug_assert_eq!(sum, reserved.recounted_in_beside(own, thread), "reserved in {thread}");
+        sum
+    }
+
+    /// Records a reservation. It replaces an earlier reservation of the same attempt.
     pub(super) fn reserve(&mut self, reserved: ModelReservation) {
         self.release_reservation(reserved.call, reserved.attempt);
         self.reserved.get_or_insert_default().insert(reserved);
@@ -156,7 +212,15 @@ mod tests {
         ListenerName::parse(["ann", "bob", "cid"][usize::try_from(n % 3).unwrap()]).unwrap()
     }
 
-    /// Amounts at both ends of what there is: no sum may saturate and be reduced afterwards.
+    /// A thread, one beneath it, one beside it, or none.
+    fn thread(n: u64) -> Option<ThreadId> {
+        let ids = ["sess-aaaaaaaa.a", "sess-aaaaaaaa.a.b", "sess-aaaaaaaa.c"];
+        let id = ids.get(usize::try_from(n % 4).unwrap())?;
+        Some(ThreadId::parse(id).unwrap())
+    }
+
+    /// Generates small amounts and amounts near the maximum, because a sum that saturates cannot be
+    /// reduced afterwards.
     fn amount(dice: u64) -> u64 {
         if dice.is_multiple_of(4) { u64::MAX - dice % 7 } else { dice % 1_000 }
     }
@@ -184,6 +248,7 @@ mod tests {
                     agent: agent(n),
                     spending,
                     request: 1,
+                    thread: thread(next()),
                 };
                 tree.reserve(reserved);
             }
@@ -193,6 +258,10 @@ mod tests {
                 let (own, agent) = ((call(own), attempt), agent(next()));
                 let sums = reserved.sums_beside(own, &agent);
                 assert_eq!(sums, reserved.recounted_beside(own, &agent));
+                for thread in (0..4).filter_map(thread) {
+                    let sum = reserved.sum_in_beside(own, &thread);
+                    assert_eq!(sum, reserved.recounted_in_beside(own, &thread));
+                }
             }
         }
     }
@@ -202,8 +271,14 @@ mod tests {
         let mut tree = Tree::default();
         let attempt = Attempt { epoch: 1, n: 1 };
         let spending = Spending { tokens: 7, money: Money(5) };
-        let reserved =
-            ModelReservation { call: call(1), attempt, agent: agent(1), spending, request: 1 };
+        let reserved = ModelReservation {
+            call: call(1),
+            attempt,
+            agent: agent(1),
+            spending,
+            request: 1,
+            thread: thread(1),
+        };
         tree.reserve(reserved.clone());
         tree.reserve(reserved.clone());
         assert_eq!(tree.reserved_beside(call(2), attempt, &agent(1)), (spending, spending));

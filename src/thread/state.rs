@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::allotments::AllotmentUsage;
 use super::reservations::TreeReservations;
 use super::{Closing, Hold, Opening, Renewal};
 use crate::clock::Time;
@@ -83,23 +83,16 @@ pub struct Tree {
     pub started: Time,
     /// Number of calls in the tree that wait for a person.
     pub held: u64,
-    /// Time since when there are any.
-    pub held_since: Time,
-    /// Position of its latest record.
+    /// Time since which the tree waits for people only.
+    pub still_since: Option<Time>,
+    /// Position of the tree's latest journal record.
     pub head: Position,
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
     pub trace: Option<Box<TraceParent>>,
 }
 
-impl Tree {
-    /// Working time so far. Waiting for a person does not count.
-    pub fn worked(&self, now: Time) -> Duration {
-        let until = if self.held > 0 { self.held_since } else { now };
-        until.since(self.started)
-    }
-}
-
-/// A fault of a leg of a `first` group: kept from the opener while another leg may still reply.
+/// The fault of a leg of a `first` group. The opener does not receive it while another leg may
+/// still reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFault {
     /// Id of the group, which is the id of its first leg.
@@ -157,6 +150,8 @@ pub struct Thread {
     pub shown: ByListener<u32>,
     /// The call whose close cancels the thread.
     pub bound: Option<CallId>,
+    /// Boxed: most threads have none.
+    pub allotted: Option<Box<AllotmentUsage>>,
 }
 
 impl Thread {
@@ -171,6 +166,7 @@ impl Thread {
             result: None,
             shown,
             bound: None,
+            allotted: None,
         }
     }
 }
@@ -213,9 +209,9 @@ pub struct Call {
     pub thread: ThreadId,
     pub callee: ListenerName,
     pub opening: Opening,
-    /// Messages that were delivered and handled, oldest first.
-    pub heard: Vec<Arc<Message>>,
-    /// Messages that are yet to be delivered, in the order of delivery.
+    /// Messages of the call that were delivered and handled, oldest first.
+    pub handled: Vec<Arc<Message>>,
+    /// Messages of the call that have not been delivered yet, in the order of delivery.
     pub pending: Vec<PendingMessage>,
     /// Actions of the last outcome whose answer is missing.
     pub awaiting: Vec<AwaitedAction>,
@@ -270,7 +266,7 @@ pub struct ReplyOrder {
 }
 
 impl ReplyOrder {
-    pub const UNASKED: Self = Self { action: u32::MAX, leg: 0 };
+    pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
 /// An action of the last outcome whose answer is missing.
@@ -313,6 +309,6 @@ impl Call {
 
     /// The message that opened the call.
     pub fn request(&self) -> Option<&Arc<Message>> {
-        self.heard.first().or_else(|| self.pending.first().map(|p| &p.message))
+        self.handled.first().or_else(|| self.pending.first().map(|p| &p.message))
     }
 }

@@ -55,9 +55,9 @@ fn respond(lacks: Vec<ReadinessProblem>) -> Response {
     let ok = lacks.is_empty();
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let reason = |ReadinessProblem { what, why, partition }| HealthReason { what, why, partition };
-    let told = HealthResponse { ok, not_ready: lacks.into_iter().map(reason).collect() };
-    // Plain data: it is always JSON.
-    let body = serde_json::to_string(&told).unwrap_or_default() + "\n";
+    let response = HealthResponse { ok, not_ready: lacks.into_iter().map(reason).collect() };
+    // Serialising cannot fail, because the value is plain data.
+    let body = serde_json::to_string(&response).unwrap_or_default() + "\n";
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, body).into_response()
 }

@@ -3,6 +3,7 @@
 mod demo;
 mod desk;
 mod feedback;
+mod goals;
 mod guard;
 mod injections;
 mod native;

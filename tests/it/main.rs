@@ -29,3 +29,4 @@ mod schema;
 mod simulation;
 mod telemetry;
 mod web;
+mod workflow;

@@ -102,6 +102,23 @@ const GUARDS: &[(&str, &str)] = &[
         "answer-with-a-finding",
         "agent::text_answers::a_text_with_an_action_in_any_state_is_no_answer",
     ),
+    (
+        "take-goals-from-anybody",
+        "pump::goals::a_goal_of_any_other_sender_is_refused_like_an_unknown_payload",
+    ),
+    ("answer-anything-as-a-goal", "pump::goals::the_answer_to_a_goal_ends_no_other_call"),
+    (
+        "stand-still-beside-work",
+        "pump::wall_time::wall_time_runs_while_any_listener_of_the_tree_is_busy",
+    ),
+    (
+        "overdraw-an-allotment",
+        "pump::allotments::a_model_call_that_an_allotment_does_not_cover_is_refused_before_it_is_made",
+    ),
+    (
+        "forget-the-time-of-a-thread",
+        "pump::allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it",
+    ),
     ("renew-for-anybody", "pump::renewals::a_request_of_a_listeners_own_client_renews_nothing"),
     ("renew-while-it-runs", "pump::renewals::a_request_while_an_earlier_one_runs_renews_nothing"),
     ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),

@@ -57,6 +57,7 @@ mod versions;
 mod waiters;
 mod waits;
 mod ways_on;
+mod workflow;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
 
 mod absent;
+mod allotments;
 mod approvals;
 mod bound;
 mod bounds;
@@ -18,6 +19,7 @@ mod failures;
 mod fairness;
 mod forward;
 mod full_disk;
+mod goals;
 mod groups;
 mod humans;
 mod limits;
@@ -34,4 +36,5 @@ mod threads;
 mod timers;
 mod traces;
 mod waiting;
+mod wall_time;
 pub mod world;

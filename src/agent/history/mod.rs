@@ -109,7 +109,9 @@ pub struct AgentMemory {
     pub iterations: u32,
     /// Whether the agent has had an action accepted in this call.
     pub acted: bool,
-    /// Time of the thread's first message, which the prompt uses as today's date.
+    /// Name of the request of this call.
+    pub request: Option<PayloadName>,
+    /// Time of the first message of the thread. The prompt uses it as today's date.
     pub began: Option<crate::clock::Time>,
 }
 
@@ -124,6 +126,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
         turns: count(gathered.turns.iter().map(|_| ())),
         iterations: count(gathered.turns.iter().filter(|turn| turn.past.call == view.call)),
         acted: gathered.acted,
+        request: gathered.request.take(),
         began: gathered.began,
         ..AgentMemory::default()
     };
@@ -133,7 +136,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     let before_clearing = places.len();
     let stays = match view.version {
         RendererVersion::V3 => None,
-        RendererVersion::V4 | RendererVersion::V5 => Some(view.call),
+        _ => Some(view.call),
     };
 
     for (before, kept) in windows {
@@ -169,6 +172,7 @@ struct ThreadRecords {
     /// Each clearing of the window as `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
+    request: Option<PayloadName>,
     began: Option<crate::clock::Time>,
 }
 
@@ -197,6 +201,9 @@ impl ThreadRecords {
             match fact {
                 Fact::Accepted { message, opening, .. } if message.thread == *view.thread => {
                     self.began.get_or_insert(message.time);
+                    if message.id == view.call.0 {
+                        self.request = Some(message.name.clone());
+                    }
                     let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());
                     self.note(record.position, message, group, turn.as_ref(), view);
                 }

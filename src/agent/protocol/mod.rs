@@ -9,7 +9,6 @@ mod locate;
 pub mod native;
 pub mod notice;
 pub mod parse_turn;
-pub mod prompt_sections;
 pub mod render;
 mod text_answer;
 mod vocabulary;
@@ -18,11 +17,11 @@ pub mod xml_final;
 
 pub use finals::{AgentFinals, takes_report};
 pub use parse_turn::{ParsedToolCall, ParsedTurn, TurnAction};
-pub use prompt_sections::PromptInput;
 pub use vocabulary::{AgentVocabulary, VocabularyEntry};
 
 use std::sync::Arc;
 
+use crate::agent::system_prompt::{PromptInput, native_prompt_sections, prompt_sections};
 use crate::agent::{ActionTransport, FinalMode};
 use crate::envelope::{BrokenPayload, Rule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
@@ -93,11 +92,7 @@ impl AgentProtocol {
     pub fn tool_calling(&self) -> String {
         match self.taught.transport {
             ActionTransport::Xml => prompt_sections::tool_calling(&self.taught),
-            _ => native::native_prompt_sections::tool_calling(
-                &self.taught,
-                &self.tools,
-                &self.schemas,
-            ),
+            _ => native_prompt_sections::tool_calling(&self.taught, &self.tools, &self.schemas),
         }
     }
 
@@ -105,7 +100,7 @@ impl AgentProtocol {
     pub fn response_protocol(&self) -> String {
         match self.taught.transport {
             ActionTransport::Xml => prompt_sections::response_protocol(&self.taught),
-            _ => native::native_prompt_sections::response_protocol(&self.taught, &self.tools),
+            _ => native_prompt_sections::response_protocol(&self.taught, &self.tools),
         }
     }
 
@@ -156,6 +151,8 @@ impl TurnReader<'_> {
                 && !matches!(item, ExtractedItem::Text(_))
                 && text_answer::is_text(item, &grammar, &slots)
         };
+        // An element that stays text counts as text for the feedback, too.
+        sorted.spoke = extraction.items.iter().any(stays_text);
         let items: Vec<_> = extraction.items.iter().filter(|item| !stays_text(item)).collect();
 
         match protocol.taught.transport {

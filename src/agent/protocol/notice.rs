@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::native::NativeTools;
-use super::prompt_sections::{PromptInput, name_of_final};
 use super::xml_final::TurnSlots;
+use crate::agent::system_prompt::prompt_sections::{PromptInput, name_of_final};
 use crate::agent::{ActionTransport, FinalMode};
 
 /// How far a call has come at one of its turns.
@@ -56,11 +56,13 @@ pub fn write(
 
     let format = &taught.finals.format;
     let words = format.words();
+    let answer = format!("write your answer as {words} in a response without any action");
     let _ = match taught.transport {
-        _ if taught.finals.by == FinalMode::Text => writeln!(
-            out,
-            "To end the task, write your answer as {words} in a response without any action."
-        ),
+        // The turn's slot is named nowhere else.
+        ActionTransport::XmlFinal if taught.finals.by == FinalMode::Text => {
+            writeln!(out, "To end the task, {answer}, or: {}", slots.example(format))
+        }
+        _ if taught.finals.by == FinalMode::Text => writeln!(out, "To end the task, {answer}."),
         ActionTransport::XmlFinal => {
             writeln!(out, "To end the task, in {words}: {}", slots.example(format))
         }

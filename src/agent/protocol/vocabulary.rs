@@ -1,7 +1,7 @@
 //! The vocabulary of one agent in a fixed order, with descriptions from the schemas.
 
 use crate::agent::RendererVersion;
-use crate::contract::{Contract, Contracts, Meaning};
+use crate::contract::{Contract, Contracts, Meaning, goal_answer};
 use crate::ids::PayloadName;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
@@ -27,13 +27,33 @@ pub struct AgentVocabulary {
 
 impl AgentVocabulary {
     pub fn new(contract: &Contract, contracts: &Contracts, schemas: &Schemas) -> Self {
+        Self::ended_by(&contract.replies, contract, contracts, schemas)
+    }
+
+    /// The vocabulary for goals, which the answer to a goal alone ends.
+    pub fn for_goals(contract: &Contract, contracts: &Contracts, schemas: &Schemas) -> Self {
+        let mut vocabulary = Self::ended_by(&[goal_answer()], contract, contracts, schemas);
+        for word in &mut vocabulary.words {
+            if word.meaning == Meaning::GoalAnswer {
+                word.meaning = Meaning::Reply;
+            }
+        }
+        vocabulary
+    }
+
+    fn ended_by(
+        finals: &[PayloadName],
+        contract: &Contract,
+        contracts: &Contracts,
+        schemas: &Schemas,
+    ) -> Self {
         let mut names: Vec<PayloadName> = Vec::new();
         let peers = contracts.iter().filter(|peer| contract.peers.contains(&peer.name));
         let core = Primitive::WORDS.into_iter().chain(NOTES).map(system::name);
         let all = peers
             .flat_map(|peer| peer.accepts.iter().cloned())
             .chain(contract.accepts.iter().cloned())
-            .chain(contract.replies.iter().cloned())
+            .chain(finals.iter().cloned())
             .chain(core);
 
         for name in all {

@@ -176,7 +176,7 @@ impl ModelAgent {
         let buffer = Mutex::default();
         let count = AtomicU32::default();
         let requests = AdmittedRequests { context, terms, request, buffer, count };
-        let mut reading = self.protocol.start(&rendered.slots);
+        let mut reading = rendered.protocol.start(&rendered.slots);
         let mut progress = ProgressReporter::new(timeout);
         let mut on_chunk = |chunk: AnswerChunk<'_>| {
             progress.take(&chunk, context);
@@ -186,7 +186,7 @@ impl ModelAgent {
             }
             buffer.keep(chunk);
             if matches!(chunk, AnswerChunk::Restart) {
-                reading = self.protocol.start(&rendered.slots);
+                reading = rendered.protocol.start(&rendered.slots);
             } else if let Some(text) = buffer.unread(limits::READ_AT_ONCE_BYTES) {
                 reading.push(text);
             }

@@ -107,11 +107,14 @@ impl NatsShared {
 
     /// Subscribes to the listener's replies to this pump, and to the listener's announcements.
     pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
-        let one = async |subject: String| {
+        let subscribe_to = async |subject: String| {
             let subscribed = self.client().subscribe(subject.clone()).await;
             subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
         };
-        Ok([one(self.subjects.answers_to(&self.name)).await?, one(self.subjects.here()).await?])
+        Ok([
+            subscribe_to(self.subjects.answers_to(&self.name)).await?,
+            subscribe_to(self.subjects.here()).await?,
+        ])
     }
 
     pub(super) fn subjects(&self) -> &ListenerSubjects {

@@ -309,7 +309,8 @@ impl InFlight {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
         if connection.is_none() || passed > limits::NATS_CHECK_INTERVAL * 4 {
-            // Nobody could be heard, or we did not listen: that was not their time.
+            // While the connection was lost or this host did not read, no sign of life could
+            // arrive. That time must not count against the attempts.
             let all = self.out.values_mut();
             all.filter_map(|out| out.lives_until.as_mut()).for_each(|until| *until += passed);
             return Vec::new();

@@ -130,7 +130,7 @@ impl Child {
     }
 
     /// Sets the trace context for later log lines.
-    pub fn set_trace(&self, trace: Option<TraceParent>) {
+    pub fn set_log_trace(&self, trace: Option<TraceParent>) {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }
 

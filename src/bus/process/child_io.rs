@@ -153,7 +153,7 @@ impl<'a> ChildIo<'a> {
     fn hand_over(&mut self, delivery: Delivery) {
         let remembered = self.handle.recall(&delivery);
         frame::write_delivery(&mut self.outgoing, &delivery, remembered);
-        self.child.set_trace(delivery.trace);
+        self.child.set_log_trace(delivery.trace);
 
         self.log_span = delivery.log_span();
         self.serving = Some((delivery.call, delivery.attempt));

@@ -80,13 +80,13 @@ impl Dispatch {
             .unzip();
         let state = Mutex::new(DispatchState { seats, ..DispatchState::default() });
         let dispatch = Arc::new(Self { listener, sink, state });
-        let desks = inboxes.into_iter().enumerate().map(|(seat, orders)| InstanceHandle {
+        let handles = inboxes.into_iter().enumerate().map(|(seat, orders)| InstanceHandle {
             dispatch: Arc::clone(&dispatch),
             seat,
             orders,
         });
-        let desks = desks.collect();
-        (dispatch, desks)
+        let handles = handles.collect();
+        (dispatch, handles)
     }
 
     fn state(&self) -> MutexGuard<'_, DispatchState> {
@@ -96,7 +96,9 @@ impl Dispatch {
     pub fn deliver(&self, delivery: Delivery) {
         let call = delivery.call;
         let attempt = delivery.attempt;
-        if let Err(detail) = self.state().take(delivery) {
+        // A statement of its own: the lock must be free before the sink is called.
+        let taken = self.state().take(delivery);
+        if let Err(detail) = taken {
             self.sink.not_taken(&self.listener, call, attempt, detail);
         }
     }
@@ -423,8 +425,8 @@ mod tests {
     fn two_instances() -> (Arc<Ledger>, Arc<Dispatch>, InstanceHandle, InstanceHandle) {
         let ledger = Arc::new(Ledger::default());
         let listener = ListenerName::parse("tested").unwrap();
-        let (dispatch, desks) = Dispatch::new(listener, ledger.clone(), 2);
-        let [first, second] = <[InstanceHandle; 2]>::try_from(desks).unwrap();
+        let (dispatch, handles) = Dispatch::new(listener, ledger.clone(), 2);
+        let [first, second] = <[InstanceHandle; 2]>::try_from(handles).unwrap();
         (ledger, dispatch, first, second)
     }
 

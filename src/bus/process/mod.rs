@@ -100,8 +100,8 @@ impl ProcessHost {
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);
-        let (dispatch, desks) = Dispatch::new(options.listener.clone(), sink, count);
-        let instances = desks
+        let (dispatch, handles) = Dispatch::new(options.listener.clone(), sink, count);
+        let instances = handles
             .into_iter()
             .map(|handle| runtime.spawn(instance::run(Arc::clone(&options), handle)))
             .collect();

@@ -31,9 +31,9 @@ fn turn(root: &Element) -> String {
 
     let stop = get("stop");
     let latency = get("latency_ms");
-    let asked = get("tokens_in");
+    let tokens_in = get("tokens_in");
     let written = get("tokens_out");
-    text.push_str(&format!("  {stop}  {asked} + {written} tokens"));
+    text.push_str(&format!("  {stop}  {tokens_in} + {written} tokens"));
     if let (Some(cost), Some(currency)) = (root.attribute("cost"), root.attribute("currency")) {
         text.push_str(&format!("  {cost} {currency}"));
     }

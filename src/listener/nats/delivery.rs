@@ -162,8 +162,8 @@ impl DeliveryChannel for Arc<DeliveryTask> {
         Arc::new(move || {
             let mut headers = HeaderMap::new();
             headers.insert(header_names::HEARTBEAT, "1");
-            let said = task.answer_with(&headers, b"");
-            said.map_err(|kind| io::Error::other(format!("publishing: {kind}")))
+            let sent = task.answer_with(&headers, b"");
+            sent.map_err(|kind| io::Error::other(format!("publishing: {kind}")))
         })
     }
 }

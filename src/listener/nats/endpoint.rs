@@ -118,8 +118,8 @@ mod tests {
             ),
         ];
         for (variables, why) in wrong {
-            let said = of(variables).unwrap_err();
-            assert!(said.contains(why), "{variables:?}: {said}");
+            let error = of(variables).unwrap_err();
+            assert!(error.contains(why), "{variables:?}: {error}");
         }
     }
 }

@@ -157,8 +157,8 @@ impl KitState {
         let own = client.subscribe(post.own_subject.clone()).await.map_err(failed)?;
         let cancels = client.subscribe(post.subjects.cancels()).await.map_err(failed)?;
         for (verb, subject) in post.service.subjects() {
-            let asked = client.subscribe(subject).await.map_err(failed)?;
-            tokio::spawn(Arc::clone(&post).explain(verb, asked));
+            let subscriber = client.subscribe(subject).await.map_err(failed)?;
+            tokio::spawn(Arc::clone(&post).explain(verb, subscriber));
         }
 
         tokio::spawn(Arc::clone(&post).take([deliveries, own], work, stopped));
@@ -245,14 +245,14 @@ impl KitState {
     async fn live(self: Arc<Self>) {
         let mut beat = tokio::time::interval(self.place.lease / 3);
         let connections = |client: &Client| client.statistics().connects.load(Ordering::Relaxed);
-        let mut told = 0;
+        let mut announced = 0;
 
         loop {
             beat.tick().await;
             let connection = connections(&self.sender.client);
             let mut subjects: Vec<_> = self.held().iter().map(|t| t.reply.clone()).collect();
-            if told != connection && !self.is_leaving() {
-                told = connection;
+            if announced != connection && !self.is_leaving() {
+                announced = connection;
                 subjects.push(self.subjects.here());
             }
             for subject in subjects {
@@ -269,9 +269,9 @@ impl KitState {
         headers
     }
 
-    /// Answers service requests of ADR-32.
-    async fn explain(self: Arc<Self>, verb: ServiceVerb, mut asked: Subscriber) {
-        while let Some(message) = asked.next().await {
+    /// Answers the service requests of ADR-32, such as `INFO` and `STATS`.
+    async fn explain(self: Arc<Self>, verb: ServiceVerb, mut requests: Subscriber) {
+        while let Some(message) = requests.next().await {
             let Some(reply) = message.reply else { continue };
             if self.is_leaving() {
                 return;
@@ -280,8 +280,8 @@ impl KitState {
                 continue;
             }
             let text = self.service.answer(verb).to_string();
-            let told = self.sender.publish(reply.to_string(), self.lease(), text.into_bytes());
-            if told.await.is_err() {
+            let sent = self.sender.publish(reply.to_string(), self.lease(), text.into_bytes());
+            if sent.await.is_err() {
                 return;
             }
         }
@@ -349,7 +349,10 @@ impl KitState {
         match flushed.ok_or_else(|| lost(ENDED.to_owned()))? {
             Ok(flushed) => flushed.map_err(|e| lost(e.to_string())),
             Err(_) => {
-                tracing::warn!("the server is away: answers that it has not got are lost");
+                tracing::warn!(
+                    "the NATS server is unreachable: the last answers are lost, and the pump \
+                     delivers their calls again"
+                );
                 Ok(())
             }
         }

@@ -98,7 +98,7 @@ impl HttpClient {
         let way =
             way.map_err(|detail| HttpError::Connect { host: endpoint.authority(), detail })?;
         let request = roundtrip::request(endpoint, path, headers, &body, &way)?;
-        HttpResponse::ask(way.stream, request, patience).await
+        HttpResponse::send(way.stream, request, patience).await
     }
 }
 

@@ -77,15 +77,15 @@ struct ResponseHead {
 }
 
 impl HttpResponse {
-    pub(super) async fn ask(
+    pub(super) async fn send(
         stream: BoxedStream,
         request: Vec<u8>,
         patience: CallDeadlines,
     ) -> Result<Self, HttpError> {
         let patience = patience.after_request();
-        let saying = Some(RequestWriter { request, said: 0 });
-        let mut line = HttpConnection { stream, saying, heard: Vec::new() };
-        let head = patience.wait(CallPhase::FirstByte, line.ask()).await??;
+        let writer = Some(RequestWriter { request, written: 0 });
+        let mut line = HttpConnection { stream, writer, received: Vec::new() };
+        let head = patience.wait(CallPhase::FirstByte, line.send()).await??;
         let framing = BodyFraming::of(head.status, &head.headers)?;
         Ok(Self { line, head, framing, piece: Vec::new(), patience, has_begun: false })
     }
@@ -102,8 +102,8 @@ impl HttpResponse {
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>, HttpError> {
         self.piece.clear();
         loop {
-            let taken = self.framing.take(&self.line.heard, &mut self.piece);
-            self.line.heard.drain(..taken);
+            let taken = self.framing.take(&self.line.received, &mut self.piece);
+            self.line.received.drain(..taken);
             if !self.piece.is_empty() {
                 self.has_begun = true;
                 return Ok(Some(&self.piece));
@@ -115,8 +115,8 @@ impl HttpResponse {
             }
             self.patience.spent()?;
             let phase = if self.has_begun { CallPhase::Stall } else { CallPhase::FirstByte };
-            let heard = self.patience.wait(phase, self.line.hear()).await?;
-            match heard.map_err(|_| HttpError::Broken)? {
+            let received = self.patience.wait(phase, self.line.receive()).await?;
+            match received.map_err(|_| HttpError::Broken)? {
                 0 if self.framing == BodyFraming::UntilClosed => return Ok(None),
                 0 => return Err(HttpError::Broken),
                 _ => {}
@@ -128,15 +128,15 @@ impl HttpResponse {
 /// A connection together with the unsent part of the request and the unread part of the response.
 struct HttpConnection {
     stream: BoxedStream,
-    saying: Option<RequestWriter>,
-    heard: Vec<u8>,
+    writer: Option<RequestWriter>,
+    received: Vec<u8>,
 }
 
 impl HttpConnection {
     /// Sends the request and waits for the head of the response.
-    async fn ask(&mut self) -> Result<ResponseHead, HttpError> {
+    async fn send(&mut self) -> Result<ResponseHead, HttpError> {
         loop {
-            match self.hear().await {
+            match self.receive().await {
                 Ok(0) | Err(_) => return Err(HttpError::Broken),
                 Ok(_) => {}
             }
@@ -146,21 +146,22 @@ impl HttpConnection {
         }
     }
 
-    /// Reads the response while still writing the request body; a server may respond early.
-    async fn hear(&mut self) -> io::Result<usize> {
-        let Self { stream, saying, heard } = self;
-        heard.reserve(limits::HTTP_READ_BYTES);
-        if saying.is_none() {
-            return stream.read_buf(heard).await;
+    /// Reads from the connection, and writes the request body meanwhile, because a server may
+    /// respond early. Returns the number of bytes read.
+    async fn receive(&mut self) -> io::Result<usize> {
+        let Self { stream, writer, received } = self;
+        received.reserve(limits::HTTP_READ_BYTES);
+        if writer.is_none() {
+            return stream.read_buf(received).await;
         }
 
-        let (mut hearing, mut speaking) = tokio::io::split(stream);
-        let mut hear = pin!(hearing.read_buf(heard));
+        let (mut read_half, mut write_half) = tokio::io::split(stream);
+        let mut receive = pin!(read_half.read_buf(received));
         poll_fn(|cx| {
-            if saying.as_mut().is_some_and(|saying| saying.poll(&mut speaking, cx).is_ready()) {
-                *saying = None;
+            if writer.as_mut().is_some_and(|writer| writer.poll(&mut write_half, cx).is_ready()) {
+                *writer = None;
             }
-            hear.as_mut().poll(cx)
+            receive.as_mut().poll(cx)
         })
         .await
     }
@@ -170,17 +171,17 @@ impl HttpConnection {
         loop {
             let mut headers = [EMPTY_HEADER; limits::HTTP_HEADERS_MAX];
             let mut response = Response::new(&mut headers);
-            match response.parse(&self.heard) {
+            match response.parse(&self.received) {
                 Ok(Status::Complete(length)) => {
                     let head = ResponseHead::of(&response)?;
-                    self.heard.drain(..length);
+                    self.received.drain(..length);
                     match head.status {
                         101 => return Err(HttpError::Broken),
                         100..=199 => {}
                         _ => return Ok(Some(head)),
                     }
                 }
-                Ok(Status::Partial) if self.heard.len() < limits::HTTP_HEAD_BYTES_MAX => {
+                Ok(Status::Partial) if self.received.len() < limits::HTTP_HEAD_BYTES_MAX => {
                     return Ok(None);
                 }
                 Ok(Status::Partial) | Err(_) => return Err(HttpError::Broken),
@@ -208,16 +209,17 @@ impl ResponseHead {
 /// A request that is being written.
 struct RequestWriter {
     request: Vec<u8>,
-    said: usize,
+    written: usize,
 }
 
 impl RequestWriter {
     /// Ready when the whole request has been written or the server has stopped reading. The
     /// response shows which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(unsaid) = self.request.get(self.said..).filter(|rest| !rest.is_empty()) {
-            match ready!(Pin::new(&mut *to).poll_write(cx, unsaid)) {
-                Ok(said @ 1..) => self.said += said,
+        while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
+        {
+            match ready!(Pin::new(&mut *to).poll_write(cx, unwritten)) {
+                Ok(written @ 1..) => self.written += written,
                 Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }

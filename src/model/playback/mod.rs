@@ -102,13 +102,13 @@ impl PlaybackModel {
         on_chunk: OnChunk<'_>,
     ) -> Result<StreamEnd, Error> {
         let turn = self.find(request)?;
-        let heard = request.messages.iter().filter(|said| said.role == ChatRole::User);
+        let messages = request.messages.iter().filter(|message| message.role == ChatRole::User);
         let nonce = nonce::nonce_of(request);
         let text = match (turn.verbatim, nonce) {
             (true, Some(nonce)) => turn.text.replace(nonce::PLACEHOLDER, nonce),
             (true, None) => turn.text.clone(),
             (false, _) => {
-                placeholders::fill(&turn.text, nonce, heard.flat_map(|said| said.texts()))
+                placeholders::fill(&turn.text, nonce, messages.flat_map(|message| message.texts()))
             }
         };
 

@@ -8,7 +8,7 @@ pub const PLACEHOLDER: &str = "{{nonce}}";
 
 /// The nonce of a request. It is read from the last slot that the request's last text names.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
-    let last = request.messages.last().filter(|said| said.role == ChatRole::User)?;
+    let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;
     let (_, nonce) = before.rsplit_once('<')?;
     let is_name = !nonce.is_empty() && nonce.chars().all(|c| c.is_ascii_alphanumeric());

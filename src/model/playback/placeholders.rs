@@ -16,13 +16,13 @@ const NONCE: &str = "nonce";
 pub(super) fn fill<'a>(
     template: &str,
     nonce: Option<&str>,
-    heard: impl Iterator<Item = &'a str>,
+    texts: impl Iterator<Item = &'a str>,
 ) -> String {
     if !template.contains("{{") {
         return template.to_owned();
     }
 
-    let heard: Vec<String> = heard.map(unwrap_results).collect();
+    let texts: Vec<String> = texts.map(unwrap_results).collect();
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
 
@@ -35,7 +35,7 @@ pub(super) fn fill<'a>(
         };
         let found = match path.trim() {
             NONCE => nonce.map(str::to_owned),
-            path => select(&heard, path),
+            path => select(&texts, path),
         };
         out.push_str(&escape_text(found.as_deref().unwrap_or(MISSING)));
         rest = after;
@@ -65,11 +65,11 @@ fn unwrap_results(text: &str) -> String {
     out
 }
 
-fn select(heard: &[String], path: &str) -> Option<String> {
+fn select(texts: &[String], path: &str) -> Option<String> {
     let mut steps = path.split('/').map(PathStep::parse);
     let root = steps.next()?;
     let steps: Vec<PathStep<'_>> = steps.collect();
-    heard.iter().rev().find_map(|text| {
+    texts.iter().rev().find_map(|text| {
         let (_, element) = starts(text, root.name).next_back()?;
         follow(&Element::read(element)?, &steps)
     })

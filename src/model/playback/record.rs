@@ -23,7 +23,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    shelf: Mutex<CollectedTurns>,
+    /// Also held while the file is written, so that an older state never replaces a newer one.
+    collected: Mutex<CollectedTurns>,
 }
 
 #[derive(Debug, Default)]
@@ -56,8 +57,8 @@ impl TurnRecorder {
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
         let path = path.to_owned();
         let recorded = recorded.to_owned();
-        let recorder = Self { path, recorded, shelf: Mutex::default() };
-        recorder.write(&recorder.shelf())?;
+        let recorder = Self { path, recorded, collected: Mutex::default() };
+        recorder.write(&recorder.collected())?;
         Ok(recorder)
     }
 
@@ -67,41 +68,42 @@ impl TurnRecorder {
     }
 
     pub fn so_far(&self) -> RecorderSummary {
-        let shelf = self.shelf();
-        let failure = shelf.failure.clone();
-        RecorderSummary { turns: shelf.turns.len(), skipped: shelf.skipped, failure }
+        let collected = self.collected();
+        let failure = collected.failure.clone();
+        RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, CollectedTurns> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn collected(&self) -> MutexGuard<'_, CollectedTurns> {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the answer of a turn. A repeated turn replaces the earlier one.
-    fn keep(&self, request: &ModelRequest, said: AnswerText, end: &StreamEnd) {
+    /// Keeps the answer of a turn. If the same turn is taken again, the new answer replaces the
+    /// earlier one.
+    fn keep(&self, request: &ModelRequest, answer: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();
-        let turn = said.turn(request, end);
+        let turn = answer.turn(request, end);
         let key = (turn.agent.to_string(), turn.thread.clone(), turn.turn);
-        let mut shelf = self.shelf();
-        if shelf.turns.get(&key).is_some_and(|kept| kept.root != root) {
-            shelf.skipped += 1;
+        let mut collected = self.collected();
+        if collected.turns.get(&key).is_some_and(|kept| kept.root != root) {
+            collected.skipped += 1;
             return;
         }
 
-        shelf.turns.insert(key, CollectedTurn { root, turn });
-        shelf.model.get_or_insert_with(|| end.route.to_string());
-        if let Err(error) = self.write(&shelf) {
+        collected.turns.insert(key, CollectedTurn { root, turn });
+        collected.model.get_or_insert_with(|| end.route.to_string());
+        if let Err(error) = self.write(&collected) {
             tracing::error!("{}: {error}", self.path.display());
-            shelf.failure = Some(error.to_string());
+            collected.failure = Some(error.to_string());
         }
     }
 
     /// Writes the whole file and replaces the old one atomically.
-    fn write(&self, shelf: &CollectedTurns) -> std::io::Result<()> {
+    fn write(&self, collected: &CollectedTurns) -> std::io::Result<()> {
         let recording = RecordingFile {
             recorded: self.recorded.clone(),
-            model: shelf.model.clone().unwrap_or_else(|| "recorded".to_owned()),
-            turns: shelf.turns.values().map(|kept| kept.turn.clone()).collect(),
+            model: collected.model.clone().unwrap_or_else(|| "recorded".to_owned()),
+            turns: collected.turns.values().map(|kept| kept.turn.clone()).collect(),
         };
 
         let text = toml::to_string_pretty(&recording).map_err(std::io::Error::other)?;
@@ -121,7 +123,7 @@ struct AnswerText {
 }
 
 impl AnswerText {
-    fn hear(&mut self, chunk: AnswerChunk<'_>) {
+    fn take(&mut self, chunk: AnswerChunk<'_>) {
         match chunk {
             AnswerChunk::Text(text) => self.text.push_str(text),
             AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
@@ -169,19 +171,19 @@ impl RecordingModel {
         on_chunk: OnChunk<'_>,
         admission: Option<&dyn CallAdmission>,
     ) -> Result<StreamEnd, Error> {
-        let mut said = AnswerText::default();
-        let mut hear = |chunk: AnswerChunk<'_>| {
-            said.hear(chunk);
+        let mut answer = AnswerText::default();
+        let mut take = |chunk: AnswerChunk<'_>| {
+            answer.take(chunk);
             on_chunk(chunk);
         };
 
         let end = match admission {
-            Some(admission) => self.model.call_admitted(request, &mut hear, admission).await,
-            None => self.model.call(request, &mut hear).await,
+            Some(admission) => self.model.call_admitted(request, &mut take, admission).await,
+            None => self.model.call(request, &mut take).await,
         };
 
         if let Ok(end) = &end {
-            self.recorder.keep(request, said, end);
+            self.recorder.keep(request, answer, end);
         }
 
         end

@@ -209,30 +209,30 @@ impl RemoteModel {
         Err(self.ended(answer, head, bytes))
     }
 
-    fn end(&self, told: StreamSummary, request: &ModelRequest, bytes: usize) -> StreamEnd {
+    fn end(&self, summary: StreamSummary, request: &ModelRequest, bytes: usize) -> StreamEnd {
         let hidden = |text: String| match &self.options.key {
             Some(key) if key.filter().is_some() => key.hide_in(&text),
             _ => text,
         };
 
         let provider = self.options.preset.name.to_owned();
-        let own = told.own.into_iter().map(|json| {
+        let own = summary.own.into_iter().map(|json| {
             let provider = provider.clone();
             let json = hidden(json);
             OwnBlock { provider, json }
         });
-        let calls = told.calls.into_iter().map(|call| ToolCall {
+        let calls = summary.calls.into_iter().map(|call| ToolCall {
             id: hidden(call.id),
             name: hidden(call.name),
             arguments: hidden(call.arguments),
         });
         StreamEnd {
-            stop: told.stop,
-            usage: told.counted.or_estimate(request, bytes),
+            stop: summary.stop,
+            usage: summary.counted.or_estimate(request, bytes),
             calls: calls.collect(),
             own: own.collect(),
             route: self.route(),
-            model: told.model.map(hidden),
+            model: summary.model.map(hidden),
         }
     }
 

@@ -99,9 +99,11 @@ impl RateLimiter {
                     }
                     return CallPermit { limiter: self, taken, began: Instant::now() };
                 }
-                // Whoever was told of the room may have given up since, and told nobody.
+                // Look again after a while: the waiter that was notified of free capacity may have
+                // given up without notifying another one.
                 LimiterEntry::Full => limits::LIMITER_CHECK_INTERVAL,
-                // An answer that took less than it said may come first.
+                // A call that uses fewer tokens than it announced may free some before this delay
+                // is over.
                 LimiterEntry::Dry(wait) => wait,
             };
             let _ = tokio::time::timeout(wait, freed).await;

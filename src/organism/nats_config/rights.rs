@@ -26,9 +26,9 @@ impl SubjectRights {
             format!("{}.>", subjects.inbox()),
         ];
         for verb in ["PING", "INFO", "STATS"] {
-            let asked = format!("$SRV.{verb}");
-            subscribe.extend([format!("{asked}.{listener}.*"), format!("{asked}.{listener}")]);
-            subscribe.push(asked);
+            let subject = format!("$SRV.{verb}");
+            subscribe.extend([format!("{subject}.{listener}.*"), format!("{subject}.{listener}")]);
+            subscribe.push(subject);
         }
 
         let mut publish = vec![subjects.answers(), format!("{OPERATORS}>")];

@@ -61,14 +61,14 @@ impl GroupMembership {
     /// Announces this member until it is stopped. Then announces that the member leaves.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
-        let mut heard = rpc.subscribe_members().await?;
+        let mut announcements = rpc.subscribe_members().await?;
         let mut beat = interval(limits::MEMBER_ANNOUNCE_INTERVAL);
         let stopping = async move { drop(stop.wait_for(Option::is_some).await) };
         tokio::pin!(stopping);
 
         loop {
             tokio::select! {
-                Some(message) = heard.next() => self.hear(&message.payload),
+                Some(message) = announcements.next() => self.hear(&message.payload),
                 _ = beat.tick() => {
                     rpc.announce_member(&self.entry(false)).await?;
                     self.consider();
@@ -89,8 +89,8 @@ impl GroupMembership {
         MemberRecord { id, holder, config, has, ready, is_moving, is_leaving }
     }
 
-    fn hear(&mut self, said: &[u8]) {
-        match serde_json::from_slice::<MemberRecord>(said) {
+    fn hear(&mut self, announcement: &[u8]) {
+        match serde_json::from_slice::<MemberRecord>(announcement) {
             Ok(entry) => {
                 self.warn_of(&entry);
                 self.known.hear(entry, Instant::now());
@@ -210,8 +210,9 @@ impl LiveMembers {
 
     fn forget_silent(&mut self, now: Instant) {
         let before = self.entries.len();
-        self.entries
-            .retain(|_, (_, heard)| now.saturating_duration_since(*heard) < limits::MEMBER_LAPSE);
+        self.entries.retain(|_, (_, announced)| {
+            now.saturating_duration_since(*announced) < limits::MEMBER_LAPSE
+        });
         if self.entries.len() != before {
             self.changed = Some(now);
         }

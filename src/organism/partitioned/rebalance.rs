@@ -45,9 +45,12 @@ pub struct PartitionHandover {
     pub of: BTreeSet<u32>,
 }
 
-/// The handover that is due. Processes with the same announcements compute the same handover.
-pub fn due<'a>(roll: impl Iterator<Item = &'a MemberRecord> + Clone) -> Option<PartitionHandover> {
-    let pairs = roll.clone().flat_map(|from| roll.clone().map(move |to| (from, to)));
+/// Returns the handover that is due. All processes that know the same announcements compute the
+/// same handover.
+pub fn due<'a>(
+    members: impl Iterator<Item = &'a MemberRecord> + Clone,
+) -> Option<PartitionHandover> {
+    let pairs = members.clone().flat_map(|from| members.clone().map(move |to| (from, to)));
     let fitting = pairs.filter(|(from, to)| {
         let calm = !from.is_moving && !to.is_moving;
         let uneven = from.has.len() >= to.has.len() + 2;
@@ -111,13 +114,13 @@ mod tests {
         }
     }
 
-    /// Carries out handovers until none is due. Returns their number, and the number of partitions
-    /// of each member.
-    fn settle(mut roll: Vec<MemberRecord>) -> (usize, Vec<usize>) {
+    /// Carries out handovers until none is due. Returns how many there were, and how many
+    /// partitions each member then has.
+    fn settle(mut members: Vec<MemberRecord>) -> (usize, Vec<usize>) {
         let mut moves = 0;
-        while let Some(PartitionHandover { from, to, of }) = due(roll.iter()) {
+        while let Some(PartitionHandover { from, to, of }) = due(members.iter()) {
             let partition = *of.first().unwrap();
-            for entry in &mut roll {
+            for entry in &mut members {
                 if entry.id == from {
                     assert!(entry.has.remove(&partition) && entry.ready.insert(partition));
                 } else if entry.id == to {
@@ -128,15 +131,15 @@ mod tests {
             assert!(moves < 1_000, "it goes on for ever");
         }
 
-        (moves, roll.iter().map(|entry| entry.has.len()).collect())
+        (moves, members.iter().map(|entry| entry.has.len()).collect())
     }
 
     /// Settles members of which the first one has all its partitions, and the others have none.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
-        let mut roll: Vec<_> = may.iter().map(|may| entry(may)).collect();
-        let first = &mut roll[0];
+        let mut members: Vec<_> = may.iter().map(|may| entry(may)).collect();
+        let first = &mut members[0];
         first.has = std::mem::take(&mut first.ready);
-        settle(roll)
+        settle(members)
     }
 
     #[test]

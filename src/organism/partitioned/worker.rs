@@ -96,7 +96,7 @@ impl PartitionWorker {
     /// Waits as standby for the lease. Returns `None` if the worker must stop.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (_let_go, released) = channel();
-        let (tell, told) = oneshot::channel();
+        let (tell, acquired) = oneshot::channel();
         let (config, table, partition) =
             (Arc::clone(&self.config), Arc::clone(&self.table), self.partition);
         let wait = move || {
@@ -108,14 +108,15 @@ impl PartitionWorker {
         let name = format!("standby-{partition}");
         let thread = std::thread::Builder::new().name(name).spawn(wait);
         thread.map_err(Error::io("starting a standby's thread"))?;
-        let mut told = told;
+        let mut acquired = acquired;
         tokio::select! {
-            won = &mut told => return won.unwrap_or(Err(Error::Stopped)),
+            result = &mut acquired => return result.unwrap_or(Err(Error::Stopped)),
             _ = self.stop.wait_for(Option::is_some) => {}
         }
         drop(_let_go);
-        if let Some((_, journal)) = told.await.unwrap_or(Ok(None))? {
-            // It came at the same moment; the lease goes back.
+        if let Some((_, journal)) = acquired.await.unwrap_or(Ok(None))? {
+            // The stop came at the moment when the lease was acquired, so the lease is released
+            // again.
             let closing = move || journal.close(Time::now());
             tokio::task::spawn_blocking(closing).await.map_err(|_| Error::Stopped)??;
         }
@@ -146,10 +147,10 @@ impl PartitionWorker {
         let recorded = works.handle().recorded();
         let publishing =
             tokio::spawn(publish_recorded(Arc::clone(&self.table), self.partition, recorded));
-        let told = tokio::select! {
+        let stop_reason = tokio::select! {
             () = works.ended() => None,
-            told = self.stop.wait_for(Option::is_some) => {
-                Some(WorkerStop::Stop(told.ok().and_then(|why| why.clone()).unwrap_or_default()))
+            stop_reason = self.stop.wait_for(Option::is_some) => {
+                Some(WorkerStop::Stop(stop_reason.ok().and_then(|why| why.clone()).unwrap_or_default()))
             }
             Some(heir) = self.hand_over.recv() => Some(WorkerStop::HandOver(heir)),
         };
@@ -157,7 +158,7 @@ impl PartitionWorker {
         self.table.put(self.partition, PartitionLocation::Leaving);
         let over = works.end();
         let ending = async {
-            match &told {
+            match &stop_reason {
                 Some(WorkerStop::Stop(reason)) => works.drain(reason).await,
                 Some(WorkerStop::HandOver(heir)) => {
                     bequest.to(heir.id);
@@ -177,10 +178,10 @@ impl PartitionWorker {
         self.table.watched().remove(&self.partition);
         serving.drain().await;
         publishing.await.ok();
-        let is_stop = matches!(told, Some(WorkerStop::Stop(_)));
+        let is_stop = matches!(stop_reason, Some(WorkerStop::Stop(_)));
 
         match ended {
-            Ok(()) => Ok(!matches!(told, Some(WorkerStop::HandOver(_)))),
+            Ok(()) => Ok(!matches!(stop_reason, Some(WorkerStop::HandOver(_)))),
             Err(Error::Journal(error)) if is_passing(&error) => {
                 tracing::warn!(partition = self.partition, "it is pumped elsewhere now: {error}");
                 Ok(is_stop)

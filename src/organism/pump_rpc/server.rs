@@ -51,6 +51,7 @@ impl PumpRpc {
             RequestHandler { client: client.clone(), table: Arc::clone(table), partition };
         let receiving = tokio::spawn(async move {
             let mut partial = PartialRequests::default();
+            // Bounds the requests in progress, so that clients elsewhere cannot exhaust this process.
             let places = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
             while let Some(message) = messages.next().await {
                 let Some((inbox, request)) = partial.add(&message) else { continue };

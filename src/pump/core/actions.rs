@@ -4,7 +4,7 @@ use super::cycle;
 use super::message::NewMessage;
 use super::outcome::{CALL_CLOSED, OutcomeContext};
 use super::refusals::refusal_of;
-use super::{Core, Step};
+use super::{Core, Step, allotments};
 use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
 use crate::envelope::{Kind, Refusal, Rule};
@@ -44,7 +44,7 @@ impl Core {
                 let denied = |(rule, text)| refusal_of(rule, text, checked);
                 self.call(step, scene, checked, &scene.thread).map_err(denied)?;
             }
-            Meaning::Note | Meaning::Reply => {}
+            Meaning::Note | Meaning::Reply | Meaning::GoalAnswer => {}
         }
 
         Ok(())
@@ -98,7 +98,10 @@ impl Core {
             calls.push(CallId(id));
         }
 
-        calls.into_iter().for_each(|call| self.start_call(step, call));
+        for call in calls {
+            self.set_thread_alarm(step, call);
+            self.start_call(step, call);
+        }
         Ok(())
     }
 
@@ -149,7 +152,10 @@ impl Core {
         }
 
         let most = self.budgets.limits.wall_time;
-        (tree.worked(now) >= most)
-            .then(|| format!("this tree's time of {} s is over", most.as_secs_f64()))
+        if tree.worked(now) >= most {
+            return Some(format!("this tree's time of {} s is over", most.as_secs_f64()));
+        }
+
+        allotments::time_over(tree, thread, now)
     }
 }

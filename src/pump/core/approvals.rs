@@ -202,8 +202,8 @@ impl Core {
         listener: ListenerName,
         payload: Gated,
     ) -> Ruling {
-        let asked = self.state.call(call).filter(|open| open.callee == listener);
-        let thread = asked.map(|open| open.thread.clone());
+        let question = self.state.call(call).filter(|open| open.callee == listener);
+        let thread = question.map(|open| open.thread.clone());
         let waits = self.waits(call, Some(Hold::Answer));
         let (Some(thread), true) = (thread, waits) else {
             return Err(match payload {

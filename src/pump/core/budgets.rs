@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::outcome::OutcomeContext;
-use super::{Core, Step};
+use super::{Core, Step, allotments};
 use crate::contract::{Budget, Contract, TreeLimits};
 use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
@@ -103,6 +103,12 @@ impl Core {
         let own = tree.by_agent.get(listener).copied().unwrap_or_default();
         let spent = |budget, used, whose: &str| Some(used_up(budget, used)? + whose);
         let of_listener = format!(" of {listener} in this tree are used");
+        let of_allotments = allotments::time_over(tree, thread, step.time);
+        let of_allotments = of_allotments.or_else(|| allotments::used_up_for(tree, thread));
+        if of_allotments.is_some() {
+            return of_allotments;
+        }
+
         spent(limits.budget(), usage.spending(), " of this tree are used")
             .or_else(|| {
                 let of_request = " of this request are used";
@@ -144,7 +150,8 @@ impl Core {
 
         within(self.budgets.limits.budget(), of_all, reservation, "this tree")?;
         within(self.budgets.limits.request_budget(), of_request, reservation, "this request")?;
-        within(contract.budget, of_own, reservation, agent.as_str())
+        within(contract.budget, of_own, reservation, agent.as_str())?;
+        allotments::room_for(tree, &running.thread, (call, attempt), reservation)
     }
 
     /// Warns the tree once about each of its budgets that is nearly spent.
@@ -247,8 +254,8 @@ impl BudgetUse {
     }
 }
 
-/// Which budget is used up, if one is.
-fn used_up(budget: Budget, used: Spending) -> Option<String> {
+/// Description of the limit that is used up, or `None` if both limits have room.
+pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
     match budget {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
             Some(format!("all {limit} tokens"))
@@ -261,10 +268,10 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
     }
 }
 
-/// Whether the reservation fits. `spent` includes earlier reservations. An uncounted upper
-/// bound is several times too high, so it may fill a budget only to half: it must not crowd out
-/// other calls.
-fn within(
+/// Checks that a reservation fits into a budget; `spent` includes earlier reservations. A
+/// reservation whose tokens were estimated instead of counted is several times too high. It may
+/// fill only half of the budget, so that it does not crowd out other calls.
+pub(super) fn within(
     budget: Budget,
     spent: Spending,
     reservation: &Reservation,

@@ -1,6 +1,7 @@
 //! Attempts in flight for open calls, and deliveries still in progress after their call closed.
 
 use super::Core;
+use super::orphans::OrphanedDelivery;
 use super::outcome::AttemptSource;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
@@ -30,16 +31,6 @@ pub(super) struct RunningAttempt {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub delivered: Vec<MessageId>,
-}
-
-/// A delivery that a listener works on although its call is closed. Holds the data that the record
-/// of a late answer needs.
-#[derive(Debug, Clone)]
-pub(super) struct OrphanedDelivery {
-    pub listener: ListenerName,
-    pub thread: ThreadId,
-    pub opener: ListenerName,
-    pub opener_call: Option<CallId>,
 }
 
 impl CallTable {
@@ -91,8 +82,8 @@ impl CallTable {
         Some(running.attempt)
     }
 
-    /// Ends a delivery whose call was closed before.
-    fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
+    /// Ends an orphaned delivery, whose call is already closed.
+    pub(super) fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let delivery = (source.call, source.attempt);
         self.orphans.get(&delivery).filter(|orphan| orphan.listener == source.listener)?;
         self.orphans.remove(&delivery)
@@ -120,14 +111,7 @@ impl Core {
         Some(running)
     }
 
-    /// Ends a delivery whose call was closed before.
-    pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
-        let orphan = self.calls.finish_orphan(source)?;
-        self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);
-        Some(orphan)
-    }
-
-    /// Forgets a closed call. Returns the attempt that its listener still works on.
+    /// Removes a closed call from all parts. Returns the attempt that its listener still works on.
     pub(super) fn forget_call(
         &mut self,
         call: CallId,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::call_table::OrphanedDelivery;
 use super::event::Effect;
 use super::message::NewMessage;
+use super::orphans::OrphanedDelivery;
 use super::outcome::OutcomeContext;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Kind, Message, Payload};

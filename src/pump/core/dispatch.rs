@@ -64,7 +64,7 @@ impl Core {
                     call,
                     thread: open.thread.clone(),
                     attempt,
-                    messages: open.heard.iter().chain(fresh).cloned().collect(),
+                    messages: open.handled.iter().chain(fresh).cloned().collect(),
                     fresh: open.pending.len(),
                     position: tree.map_or(step.position, |tree| tree.head),
                     trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
@@ -102,7 +102,8 @@ impl Core {
         let stepped_micros = micros(stepped);
         step.records(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
-        // What was answered meanwhile has yet to come in.
+        // Answers that arrived during the standstill are still to be read, so deadlines get some
+        // extra time.
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::STANDSTILL_MIN };
         self.timeouts.extend_all(standstill.all() + grace);
         self.scheduler.absences.extend_all(standstill.all() + grace);

@@ -199,6 +199,10 @@ pub enum Alarm {
     Gone {
         call: CallId,
     },
+    /// The time that is allotted to the thread of this call may be over.
+    ThreadTime {
+        call: CallId,
+    },
     /// A held call has waited for a person until its deadline.
     Held {
         call: CallId,

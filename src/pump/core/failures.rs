@@ -130,6 +130,7 @@ impl Core {
             Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
+            Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
             Alarm::Held { call } => self.hold_alarm(step, call),
             Alarm::Unsettled { call, attempt } => self.unsettled(step, call, attempt),
         }
@@ -142,6 +143,11 @@ impl Core {
         let Some(open) = self.state.call(call) else { return false };
         let listener = open.callee.clone();
         let failed = open.rounds_failed();
+        let contract = self.contracts.get(&listener);
+        if contract.is_some_and(|contract| !contract.has_bounded_rounds()) {
+            return false;
+        }
+
         if failed >= self.budgets.limits.rounds_failed && !mutant("forget-failed-rounds") {
             let text = format!(
                 "{listener} went on through {failed} rounds in a row in which every result was a \

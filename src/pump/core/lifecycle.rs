@@ -40,7 +40,10 @@ impl Core {
         self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
         if self.state.thread(&organism).is_none() {
             let by = ListenerName::core();
-            self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by, bound: None });
+            self.fact(
+                step,
+                Fact::ThreadOpened { thread: organism.clone(), by, bound: None, allotment: None },
+            );
         }
 
         let answer = Answer::Boot { epoch, version: detail, core_version, config };
@@ -85,6 +88,7 @@ impl Core {
             }
         }
 
+        self.set_thread_alarms(step);
         self.look_for_unsettled(step);
         let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
         for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {

@@ -5,6 +5,7 @@
 
 mod absent_listeners;
 mod actions;
+mod allotments;
 mod approvals;
 mod bound;
 mod budgets;
@@ -14,11 +15,13 @@ mod cycle;
 mod dispatch;
 mod event;
 mod failures;
+mod goals;
 mod groups;
 mod holds;
 mod lifecycle;
 mod message;
 mod open_work;
+mod orphans;
 mod outcome;
 mod primitives;
 mod refusals;

@@ -1,6 +1,6 @@
 //! Processes the outcome of a listener, payload by payload.
 
-use super::call_table::{OrphanedDelivery, RunningAttempt};
+use super::call_table::RunningAttempt;
 use super::message::NewMessage;
 use super::refusals::refusal_of;
 use super::{Core, Step};
@@ -192,9 +192,14 @@ impl Core {
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
+        if payloads.is_empty() && !contract.spends() {
+            return self.nothing_more(step, scene.call);
+        }
+
         let mut turn = turn.unwrap_or_default();
         let mut written = std::mem::take(&mut turn.written);
         self.model_turn(step, scene, &turn, None);
+        let payloads = self.only_answers(scene.call, payloads);
         let mut plan = ActionPlan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
 
@@ -235,9 +240,9 @@ impl Core {
         }
     }
 
-    /// Records the note of a model call before its results. `late` is the attempt if the call is
-    /// closed.
-    fn model_turn(
+    /// Records the note of a model call before the results of the turn. `late` is the attempt, if
+    /// its call is already closed.
+    pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
         scene: &OutcomeContext,
@@ -268,7 +273,7 @@ impl Core {
         }
     }
 
-    fn own_note(
+    pub(super) fn own_note(
         &mut self,
         step: &mut Step,
         listener: &ListenerName,
@@ -300,53 +305,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Records the outcome of a call that already has its result. Replies are recorded for readers
-    /// of the thread; all other payloads are refused.
-    fn late_outcome(
-        &mut self,
-        step: &mut Step,
-        source: &AttemptSource,
-        orphan: &OrphanedDelivery,
-        payloads: Vec<Gated>,
-        turn: Option<Turn>,
-    ) {
-        let listener = &orphan.listener;
-        let thread = &orphan.thread;
-        let call = source.call;
-        if let Some(turn) = turn {
-            let scene = OutcomeContext::new(call, listener, thread, true);
-            self.model_turn(step, &scene, &turn, Some(source.attempt));
-        }
-
-        for payload in payloads {
-            let taken = payload.and_then(|checked| match checked.meaning() {
-                Meaning::Reply | Meaning::Note => Ok(checked),
-                _ => Err(refusal_of(Rule::CallClosed, CALL_CLOSED, &checked)),
-            });
-            step.verdict(verdict(&taken));
-            match taken {
-                Ok(checked) if is_reply(&checked) => self.late_reply(step, call, orphan, &checked),
-                Ok(checked) => self.own_note(step, listener, thread, call, &checked),
-                Err(refusal) => self.refuse(step, listener, Some(thread), Some(call), refusal),
-            }
-        }
-    }
-
-    fn late_reply(
-        &mut self,
-        step: &mut Step,
-        call: CallId,
-        orphan: &OrphanedDelivery,
-        checked: &Checked,
-    ) {
-        let OrphanedDelivery { listener, thread, opener, opener_call } = orphan;
-        let reply = NewMessage::checked(Kind::Reply, listener, opener, thread, checked);
-        let reply = reply.caused_by(call.0).in_call(*opener_call);
-        self.record_late(step, reply);
-    }
-
-    /// Refuses an answer that names another attempt than its instance had. It is recorded and has
-    /// no other effect, even on the attempt that it names.
+    /// Refuses an answer that names another attempt than the instance was given. The refusal is
+    /// recorded. It affects no attempt, not even the named one.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -381,8 +341,8 @@ impl Core {
         payloads: Vec<Gated>,
     ) {
         let message = format!("attempt {} is no longer the current one", source.attempt);
-        let asked = self.state.call(source.call).map(|open| open.callee.clone());
-        let claimed = asked.filter(|_| mutant("record-the-claimed-name"));
+        let callee = self.state.call(source.call).map(|open| open.callee.clone());
+        let claimed = callee.filter(|_| mutant("record-the-claimed-name"));
         let sender = claimed.as_ref().unwrap_or(&source.listener);
 
         for payload in payloads {
@@ -403,17 +363,17 @@ fn without_note(turn: Turn) -> Turn {
 
 /// Places the refusal of an agent's payload at its position in the model's text.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
-    let found = written.iter().position(|one| one.payload == refusal.digest);
-    let Some(one) = found.map(|at| written.remove(at)) else { return refusal };
+    let found = written.iter().position(|candidate| candidate.payload == refusal.digest);
+    let Some(original) = found.map(|at| written.remove(at)) else { return refusal };
 
     refusal.message = without_lines(&refusal.message);
     if let Some(place) = &mut refusal.place {
         let path = place.path.take();
-        *place = TextLocation { path, ..one.place };
+        *place = TextLocation { path, ..original.place };
     }
 
-    if refusal.expected.is_some() && one.expected.is_some() {
-        refusal.expected = one.expected;
+    if refusal.expected.is_some() && original.expected.is_some() {
+        refusal.expected = original.expected;
     }
 
     refusal
@@ -425,11 +385,11 @@ const SPOILED: &str = "not taken: another payload of the same answer was refused
 
 const CALL_BESIDE_REPLY: &str = "an outcome that replies may not call: reply first, or call first";
 
-fn is_reply(checked: &Checked) -> bool {
-    *checked.meaning() == Meaning::Reply
+pub(super) fn is_reply(checked: &Checked) -> bool {
+    matches!(checked.meaning(), Meaning::Reply | Meaning::GoalAnswer)
 }
 
-fn verdict(payload: &Gated) -> Verdict {
+pub(super) fn verdict(payload: &Gated) -> Verdict {
     match payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),
         Err(refusal) => Verdict::Refused(refusal.digest),
@@ -444,8 +404,8 @@ enum TurnItem<'a> {
 /// Payloads and broken actions in the order of the model's text.
 fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>> {
     let mut items: Vec<_> = payloads.into_iter().map(TurnItem::Gated).collect();
-    for one in broken {
-        items.insert(one.index.min(items.len()), TurnItem::Broken(one));
+    for broken_payload in broken {
+        items.insert(broken_payload.index.min(items.len()), TurnItem::Broken(broken_payload));
     }
     items
 }

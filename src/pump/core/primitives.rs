@@ -3,14 +3,14 @@
 use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
-use super::{Core, Step};
+use super::{Core, Step, allotments};
 use crate::envelope::{Disposition, Kind, Refusal, Rule};
-use crate::ids::{ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
-use crate::thread::{Call, Fact, TimerEnd};
+use crate::thread::{Allotment, Call, Fact, TimerEnd};
 
 impl Core {
     /// Records a primitive as a call to the core and answers it in the same step.
@@ -22,8 +22,10 @@ impl Core {
         let ask = PrimitiveRequest { scene, checked, request: request.id };
 
         match primitive {
-            Primitive::SpawnThread { suggested_sub_id, is_bound } => {
-                self.spawn(step, &ask, suggested_sub_id, is_bound);
+            Primitive::SpawnThread { suggested_sub_id, is_bound, allotment } => {
+                let bound = is_bound.then_some(scene.call);
+                let allotment = allotments::recorded(allotment, step.time);
+                self.spawn(step, &ask, suggested_sub_id, (bound, allotment));
             }
             Primitive::SendToThread { thread_id } => self.send_to_thread(step, &ask, &thread_id),
             Primitive::CancelThread { thread_id } => self.cancel_thread(step, &ask, &thread_id),
@@ -39,7 +41,7 @@ impl Core {
         step: &mut Step,
         ask: &PrimitiveRequest<'_>,
         label: Option<String>,
-        is_bound: bool,
+        (bound, allotment): (Option<CallId>, Option<Allotment>),
     ) {
         let parent = &ask.scene.thread;
         if let Some(label) = &label
@@ -58,8 +60,8 @@ impl Core {
         let label = self.free_label(step, parent, label);
         let child = parent.child(&label);
         let by = ask.scene.listener.clone();
-        let bound = is_bound.then_some(ask.scene.call);
-        self.fact(step, Fact::ThreadOpened { thread: child.clone(), by, bound });
+        let opened = Fact::ThreadOpened { thread: child.clone(), by, bound, allotment };
+        self.fact(step, opened);
         let answer = Answer::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
         self.answer(step, ask, &answer);
         self.send_inner(step, ask, &child);

@@ -55,6 +55,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         | Input::Retry { .. }
         | Input::Timer { .. }
         | Input::Gone { .. }
+        | Input::ThreadTime { .. }
         | Input::Held { .. } => Event::Alarm(alarm_of(&record.input)?),
         Input::NotTaken { listener, call, attempt, detail } => {
             Event::NotTaken { listener, call, attempt, detail }
@@ -99,6 +100,7 @@ fn alarm_of(input: &Input) -> Option<Alarm> {
         Input::Retry { call } => Alarm::Retry { call },
         Input::Timer { timer, call } => Alarm::Timer { timer, call },
         Input::Gone { call } => Alarm::Gone { call },
+        Input::ThreadTime { call } => Alarm::ThreadTime { call },
         Input::Held { call } => Alarm::Held { call },
         Input::Unsettled { call, attempt } => Alarm::Unsettled { call, attempt },
         _ => return None,

@@ -31,13 +31,19 @@ impl Core {
             && let Some(running) = self.calls.running(call)
         {
             let agent = running.listener.clone();
-            let thread = running.thread.root();
+            let root = running.thread.root();
+            let tree = self.state.tree(&root);
+            let is_allotted =
+                tree.is_some_and(|tree| tree.allotments(&running.thread).next().is_some());
+            let thread = is_allotted.then(|| running.thread.clone());
             let Reservation { spending, counted, request, route } = reservation;
             let most = route.as_ref().map(|limit| limit.most);
             let route = route.map(|limit| limit.route);
 
-            step.records(thread, Input::Reserved { call, attempt, counted, most });
-            self.fact(step, Fact::Reserved { call, attempt, agent, spending, request, route });
+            step.records(root, Input::Reserved { call, attempt, counted, most });
+            let reserved =
+                Fact::Reserved { call, attempt, agent, spending, request, route, thread };
+            self.fact(step, reserved);
         }
 
         step.effect(Effect::Reserved { call, attempt, answer });

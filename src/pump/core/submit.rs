@@ -220,7 +220,12 @@ impl Core {
         if self.state.thread(&thread).is_none() {
             self.fact(
                 step,
-                Fact::ThreadOpened { thread: thread.clone(), by: by.clone(), bound: None },
+                Fact::ThreadOpened {
+                    thread: thread.clone(),
+                    by: by.clone(),
+                    bound: None,
+                    allotment: None,
+                },
             );
         } else if self.renews(&by, &thread) {
             self.fact(step, Fact::Renewed { by: by.clone() });

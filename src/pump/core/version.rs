@@ -32,7 +32,13 @@ const CHANGES: &[(u32, &str)] = &[
     (23, "the close of a call cancels the threads that are bound to it"),
     (24, "a listener may cancel a thread beneath its own"),
     (25, "a bound thread is unknown to senders once its call has closed"),
-    // One line a number: after a conflict, take the next one.
+    (
+        26,
+        "a goal of a workflow has an answer of its own, and failed rounds of workflows have no limit",
+    ),
+    (27, "wall time of a tree runs while it waits for anything but people"),
+    (28, "a spawned thread may have an allotment of tokens, money and time"),
+    // Each version has one line. After a merge conflict, take the next version.
 ];
 
 /// The current version. Journals from before versions existed record none.

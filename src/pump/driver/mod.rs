@@ -219,7 +219,8 @@ impl Pump {
             self.commit(steps)?;
             self.answer_queries();
             self.meter.stands(&self.core, &*self.journal);
-            if self.waiters.finish_drain(self.core.handed_over()) {
+            self.waiters.finish_drain_if_idle(self.core.handed_over());
+            if self.waiters.is_stopping() {
                 let left = self.core.left_open();
                 if !left.is_empty() {
                     tracing::warn!("left open: {left}; it goes on at the next start");
@@ -314,7 +315,7 @@ impl Pump {
                 match self.hosts.get(&delivery.listener) {
                     Some(host) => {
                         host.deliver(delivery);
-                        tell(&mut self.unflushed_hosts, host);
+                        keep_unflushed(&mut self.unflushed_hosts, host);
                     }
                     None => self.handle.unhosted(&delivery),
                 }
@@ -323,7 +324,7 @@ impl Pump {
             Effect::Withdraw { listener, call, attempt } => {
                 if let Some(host) = self.hosts.get(&listener) {
                     host.cancel(call, attempt);
-                    tell(&mut self.unflushed_hosts, host);
+                    keep_unflushed(&mut self.unflushed_hosts, host);
                 }
             }
             Effect::Receipt { submission, receipt } => {
@@ -350,8 +351,8 @@ impl Pump {
     }
 }
 
-fn tell(told: &mut Vec<Arc<dyn Host>>, host: &Arc<dyn Host>) {
-    if !told.iter().any(|known| Arc::ptr_eq(known, host)) {
-        told.push(Arc::clone(host));
+fn keep_unflushed(unflushed: &mut Vec<Arc<dyn Host>>, host: &Arc<dyn Host>) {
+    if !unflushed.iter().any(|known| Arc::ptr_eq(known, host)) {
+        unflushed.push(Arc::clone(host));
     }
 }

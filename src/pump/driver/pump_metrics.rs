@@ -19,8 +19,8 @@ use crate::thread::{Closing, Map};
 pub struct PumpMetrics {
     life: PumpPhase,
     pub(super) records: Counter,
-    pub(super) messages: LabelledCounters<{ KINDS.len() }>,
-    pub(super) dispositions: LabelledCounters<{ DISPOSITIONS.len() }>,
+    pub(super) messages: LabelledCounters<{ Kind::ALL.len() }>,
+    pub(super) dispositions: LabelledCounters<{ Disposition::ALL.len() }>,
     pub(super) refusals: LabelledCounters<{ Rule::ALL.len() }>,
     pub(super) errors: LabelledCounters<{ ErrorCode::ALL.len() }>,
     pub(super) opened: Counter,
@@ -89,15 +89,6 @@ pub enum PumpNotReady {
     Ended,
 }
 
-const KINDS: [Kind; 5] = [Kind::Call, Kind::Reply, Kind::Own, Kind::Note, Kind::System];
-const DISPOSITIONS: [Disposition; 6] = [
-    Disposition::Handled,
-    Disposition::Recorded,
-    Disposition::Failed,
-    Disposition::Expired,
-    Disposition::Cancelled,
-    Disposition::Late,
-];
 const CLOSINGS: [(Closing, &str); 3] = [
     (Closing::Completed, "completed"),
     (Closing::Failed, "failed"),
@@ -226,14 +217,14 @@ impl PumpMetrics {
     fn write_record(&self, page: &mut MetricsPage) {
         page.counters("organism_records_total", "Records made durable, a step each.")
             .counter(&[], &self.records);
-        let kinds = KINDS.iter().map(|kind| kind.as_str());
+        let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
         each(
             page.counters("organism_messages_total", "Messages accepted, by kind."),
             "kind",
             kinds,
             &self.messages,
         );
-        let hows = DISPOSITIONS.iter().map(|how| how.as_str());
+        let hows = Disposition::ALL.iter().map(|how| how.as_str());
         each(
             page.counters("organism_dispositions_total", "Messages settled, by how they ended."),
             "how",

@@ -53,17 +53,18 @@ impl InboxBound {
 
 /// Permit of a submission; dropping it admits the next submission of its queue.
 pub(super) struct SubmissionPermit {
-    intake: SubmissionLimiter,
-    line: QueueKey,
+    limiter: SubmissionLimiter,
+    key: QueueKey,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl SubmissionLimiter {
     pub async fn turn(&self, client: &ListenerName, thread: &str) -> SubmissionPermit {
-        let line = (client.clone(), Destination::Thread(thread.to_owned()));
-        let semaphore = self.semaphore(&line, limits::SUBMISSIONS_AT_ONCE);
-        // Made first: who gives up waiting leaves the line, too.
-        let mut turn = SubmissionPermit { intake: self.clone(), line, permit: None };
+        let key = (client.clone(), Destination::Thread(thread.to_owned()));
+        let semaphore = self.semaphore(&key, limits::SUBMISSIONS_AT_ONCE);
+        // Made before the wait: if the caller gives up waiting, dropping the permit removes an
+        // unused queue.
+        let mut turn = SubmissionPermit { limiter: self.clone(), key, permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
     }
@@ -71,22 +72,22 @@ impl SubmissionLimiter {
     /// Takes a permit for a submission into a new thread. Returns `None` if too many of this client
     /// are with the pump.
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
-        let line = (client.clone(), Destination::NewThread);
-        let semaphore = self.semaphore(&line, limits::NEW_THREADS_AT_ONCE);
-        // Made first: its end removes a line in which nobody stands.
-        let mut turn = SubmissionPermit { intake: self.clone(), line, permit: None };
+        let key = (client.clone(), Destination::NewThread);
+        let semaphore = self.semaphore(&key, limits::NEW_THREADS_AT_ONCE);
+        // Made first: if no permit is free, dropping it removes an unused queue.
+        let mut turn = SubmissionPermit { limiter: self.clone(), key, permit: None };
         turn.permit = Some(semaphore.try_acquire_owned().ok()?);
         Some(turn)
     }
 
-    fn semaphore(&self, line: &QueueKey, places: usize) -> Arc<Semaphore> {
-        let mut lines = self.lines();
+    fn semaphore(&self, key: &QueueKey, places: usize) -> Arc<Semaphore> {
+        let mut queues = self.queues();
         let semaphore =
-            lines.entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
+            queues.entry(key.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
         Arc::clone(semaphore)
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<QueueKey, Arc<Semaphore>>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<QueueKey, Arc<Semaphore>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,9 +95,9 @@ impl SubmissionLimiter {
 impl Drop for SubmissionPermit {
     fn drop(&mut self) {
         self.permit = None;
-        let mut lines = self.intake.lines();
-        if lines.get(&self.line).is_some_and(|line| Arc::strong_count(line) == 1) {
-            lines.remove(&self.line);
+        let mut queues = self.limiter.queues();
+        if queues.get(&self.key).is_some_and(|key| Arc::strong_count(key) == 1) {
+            queues.remove(&self.key);
         }
     }
 }
@@ -107,35 +108,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_is_as_long_as_it_may_be_and_forgotten_when_nobody_stands_in_it() {
-        let intake = SubmissionLimiter::default();
+        let limiter = SubmissionLimiter::default();
         let desk = ListenerName::parse("desk").unwrap();
         let mut turns = Vec::new();
         for _ in 0..limits::SUBMISSIONS_AT_ONCE {
-            turns.push(intake.turn(&desk, "one").await);
+            turns.push(limiter.turn(&desk, "one").await);
         }
 
-        let mut next = Box::pin(intake.turn(&desk, "one"));
+        let mut next = Box::pin(limiter.turn(&desk, "one"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(next.as_mut().poll(&mut context).is_pending());
-        drop(intake.turn(&desk, "another").await);
+        drop(limiter.turn(&desk, "another").await);
         turns.pop();
         assert!(next.as_mut().poll(&mut context).is_ready());
-        let given_up = Box::pin(intake.turn(&desk, "one"));
+        let given_up = Box::pin(limiter.turn(&desk, "one"));
         drop((given_up, next, turns));
-        assert!(intake.lines().is_empty());
+        assert!(limiter.queues().is_empty());
     }
 
     #[test]
     fn new_threads_of_one_client_are_bounded_and_those_of_another_are_not_affected() {
-        let intake = SubmissionLimiter::default();
+        let limiter = SubmissionLimiter::default();
         let [desk, other] = ["desk", "other"].map(|name| ListenerName::parse(name).unwrap());
         let turns: Vec<_> =
-            std::iter::from_fn(|| intake.try_new_thread(&desk)).take(2_000).collect();
+            std::iter::from_fn(|| limiter.try_new_thread(&desk)).take(2_000).collect();
         assert_eq!(turns.len(), limits::NEW_THREADS_AT_ONCE);
-        assert!(intake.try_new_thread(&other).is_some());
+        assert!(limiter.try_new_thread(&other).is_some());
 
         drop(turns);
-        assert!(intake.try_new_thread(&desk).is_some());
-        assert!(intake.lines().is_empty());
+        assert!(limiter.try_new_thread(&desk).is_some());
+        assert!(limiter.queues().is_empty());
     }
 }

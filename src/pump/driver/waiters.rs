@@ -97,8 +97,8 @@ impl Waiters {
         self.deferred.pop_front()
     }
 
-    /// Whether the pump must end: a stop was requested, or the drain is finished.
-    pub fn finish_drain(&mut self, handed_over: usize) -> bool {
+    /// Finishes a requested drain if no delivery is in flight any more. Then the pump stops.
+    pub fn finish_drain_if_idle(&mut self, handed_over: usize) {
         if handed_over == 0
             && let Some(drained) = self.drained.take()
         {
@@ -106,8 +106,6 @@ impl Waiters {
             drained.send(()).ok();
             self.stop = true;
         }
-
-        self.stop
     }
 
     pub fn receipt(&mut self, submission: MessageId, receipt: Receipt) {

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use crate::clock::{Time, parse_duration};
+use crate::envelope::Money;
 use crate::limits;
-use crate::system::{Primitive, WaitFor, When};
+use crate::system::{Primitive, ThreadAllotment, WaitFor, When};
 use crate::xml::scan::{NestedElement, attributes, nested};
 
 /// Parses the primitive `local` from its element. `Err` describes the mistake.
@@ -14,7 +15,8 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
         "spawn-thread" => {
             let suggested_sub_id = attributes.text("suggested_sub_id");
             let is_bound = attributes.flag("bound")?;
-            Ok(Primitive::SpawnThread { suggested_sub_id, is_bound })
+            let allotment = attributes.allotment()?;
+            Ok(Primitive::SpawnThread { suggested_sub_id, is_bound, allotment })
         }
         "send-to-thread" => {
             Ok(Primitive::SendToThread { thread_id: attributes.required("thread_id")? })
@@ -88,6 +90,34 @@ impl PrimitiveAttributes<'_> {
 
     fn required(&self, name: &str) -> Result<String, String> {
         self.text(name).ok_or_else(|| format!("`{name}` is missing"))
+    }
+
+    fn allotment(&self) -> Result<ThreadAllotment, String> {
+        let read = |name: &str| self.token(name);
+        let tokens = match read("tokens").map(str::parse) {
+            None => None,
+            Some(Ok(tokens)) if tokens > 0 => Some(tokens),
+            Some(_) => return Err("`tokens` is not a whole number of at least 1".to_owned()),
+        };
+        let money = match read("money").map(str::parse::<f64>) {
+            None => None,
+            Some(Ok(units)) if units >= 0.0 => Some(Money::of_units(units)),
+            Some(_) => return Err("`money` is not an amount such as `0.50`".to_owned()),
+        };
+        let timeout = match read("timeout").map(parse_duration) {
+            None => None,
+            Some(Some(timeout)) if !timeout.is_zero() && timeout <= limits::TIMER_MAX => {
+                Some(timeout)
+            }
+            Some(_) => {
+                let days = limits::TIMER_MAX.as_secs() / 86_400;
+                return Err(format!(
+                    "`timeout` is not a duration of at most {days} days, such as `PT10M`"
+                ));
+            }
+        };
+
+        Ok(ThreadAllotment { tokens, money, timeout })
     }
 
     fn when(&self) -> Result<When, String> {

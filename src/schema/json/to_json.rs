@@ -18,14 +18,14 @@ use crate::xml::write;
 ///
 /// Returns a finding for each part that JSON cannot express, with the part's location in the XML.
 pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
-    let told =
+    let failed =
         |message: String| Err(vec![Finding::new("json-gap", TextLocation::default(), message)]);
     let Some(declared) = model.element(name) else {
-        return told(format!("there is no schema for `{name}`"));
+        return failed(format!("there is no schema for `{name}`"));
     };
 
     let node = Element::read_document(text).filter(|node| node.name == declared.name);
-    let Some(node) = node else { return told(format!("this is no `{name}`")) };
+    let Some(node) = node else { return failed(format!("this is no `{name}`")) };
     let mut reader = JsonBuilder { model, findings: Vec::new() };
     let (plan, _) = ElementPlan::of(model, declared);
     let json = reader.object(&plan, &node, &format!("/{}", name.local));
@@ -38,7 +38,7 @@ struct JsonBuilder<'a> {
 }
 
 impl JsonBuilder<'_> {
-    fn tell(&mut self, path: &str, message: &str) {
+    fn report(&mut self, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
             let place = TextLocation { path: Some(path.to_owned()), ..TextLocation::default() };
             self.findings.push(Finding::new("json-gap", place, format!("`{path}` {message}")));
@@ -65,7 +65,7 @@ impl JsonBuilder<'_> {
         path: &str,
     ) -> Json {
         if node.children().next().is_some() {
-            self.tell(path, "holds an element where its schema has text");
+            self.report(path, "holds an element where its schema has text");
         }
         value::to_json(value, &node.own_text())
     }
@@ -75,7 +75,7 @@ impl JsonBuilder<'_> {
         match &plan.content {
             PlanContent::Nothing => self.only_blank(node, path),
             PlanContent::Abstract => {
-                self.tell(path, "has a type of its own, which JSON cannot name")
+                self.report(path, "has a type of its own, which JSON cannot name")
             }
             PlanContent::Text { key, value } => {
                 let text = self.text(value, node, path);
@@ -111,7 +111,7 @@ impl JsonBuilder<'_> {
                     out.insert(key.clone(), value::to_json(&declared.value, text));
                 }
                 None if name.namespace() == XSI && name.local.ends_with("chemaLocation") => {}
-                None => self.tell(&format!("{path}/@{}", name.local), "has no place in JSON"),
+                None => self.report(&format!("{path}/@{}", name.local), "has no place in JSON"),
             }
         }
     }
@@ -120,7 +120,7 @@ impl JsonBuilder<'_> {
         for part in &node.content {
             match part {
                 Node::Text(text) if text.trim().is_empty() => {}
-                _ => return self.tell(path, "holds something where its schema has nothing"),
+                _ => return self.report(path, "holds something where its schema has nothing"),
             }
         }
     }
@@ -136,12 +136,12 @@ impl JsonBuilder<'_> {
         for part in &node.content {
             match part {
                 Node::Text(text) if text.trim().is_empty() => {}
-                Node::Text(_) => self.tell(path, "holds text beside its elements"),
+                Node::Text(_) => self.report(path, "holds text beside its elements"),
                 Node::Element(child) => match named(slots, &child.name) {
                     Some((_, slot)) => found.push((slot, child)),
                     None => {
                         let at = format!("{path}/{}", child.name.local);
-                        self.tell(&at, "is not in the schema");
+                        self.report(&at, "is not in the schema");
                     }
                 },
             }
@@ -162,7 +162,7 @@ impl JsonBuilder<'_> {
             let json = self.element(&slot.element, child, &at);
             if !slot.many {
                 if out.insert(slot.key.clone(), json).is_some() {
-                    self.tell(&at, "is there twice");
+                    self.report(&at, "is there twice");
                 }
                 continue;
             }

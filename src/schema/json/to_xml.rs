@@ -44,9 +44,9 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Finding {
     let column = u32::try_from(error.column()).unwrap_or(u32::MAX).max(1);
     let offset = if error.is_eof() { text.len() } else { 0 };
     let place = TextLocation { line, column, offset, path: None };
-    let said = error.to_string();
-    let said = said.split(" at line ").next().unwrap_or_default();
-    Finding::new("json-malformed", place, format!("the arguments are no JSON: {said}"))
+    let reason = error.to_string();
+    let reason = reason.split(" at line ").next().unwrap_or_default();
+    Finding::new("json-malformed", place, format!("the arguments are no JSON: {reason}"))
 }
 
 struct PayloadBuilder<'a> {
@@ -57,7 +57,7 @@ struct PayloadBuilder<'a> {
 }
 
 impl<'a> PayloadBuilder<'a> {
-    fn tell(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
+    fn report(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
             // `raw` is a slice of the whole text, so the difference of the addresses is its offset.
             let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
@@ -73,14 +73,14 @@ impl<'a> PayloadBuilder<'a> {
             Some(index) => format!("{path}[{index}]"),
             None => path.to_owned(),
         };
-        self.tell("json-type", raw, &path, &wrong.message);
+        self.report("json-type", raw, &path, &wrong.message);
     }
 
     fn read(&mut self, raw: &'a RawValue, path: &str) -> Option<RawJson<'a>> {
         match RawJson::read(raw) {
             Ok(json) => Some(json),
             Err(error) => {
-                self.tell("json-malformed", raw, path, &format!("cannot be read: {error}"));
+                self.report("json-malformed", raw, path, &format!("cannot be read: {error}"));
                 None
             }
         }
@@ -118,7 +118,7 @@ impl<'a> PayloadBuilder<'a> {
                 RawJson::Text(xml) => self.markup(element, xml, raw, path),
                 other => {
                     let message = format!("is {}; XML in a string is expected", other.kind());
-                    self.tell("json-type", raw, path, &message);
+                    self.report("json-type", raw, path, &message);
                 }
             },
             PlanContent::Nothing | PlanContent::Keyed { .. } | PlanContent::Abstract => {}
@@ -127,7 +127,7 @@ impl<'a> PayloadBuilder<'a> {
 
     fn markup(&mut self, element: &mut Element, xml: String, raw: &RawValue, path: &str) {
         if let Err(wrong) = scan(format!("<content>{xml}</content>").as_bytes()) {
-            self.tell("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
+            self.report("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
         }
         let bindings = vec![(String::new(), element.name.namespace().to_owned())];
         element.verbatim = Some(Box::new(Verbatim { xml, written: None, bindings }));
@@ -143,7 +143,7 @@ impl<'a> PayloadBuilder<'a> {
         let mut children = Vec::new();
         let RawJson::List(items) = json else {
             let message = format!("is {}; an array is expected", json.kind());
-            self.tell("json-type", raw, path, &message);
+            self.report("json-type", raw, path, &message);
             return children;
         };
 
@@ -153,12 +153,12 @@ impl<'a> PayloadBuilder<'a> {
             let RawJson::Object(members) = &json else {
                 let message =
                     format!("is {}; an object with one property is expected", json.kind());
-                self.tell("json-type", item, &at, &message);
+                self.report("json-type", item, &at, &message);
                 continue;
             };
             let [(key, value)] = members.as_slice() else {
                 let message = format!("has {} properties; exactly one is expected", members.len());
-                self.tell("json-type", item, &at, &message);
+                self.report("json-type", item, &at, &message);
                 continue;
             };
             let at = format!("{at}.{key}");
@@ -173,7 +173,7 @@ impl<'a> PayloadBuilder<'a> {
 
     fn deeper(&mut self, slot: &ChildProperty, raw: &'a RawValue, path: &str) -> Element {
         if self.depth >= limits::XML_DEPTH_MAX {
-            self.tell("json-type", raw, path, "is nested deeper than a payload may be");
+            self.report("json-type", raw, path, "is nested deeper than a payload may be");
             return Element::new(slot.element.name.clone());
         }
 
@@ -192,14 +192,14 @@ impl<'a> PayloadBuilder<'a> {
     ) -> Element {
         let mut element = Element::new(declared.name.clone());
         if matches!(plan.content, PlanContent::Abstract) {
-            self.tell("json-type", raw, path, "needs a type chosen with xsi:type; JSON has none");
+            self.report("json-type", raw, path, "needs a type chosen with xsi:type; JSON has none");
             return element;
         }
 
         let Some(json) = self.read(raw, path) else { return element };
         let RawJson::Object(members) = json else {
             let message = format!("is {}; an object is expected", json.kind());
-            self.tell("json-type", raw, path, &message);
+            self.report("json-type", raw, path, &message);
             return element;
         };
 
@@ -209,7 +209,7 @@ impl<'a> PayloadBuilder<'a> {
         for (key, value) in &members {
             let at = format!("{path}.{key}");
             if seen.contains(&key.as_str()) {
-                self.tell("json-duplicate", value, &at, "is given twice");
+                self.report("json-duplicate", value, &at, "is given twice");
                 continue;
             }
             // An optional value may be null.
@@ -289,7 +289,7 @@ impl<'a> PayloadBuilder<'a> {
             }
             Some(other) => {
                 let message = format!("is {}; an array is expected", other.kind());
-                self.tell("json-type", raw, path, &message);
+                self.report("json-type", raw, path, &message);
             }
             None => {}
         }
@@ -299,7 +299,7 @@ impl<'a> PayloadBuilder<'a> {
         for key in plan.keys() {
             if is_required(plan, key) && !seen.contains(&key) {
                 let at = format!("{path}.{key}");
-                self.tell("json-missing", raw, &at, "is required and not there");
+                self.report("json-missing", raw, &at, "is required and not there");
             }
         }
     }
@@ -320,7 +320,7 @@ impl<'a> PayloadBuilder<'a> {
             None => format!("is no parameter; there are {}", known.join(", ")),
         };
 
-        self.tell("json-unknown", raw, path, &message);
+        self.report("json-unknown", raw, path, &message);
     }
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use uuid::Uuid;
 
 use super::read::RecordReader;
-use super::serde_form::{AcceptedForm, FactOrDigest, OpenerKind, SaidOpening, SaidVerdict};
+use super::serde_form::{AcceptedForm, FactOrDigest, OpenerKind, OpeningForm, VerdictForm};
 use crate::envelope::{Disposition, Kind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
@@ -84,10 +84,10 @@ impl<'t> RecordText<'t> {
         Some(row)
     }
 
-    fn verdict(&mut self) -> Option<SaidVerdict> {
+    fn verdict(&mut self) -> Option<VerdictForm> {
         let verdict = match self.is_after("{\"passed\":") {
-            true => SaidVerdict::Passed,
-            false => self.after("{\"refused\":").map(|_| SaidVerdict::Refused)?,
+            true => VerdictForm::Passed,
+            false => self.after("{\"refused\":").map(|_| VerdictForm::Refused)?,
         };
 
         let fact = FactOrDigest::Fact(self.number()?);
@@ -123,11 +123,11 @@ impl<'t> RecordText<'t> {
 
         let fact = if self.is_after("{\"disposed\":{\"message\":\"") {
             let message = MessageId(self.uuid()?);
-            let how = self.after(",\"how\":\"")?.one_of(&DISPOSITIONS, Disposition::as_str)?;
+            let how = self.after(",\"how\":\"")?.one_of(&Disposition::ALL, Disposition::as_str)?;
             Fact::Disposed { message, how }
         } else if self.is_after("{\"accepted\":{\"id\":\"") {
-            let said = self.accepted()?;
-            reader.accepted(said).ok()?
+            let form = self.accepted()?;
+            reader.accepted(form).ok()?
         } else if self.is_after("{\"used\":{\"call\":\"") {
             let call = CallId(MessageId(self.uuid()?));
             let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
@@ -161,7 +161,7 @@ impl<'t> RecordText<'t> {
         let id = MessageId(self.uuid()?);
         Some(AcceptedForm {
             id,
-            kind: self.after(",\"kind\":\"")?.one_of(&KINDS, Kind::as_str)?,
+            kind: self.after(",\"kind\":\"")?.one_of(&Kind::ALL, Kind::as_str)?,
             from: Cow::Borrowed(self.after(",\"from\":\"")?.plain()?),
             to: Cow::Borrowed(self.after(",\"to\":\"")?.plain()?),
             thread: self.maybe(",\"thread\":\"")?,
@@ -177,7 +177,7 @@ impl<'t> RecordText<'t> {
         })
     }
 
-    fn opening(&mut self) -> Option<Option<SaidOpening<'t>>> {
+    fn opening(&mut self) -> Option<Option<OpeningForm<'t>>> {
         if !self.is_after(",\"opening\":{\"by\":\"call\"") {
             return Some(None);
         }
@@ -186,7 +186,7 @@ impl<'t> RecordText<'t> {
         let call = self.maybe_uuid(",\"call\":\"")?.map(|call| CallId(MessageId(call)));
         let thread = self.maybe(",\"thread\":\"")?;
         self.after("}")?;
-        Some(Some(SaidOpening {
+        Some(Some(OpeningForm {
             by: OpenerKind::Call,
             name,
             call,
@@ -211,17 +211,7 @@ impl<'t> RecordText<'t> {
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T], text: fn(T) -> &'static str) -> Option<T> {
-        let said = self.plain()?;
-        all.iter().copied().find(|one| text(*one) == said)
+        let word = self.plain()?;
+        all.iter().copied().find(|one| text(*one) == word)
     }
 }
-
-const KINDS: [Kind; 5] = [Kind::Call, Kind::Reply, Kind::Own, Kind::Note, Kind::System];
-const DISPOSITIONS: [Disposition; 6] = [
-    Disposition::Handled,
-    Disposition::Recorded,
-    Disposition::Failed,
-    Disposition::Expired,
-    Disposition::Cancelled,
-    Disposition::Late,
-];

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::serde_form::{
-    AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, OpenerKind,
-    OutcomeReceivedForm, SaidInput, SaidOpening, SaidVerdict, other,
+    AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, InputForm, OpenerKind,
+    OpeningForm, OutcomeReceivedForm, VerdictForm, other,
 };
 use super::write::about;
 use super::{InternedNames, fast_path};
@@ -23,15 +23,15 @@ pub enum UnreadableRecord {
     Json(#[from] serde_json::Error),
     #[error("{0}")]
     Id(#[from] IdError),
-    #[error("verdict of fact {0}, which is none of its kind")]
+    #[error("a verdict refers to fact {0}, which is of another kind")]
     Verdict(usize),
-    #[error("a {0} that does not say of which call")]
+    #[error("a `{0}` fact names no call")]
     NoCall(&'static str),
-    #[error("payload {number} is not what its digest says ({digest})")]
+    #[error("payload {number} does not match its digest {digest}")]
     Payload { number: usize, digest: Digest },
-    #[error("there is no input before its facts")]
+    #[error("no input stands before the facts")]
     NoInput,
-    #[error("there are bytes beyond its payloads")]
+    #[error("bytes are left after the last payload")]
     Beyond,
 }
 
@@ -85,90 +85,90 @@ pub(super) struct RecordReader<'r> {
 }
 
 impl RecordReader<'_> {
-    fn input(&mut self, input: SaidInput<'_>, facts: &[Fact]) -> Result<Input, UnreadableRecord> {
+    fn input(&mut self, input: InputForm<'_>, facts: &[Fact]) -> Result<Input, UnreadableRecord> {
         Ok(match input {
-            SaidInput::Submitted(said) => Input::Submitted {
-                id: said.id,
-                client: self.names.listener(&said.client)?,
-                thread: said.thread,
-                suggested: said.suggested,
-                key: said.key,
-                verdict: said.verdict.verdict(facts)?,
+            InputForm::Submitted(form) => Input::Submitted {
+                id: form.id,
+                client: self.names.listener(&form.client)?,
+                thread: form.thread,
+                suggested: form.suggested,
+                key: form.key,
+                verdict: form.verdict.verdict(facts)?,
             },
-            SaidInput::Outcome(said) => Input::Outcome {
-                listener: self.names.listener(&said.listener)?,
-                call: said.call,
-                attempt: said.attempt,
-                verdicts: said
+            InputForm::Outcome(form) => Input::Outcome {
+                listener: self.names.listener(&form.listener)?,
+                call: form.call,
+                attempt: form.attempt,
+                verdicts: form
                     .verdicts
                     .into_iter()
                     .map(|verdict| verdict.verdict(facts))
                     .collect::<Result<_, _>>()?,
-                turn: said.turn,
-                arrived: said.arrived,
+                turn: form.turn,
+                arrived: form.arrived,
             },
-            SaidInput::Other(input) => input,
+            InputForm::Other(input) => input,
         })
     }
 
-    fn heard(&self, said: OutcomeReceivedForm) -> Result<Fact, UnreadableRecord> {
+    fn outcome_received(&self, form: OutcomeReceivedForm) -> Result<Fact, UnreadableRecord> {
         let (call, attempt) =
-            said.call.zip(said.attempt).or(self.about).ok_or(UnreadableRecord::NoCall("heard"))?;
+            form.call.zip(form.attempt).or(self.about).ok_or(UnreadableRecord::NoCall("heard"))?;
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    fn handed_over(&self, said: &HandedOver) -> Result<Fact, UnreadableRecord> {
-        let call = said.call.or(self.latest).ok_or(UnreadableRecord::NoCall("handed-over"))?;
-        Ok(Fact::HandedOver { call, attempt: said.attempt })
+    fn handed_over(&self, form: &HandedOver) -> Result<Fact, UnreadableRecord> {
+        let call = form.call.or(self.latest).ok_or(UnreadableRecord::NoCall("handed-over"))?;
+        Ok(Fact::HandedOver { call, attempt: form.attempt })
     }
 
-    fn closed(&self, said: &ClosedForm) -> Result<Fact, UnreadableRecord> {
-        let call = said.call.or(self.about.map(|(call, _)| call));
+    fn closed(&self, form: &ClosedForm) -> Result<Fact, UnreadableRecord> {
+        let call = form.call.or(self.about.map(|(call, _)| call));
         let call = call.ok_or(UnreadableRecord::NoCall("call-closed"))?;
-        Ok(Fact::CallClosed { call, how: said.how })
+        Ok(Fact::CallClosed { call, how: form.how })
     }
 
-    pub(super) fn accepted(&mut self, said: AcceptedForm<'_>) -> Result<Fact, UnreadableRecord> {
-        let thread = said.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
-        let own = (said.kind == Kind::Call).then_some(CallId(said.id));
+    pub(super) fn accepted(&mut self, form: AcceptedForm<'_>) -> Result<Fact, UnreadableRecord> {
+        let thread = form.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
+        let own = (form.kind == Kind::Call).then_some(CallId(form.id));
         let message = Message {
-            id: said.id,
-            kind: said.kind,
-            from: self.names.listener(&said.from)?,
-            to: self.names.listener(&said.to)?,
+            id: form.id,
+            kind: form.kind,
+            from: self.names.listener(&form.from)?,
+            to: self.names.listener(&form.to)?,
             thread: thread.unwrap_or_else(|| self.tree.clone()),
-            seq: said.seq,
-            cause: said.cause,
-            call: said.call.unwrap_or(own),
-            time: said.time.unwrap_or(self.time),
-            name: self.names.payload(&said.name)?,
-            payload: self.payload(said.digest, said.length)?,
+            seq: form.seq,
+            cause: form.cause,
+            call: form.call.unwrap_or(own),
+            time: form.time.unwrap_or(self.time),
+            name: self.names.payload(&form.name)?,
+            payload: self.payload(form.digest, form.length)?,
         };
 
-        let opening = said.opening.map(|opening| self.opening(&message, opening)).transpose()?;
+        let opening = form.opening.map(|opening| self.opening(&message, opening)).transpose()?;
         self.latest = message.call;
-        Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
+        Ok(Fact::Accepted { message: message.into(), opening, key: form.key })
     }
 
     fn opening(
         &mut self,
         message: &Message,
-        said: SaidOpening<'_>,
+        form: OpeningForm<'_>,
     ) -> Result<Opening, UnreadableRecord> {
-        let name = said.name.map(|name| self.names.listener(&name)).transpose()?;
+        let name = form.name.map(|name| self.names.listener(&name)).transpose()?;
         let name = name.unwrap_or_else(|| message.from.clone());
-        let opener = match said.by {
+        let opener = match form.by {
             OpenerKind::Client => Opener::Client { name },
             OpenerKind::Call => {
-                let call = said.call.or(message.cause.map(CallId));
+                let call = form.call.or(message.cause.map(CallId));
                 let call = call.ok_or(UnreadableRecord::NoCall("call's opener"))?;
-                let thread = said.thread.map(|thread| self.names.thread(&thread)).transpose()?;
+                let thread = form.thread.map(|thread| self.names.thread(&thread)).transpose()?;
                 let thread = thread.unwrap_or_else(|| message.thread.clone());
                 Opener::Call { name, call, thread }
             }
         };
 
-        Ok(Opening { opener, group: said.group, forward: said.forward })
+        Ok(Opening { opener, group: form.group, forward: form.forward })
     }
 
     fn payload(&mut self, digest: Digest, length: usize) -> Result<Payload, UnreadableRecord> {
@@ -181,7 +181,7 @@ impl RecordReader<'_> {
     }
 }
 
-impl SaidVerdict {
+impl VerdictForm {
     pub(super) fn verdict(self, facts: &[Fact]) -> Result<Verdict, UnreadableRecord> {
         let passed = |fact: &Fact| match fact {
             Fact::Accepted { message, .. } => Some(message.payload.digest),
@@ -218,7 +218,7 @@ impl FactOrDigest {
 /// The JSON object of a record. The input must stand before the facts, because facts refer to it.
 struct RecordObject<'r, 't> {
     reader: RecordReader<'r>,
-    input: Option<SaidInput<'t>>,
+    input: Option<InputForm<'t>>,
     facts: Vec<Fact>,
 }
 
@@ -235,9 +235,9 @@ impl<'t> Visitor<'t> for &mut RecordObject<'_, 't> {
                 "input" => {
                     let input = self.input.insert(map.next_value()?);
                     self.reader.about = match input {
-                        SaidInput::Submitted(_) => None,
-                        SaidInput::Outcome(said) => Some((said.call, said.attempt)),
-                        SaidInput::Other(input) => about(input),
+                        InputForm::Submitted(_) => None,
+                        InputForm::Outcome(form) => Some((form.call, form.attempt)),
+                        InputForm::Other(input) => about(input),
                     };
                 }
                 "facts" if self.input.is_some() => {
@@ -302,7 +302,7 @@ impl<'t> Visitor<'t> for OneFact<'_, '_> {
                 Ok(Fact::Disposed { message, how })
             }
             "accepted" => self.0.accepted(map.next_value()?),
-            "heard" => self.0.heard(map.next_value()?),
+            "heard" => self.0.outcome_received(map.next_value()?),
             "handed-over" => self.0.handed_over(&map.next_value()?),
             "call-closed" => self.0.closed(&map.next_value()?),
             key => Ok(other(key, &mut map)?),

@@ -13,7 +13,7 @@ use crate::envelope::{Disposition, Kind, Turn};
 use crate::ids::{Attempt, CallId, Digest, MessageId};
 use crate::thread::{Closing, Input};
 
-pub enum SaidInput<'t> {
+pub enum InputForm<'t> {
     Submitted(Box<SubmittedForm<'t>>),
     Outcome(OutcomeForm<'t>),
     Other(Input),
@@ -32,7 +32,7 @@ pub struct SubmittedForm<'t> {
     #[serde(rename = "key")]
     pub key: Option<String>,
     #[serde(rename = "verdict")]
-    pub verdict: SaidVerdict,
+    pub verdict: VerdictForm,
 }
 
 #[derive(Deserialize)]
@@ -44,7 +44,7 @@ pub struct OutcomeForm<'t> {
     #[serde(rename = "attempt")]
     pub attempt: Attempt,
     #[serde(rename = "verdicts")]
-    pub verdicts: Vec<SaidVerdict>,
+    pub verdicts: Vec<VerdictForm>,
     #[serde(rename = "turn")]
     pub turn: Option<Turn>,
     #[serde(rename = "arrived")]
@@ -112,7 +112,7 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "length")]
     pub length: usize,
     #[serde(rename = "opening", borrow)]
-    pub opening: Option<SaidOpening<'t>>,
+    pub opening: Option<OpeningForm<'t>>,
     #[serde(rename = "key")]
     pub key: Option<String>,
 }
@@ -122,7 +122,7 @@ fn there<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>,
 }
 
 #[derive(Deserialize)]
-pub struct SaidOpening<'t> {
+pub struct OpeningForm<'t> {
     #[serde(rename = "by")]
     pub by: OpenerKind,
     #[serde(rename = "name", borrow)]
@@ -146,7 +146,7 @@ pub enum OpenerKind {
 }
 
 #[derive(Deserialize)]
-pub enum SaidVerdict {
+pub enum VerdictForm {
     #[serde(rename = "passed")]
     Passed(FactOrDigest),
     #[serde(rename = "refused")]
@@ -190,21 +190,21 @@ pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
     serde_json::from_str(&format!("{{{key}:{value}}}")).map_err(A::Error::custom)
 }
 
-impl<'t> Deserialize<'t> for SaidInput<'t> {
+impl<'t> Deserialize<'t> for InputForm<'t> {
     fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
         struct SingleField;
         impl<'t> Visitor<'t> for SingleField {
-            type Value = SaidInput<'t>;
+            type Value = InputForm<'t>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of one key")
             }
 
-            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<SaidInput<'t>, A::Error> {
+            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<InputForm<'t>, A::Error> {
                 Ok(match map.next_key()?.unwrap_or_default() {
-                    "submitted" => SaidInput::Submitted(map.next_value()?),
-                    "outcome" => SaidInput::Outcome(map.next_value()?),
-                    key => SaidInput::Other(other(key, &mut map)?),
+                    "submitted" => InputForm::Submitted(map.next_value()?),
+                    "outcome" => InputForm::Outcome(map.next_value()?),
+                    key => InputForm::Other(other(key, &mut map)?),
                 })
             }
         }

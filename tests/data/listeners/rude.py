@@ -31,6 +31,16 @@ while True:
         continue
     if how == "twice":
         write(ANSWER + b"\0" + ANSWER.replace(b"once", b"twice") + b"\0")
+    elif how == "twice-apart":
+        # The second answer comes once the first has been reported; a later process gives one answer.
+        is_reported, is_written = sys.argv[2:]
+        is_first = not os.path.exists(is_reported)
+        write(ANSWER + b"\0")
+        if is_first:
+            while not os.path.exists(is_reported):
+                os.sched_yield()
+            write(ANSWER.replace(b"once", b"twice") + b"\0")
+            open(is_written, "w").close()
     elif how in ("stays", "speaks-first"):
         write(ANSWER + b"\0")
     elif how == "half":

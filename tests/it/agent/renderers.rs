@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use organism::agent::{ActionTransport, ModelAgent, RendererVersion};
+use organism::agent::{ActionTransport, AgentOptions, FinalMode, ModelAgent, RendererVersion};
 use organism::envelope::{Kind, Rule};
-use organism::ids::{Digest, MessageId};
+use organism::ids::{Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
 
@@ -146,6 +146,55 @@ fn head_of(request: &ModelRequest) -> String {
     format!("{system}\n{tools}--- {tool_choice:?} {one_call} {max_tokens:?}\n")
 }
 
+/// The first request of an agent with these options.
+fn beginning(options: &AgentOptions) -> String {
+    let (story, call) = asked();
+    let agent = ModelAgent::new(options.clone(), says(1, "", "normal"), Arc::new(story.clone()));
+    let request = agent.rendered(&delivery(&story, call)).unwrap();
+    head_of(&request) + &messages_of(&request)
+}
+
+/// The texts of a version on the ends of tasks that came with the fifth: an answer as text, and a final
+/// with several texts.
+fn ends_of_tasks(version: RendererVersion) -> String {
+    let mut out = String::new();
+    for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
+        let mut by_text = options();
+        by_text.transport = transport;
+        by_text.version = version;
+        let mut structured = by_text.clone();
+        by_text.contract.replies = vec![organism::agent::attempt_completion()];
+        by_text.final_by = FinalMode::Text;
+        structured.contract.replies = vec![PayloadName::new(TOOLS, "judgement")];
+
+        let name = transport.as_str();
+        out.push_str(&format!("=== {name}, by text\n{}", beginning(&by_text)));
+        out.push_str(&format!("=== {name}, structured\n{}", beginning(&structured)));
+    }
+    out
+}
+
+/// Compares a text with the file that pins it; writes the file where `WRITE_RENDERER` names it.
+fn check_pinned(name: &str, written: &str) {
+    let path = format!("tests/data/agent/renderer-{name}.txt");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("WRITE_RENDERER").is_some_and(|wanted| wanted == name) {
+        std::fs::write(&file, written).unwrap();
+    }
+    let pinned = std::fs::read_to_string(&file).unwrap();
+    for (line, (now, then)) in written.lines().zip(pinned.lines()).enumerate() {
+        assert_eq!(now, then, "line {} of {}", line + 1, file.display());
+    }
+    assert_eq!(written.len(), pinned.len(), "{}", file.display());
+}
+
+#[test]
+fn each_version_since_the_fifth_writes_pinned_texts_on_the_ends_of_tasks() {
+    for version in RendererVersion::ALL.into_iter().filter(|one| *one >= RendererVersion::V5) {
+        check_pinned(&format!("{}-ends", version.as_str()), &ends_of_tasks(version));
+    }
+}
+
 /// Everything that a version writes, over all transports.
 fn written(version: RendererVersion) -> String {
     let mut out = String::new();
@@ -176,17 +225,7 @@ fn written(version: RendererVersion) -> String {
 #[test]
 fn each_version_of_the_renderer_writes_what_it_always_wrote() {
     for version in RendererVersion::ALL {
-        let name = format!("tests/data/agent/renderer-{}.txt", version.as_str());
-        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
-        let written = written(version);
-        if std::env::var_os("WRITE_RENDERER").is_some_and(|wanted| wanted == version.as_str()) {
-            std::fs::write(&file, &written).unwrap();
-        }
-        let pinned = std::fs::read_to_string(&file).unwrap();
-        for (line, (now, then)) in written.lines().zip(pinned.lines()).enumerate() {
-            assert_eq!(now, then, "line {} of {}", line + 1, file.display());
-        }
-        assert_eq!(written.len(), pinned.len(), "{}", file.display());
+        check_pinned(version.as_str(), &written(version));
     }
 }
 

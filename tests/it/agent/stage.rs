@@ -9,14 +9,16 @@ use organism::agent::history::ThreadHistory;
 use organism::agent::{ActionTransport, AgentOptions, ModelAgent, PastTurn};
 use organism::bus::Delivery;
 use organism::clock::Time;
-use organism::contract::{Contract, Contracts, Role, TreeLimits};
+use organism::contract::{Contract, Contracts, Role, TreeLimits, goal_schema, write_goal};
 use organism::envelope::{Message, Turn};
 use organism::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
 use organism::journal;
 use organism::model::SharedModel;
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
 use organism::pump::gate::Gate;
+use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::{Closing, Fact, Record};
+use organism::xml::element::Element;
 use uuid::Uuid;
 
 use super::desk::{DESK, TOOLS, options, schemas};
@@ -96,15 +98,59 @@ impl Stage {
         (Self::with(researcher(transport), model.clone()), model)
     }
 
-    pub fn with(mut options: AgentOptions, model: SharedModel) -> Self {
-        let contracts = contracts(options.contract);
+    pub fn with(options: AgentOptions, model: SharedModel) -> Self {
+        let contracts = contracts(options.contract.clone());
+        Self::of(contracts, schemas(), options, model)
+    }
+
+    /// With a workflow beside it, which sends the researcher this document as a goal, and replies
+    /// `found` with the text of the answer.
+    pub fn with_goal(document: &str, mut options: AgentOptions, model: SharedModel) -> Self {
+        let agent = listener("researcher");
+        let mut all: Vec<_> = contracts(options.contract.clone()).iter().cloned().collect();
+        all[0].peers.push(listener("flow"));
+        let names = |local: &str| vec![organism::ids::PayloadName::new(TOOLS, local)];
+        all.push(Contract {
+            accepts: names("query"),
+            replies: names("found"),
+            peers: vec![agent.clone()],
+            ..Contract::new(listener("flow"), Role::Workflow)
+        });
+        let contracts = Arc::new(Contracts::new(all).unwrap());
+        let mut with_goals = schemas();
+        with_goals
+            .add_generated(&mut SchemaCompiler::default(), "goals", &goal_schema(&agent))
+            .unwrap();
+        options.schemas = with_goals.clone();
+        let goal = write_goal(&agent, document).into_bytes();
+        Self::of(contracts, with_goals, options, model).answering(move |peer, asked| match &*asked
+            .name
+            .local
+        {
+            _ if peer.as_str() != "flow" => found(peer, asked),
+            "query" => vec![goal.clone()],
+            _ => {
+                let answer = Element::read(asked.payload.as_str()).unwrap().text();
+                let answer = organism::xml::escape::escape_text(&answer);
+                let local = &asked.name.local;
+                vec![format!("<found xmlns=\"{TOOLS}\">{local}: {answer}</found>").into_bytes()]
+            }
+        })
+    }
+
+    fn of(
+        contracts: Arc<Contracts>,
+        schemas: Schemas,
+        mut options: AgentOptions,
+        model: SharedModel,
+    ) -> Self {
         options.contract = contracts.get(&listener("researcher")).unwrap().clone();
         options.contracts = contracts.clone();
         let (limits, config) = (TreeLimits::default(), Digest::of(b"config"));
         let records = Records::default();
         let mut stage = Self {
             core: Core::new(contracts.clone(), limits, config),
-            gate: Gate::new(contracts, schemas()),
+            gate: Gate::new(contracts, schemas),
             agent: ModelAgent::new(options, model, Arc::new(records.clone())),
             records,
             answers: Box::new(found),
@@ -170,9 +216,19 @@ impl Stage {
         self.ask_in(Target::Thread { id: "sess-stage0001".to_owned() })
     }
 
+    /// The desk calls the workflow.
+    pub fn start_workflow(&mut self) -> &mut Self {
+        let query = format!("<query xmlns=\"{TOOLS}\">go</query>");
+        self.submit(Target::New { suggested: Some("sess-stage0002".to_owned()) }, &query)
+    }
+
     fn ask_in(&mut self, target: Target) -> &mut Self {
-        self.submissions += 1;
         let question = format!("<question xmlns=\"{DESK}\"><part>where?</part></question>");
+        self.submit(target, &question)
+    }
+
+    fn submit(&mut self, target: Target, question: &str) -> &mut Self {
+        self.submissions += 1;
         let client = listener("desk");
         let payload = self.gate.check(&client, question.as_bytes());
         let id = 0x0197_0000_0000_7000_8000_0000_0000_0000 + self.submissions;

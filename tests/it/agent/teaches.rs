@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use expect_test::expect;
 use organism::agent::protocol::AgentVocabulary;
-use organism::agent::protocol::prompt_sections::{CORE_EXAMPLES, core_example};
+use organism::agent::system_prompt::prompt_sections::{CORE_EXAMPLES, core_example};
 use organism::agent::{AgentOptions, FinalFormat, ModelAgent};
 use organism::system;
 
@@ -112,7 +112,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
           <spawn-thread suggested_sub_id="part-one"><initial-payload><question>
             <part>part</part>
           </question></initial-payload></spawn-thread>
-          Optional: bound="true" (the child thread is cancelled when you end this task).
+          Optional: bound="true" (the child thread is cancelled when you end this task); tokens="5000" and money="0.50" (the most that its model calls may use); timeout="PT10M" (how long it may take).
         - <send-to-thread> sends another payload into a thread you spawned.
           <send-to-thread thread_id="sess-abcd1234.part-one"><question>
             <part>part</part>

@@ -5,7 +5,7 @@ use organism::model::StopReason;
 use organism::thread::Closing;
 use organism::xml::element::Element;
 
-use super::scripted::{Reply, Says, Scripted, reply};
+use super::scripted::{Reply, Says, Scripted, nonce, reply};
 use super::stage::{Stage, researcher};
 
 const WAYS: [ActionTransport; 3] =
@@ -79,6 +79,20 @@ fn a_text_that_did_not_end_normally_is_no_answer() {
 }
 
 #[test]
+fn html_that_is_no_answer_gets_the_feedback_that_text_gets() {
+    let stops = [StopReason::Length, StopReason::Refused, StopReason::Calls, StopReason::Unknown];
+    for way in WAYS {
+        for stop in stops {
+            let codes = |text: &str| answered(way, FinalMode::Text, reply(text).stop(stop)).1;
+            let of_text = codes("<thinking>So.</thinking>Ship it.");
+            let of_html = codes("<thinking>So.</thinking><p>Ship it.</p>");
+            assert_eq!(of_html, of_text, "{way:?} {stop:?}");
+            assert!(of_html.contains(&"no-action".to_owned()), "{way:?} {stop:?}: {of_html:?}");
+        }
+    }
+}
+
+#[test]
 fn text_is_no_answer_of_an_agent_that_ends_by_an_action() {
     for way in WAYS {
         let (answer, codes) = answered(way, FinalMode::Action, reply("Ship it."));
@@ -94,8 +108,10 @@ fn the_final_as_an_action_is_accepted_beside_text() {
     let (answer, _) = answered(ActionTransport::Native, FinalMode::Text, called);
     assert_eq!(answer.as_deref(), Some("Ship it."));
     let slot = "<NONCE-FINAL format=\"markdown\">Ship it.</NONCE-FINAL>";
-    let by_slot = answered(ActionTransport::XmlFinal, FinalMode::Action, reply(slot)).0;
-    assert_eq!(by_slot.as_deref(), Some("Ship it."));
+    for by in [FinalMode::Action, FinalMode::Text] {
+        let by_slot = answered(ActionTransport::XmlFinal, by, reply(slot)).0;
+        assert_eq!(by_slot.as_deref(), Some("Ship it."), "{by:?}");
+    }
 }
 
 #[test]
@@ -111,5 +127,6 @@ fn the_prompt_says_that_the_text_is_the_answer() {
         assert!(!request.system.contains("DO NOT respond with plain text"), "{way:?}");
         let notice = request.messages.last().unwrap().texts().last().unwrap().to_owned();
         assert!(notice.contains("in a response without any action"), "{notice}");
+        assert_eq!(nonce(request).is_some(), way == ActionTransport::XmlFinal, "{notice}");
     }
 }

@@ -338,7 +338,7 @@ fn the_notice_lists_the_native_tools_with_their_parameters() {
         - extract(file_path: string, line?: integer, end_line?: integer)
         - query(content: string)
         - question(part: string[])
-        - spawn-thread(initial-payload?: object, suggested_sub_id?: string, bound?: boolean)
+        - spawn-thread(initial-payload?: object, suggested_sub_id?: string, bound?: boolean, tokens?: integer, money?: number, timeout?: string)
         - send-to-thread(thread_id: string, content: object)
         - cancel-thread(thread_id: string)
         - wait(for?: "all" | "any")

@@ -1,7 +1,7 @@
 //! A sink that tells a test what it heard, and deliveries to hear about.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use organism::bus::{Delivery, Host, Outcome, Sink};
@@ -29,12 +29,18 @@ pub enum Heard {
     Left(String),
 }
 
-struct Mouth(mpsc::UnboundedSender<Heard>);
+type Callback = Box<dyn Fn() + Send + Sync>;
+
+struct Mouth {
+    reports: mpsc::UnboundedSender<Heard>,
+    /// Called inside [`Sink::ended`].
+    on_ended: OnceLock<Callback>,
+}
 
 impl Mouth {
     fn say(&self, heard: Heard) {
         // A test that has ended no longer listens.
-        let _ = self.0.send(heard);
+        let _ = self.reports.send(heard);
     }
 }
 
@@ -45,6 +51,9 @@ impl Sink for Mouth {
             Ok(outcome) => Heard::Answer(a.n, outcome.payloads.into_iter().map(text).collect()),
             Err(failure) => Heard::Failed(a.n, failure),
         });
+        if let Some(on_ended) = self.on_ended.get() {
+            on_ended();
+        }
     }
 
     fn stray(&self, _: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
@@ -68,14 +77,44 @@ impl Sink for Mouth {
 /// A host and everything it reports. Deliveries are numbered from 1 by their attempt.
 pub struct Ear {
     pub host: Arc<dyn Host>,
+    mouth: Arc<Mouth>,
     heard: mpsc::UnboundedReceiver<Heard>,
     sent: u32,
 }
 
 impl Ear {
     pub fn hosting(make: impl FnOnce(Arc<dyn Sink>) -> Arc<dyn Host>) -> Self {
-        let (mouth, heard) = mpsc::unbounded_channel();
-        Self { host: make(Arc::new(Mouth(mouth))), heard, sent: 0 }
+        let (reports, heard) = mpsc::unbounded_channel();
+        let mouth = Arc::new(Mouth { reports, on_ended: OnceLock::new() });
+        Self { host: make(mouth.clone()), mouth, heard, sent: 0 }
+    }
+
+    /// Calls this inside each [`Sink::ended`] from now on.
+    pub fn on_ended(&self, callback: impl Fn() + Send + Sync + 'static) {
+        assert!(self.mouth.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
+    }
+
+    /// Hands the next deliveries over inside [`Sink::ended`], one at each end, once `begin` has
+    /// returned: as a pump on another thread may.
+    pub fn hand_over_at_each_end<const N: usize>(
+        &mut self,
+        texts: [&str; N],
+        begin: impl Fn() + Send + Sync + 'static,
+    ) {
+        let deliveries = texts.map(|text| {
+            self.sent += 1;
+            delivery(call(self.sent), self.sent, vec![message(1, Kind::Call, text)], 1)
+        });
+        let deliveries = Mutex::new(deliveries.into_iter());
+        let host = Arc::downgrade(&self.host);
+        self.on_ended(move || {
+            let next = deliveries.lock().unwrap().next();
+            if let (Some(delivery), Some(host)) = (next, host.upgrade()) {
+                begin();
+                host.deliver(delivery);
+                host.flush();
+            }
+        });
     }
 
     /// Delivers a `<do>` with this text; gives its number.
@@ -103,17 +142,7 @@ impl Ear {
 
     fn put_in(&mut self, call: CallId, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         self.sent += 1;
-        self.host.deliver(Delivery {
-            listener: name("tested"),
-            call,
-            thread: ThreadId::parse("sess-k3v9t2m8").unwrap(),
-            attempt: attempt(self.sent),
-            messages,
-            fresh,
-            position: Position(1),
-            timeout: Duration::from_millis(1500),
-            trace: Some(TRACEPARENT.parse().unwrap()),
-        });
+        self.host.deliver(delivery(call, self.sent, messages, fresh));
         self.sent
     }
 
@@ -145,6 +174,20 @@ impl Ear {
     /// Nothing more has been reported. Only of use after a drain, when nothing can come.
     pub fn is_quiet(&mut self) -> bool {
         self.heard.try_recv().is_err()
+    }
+}
+
+fn delivery(call: CallId, number: u32, messages: Vec<Arc<Message>>, fresh: usize) -> Delivery {
+    Delivery {
+        listener: name("tested"),
+        call,
+        thread: ThreadId::parse("sess-k3v9t2m8").unwrap(),
+        attempt: attempt(number),
+        messages,
+        fresh,
+        position: Position(1),
+        timeout: Duration::from_millis(1500),
+        trace: Some(TRACEPARENT.parse().unwrap()),
     }
 }
 

@@ -10,8 +10,9 @@ use organism::envelope::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, done, name, script};
+use super::ear::{Ear, Heard, attempt, call, done, name, script};
 use super::suite::fixture::obedient;
+use crate::organism::until;
 
 fn hosting(options: Options) -> Ear {
     Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
@@ -64,11 +65,55 @@ async fn every_broken_answer_is_a_failure_of_its_kind() {
 #[tokio::test]
 async fn a_second_answer_ends_the_process_and_reaches_nobody() {
     let mut ear = rude("twice");
-    // Each delivery comes as soon as the one before has ended, so that a second answer could meet it.
-    for _ in 0..3 {
-        let number = ear.tell("anything");
+    ear.tell("anything");
+    // The next delivery waits in the mailbox while the second answer is looked at.
+    ear.hand_over_at_each_end(["anything", "anything"], || {});
+    for number in 1..=3 {
         ear.expect(Heard::Answer(number, vec![done("once")])).await;
     }
+}
+
+#[tokio::test]
+async fn a_second_answer_that_comes_while_the_first_is_reported_reaches_no_other_delivery() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_reported = folder.path().join("is-reported");
+    let is_written = folder.path().join("is-written");
+    let paths = [&is_reported, &is_written].map(|path| path.to_str().unwrap());
+    let script = script("rude.py");
+    let mut ear = hosting(running(["python3", script.as_str(), "twice-apart", paths[0], paths[1]]));
+
+    ear.tell("anything");
+    ear.hand_over_at_each_end(["anything"], move || {
+        std::fs::write(&is_reported, "").unwrap();
+        until("the second answer is in the pipe", || is_written.exists().then_some(()));
+    });
+    for number in 1..=2 {
+        ear.expect(Heard::Answer(number, vec![done("once")])).await;
+    }
+}
+
+#[tokio::test]
+async fn a_sink_that_gets_a_delivery_back_may_call_the_host() {
+    let mut ear = hosting(running(["no-such-program"]));
+    let left = ear.next().await;
+    assert!(matches!(left, Heard::Left(_)), "{left:?}");
+    let (sender, has_returned) = std::sync::mpsc::channel();
+    let host = Arc::downgrade(&ear.host);
+    ear.on_ended(move || {
+        // On a thread of its own: a call that waits for the lock would never return here.
+        let (called, returned) = std::sync::mpsc::channel();
+        let host = host.clone();
+        std::thread::spawn(move || {
+            if let Some(host) = host.upgrade() {
+                host.cancel(call(9), attempt(9));
+            }
+            called.send(()).ok();
+        });
+        sender.send(returned.recv_timeout(Duration::from_secs(5))).unwrap();
+    });
+
+    ear.tell("anything");
+    assert_eq!(has_returned.recv().unwrap(), Ok(()), "the sink is called under the host's lock");
 }
 
 #[tokio::test]

@@ -308,6 +308,45 @@ fn variables_override_any_key_the_file_could_have() {
 }
 
 #[test]
+fn a_type_of_a_payload_that_is_a_text_can_be_replaced() {
+    let overrides = [
+        ("ORGANISM_PAYLOADS__NOTE", "integer"),
+        ("ORGANISM_PAYLOADS__REVIEW__RISK", "low | medium"),
+        ("ORGANISM_PAYLOADS__FINDINGS__VERDICT__SHIP", "text"),
+    ];
+    let around = surroundings(&data(), &overrides);
+    let config = load(Path::new("good-payloads.toml"), &around)
+        .map_err(|problems| problems.to_string())
+        .unwrap();
+    let accepts = |local: &str, content: &str| {
+        let name = PayloadName::new("https://xml-pipeline.org/ns/payloads/v1", local);
+        let text = format!("<{local} xmlns=\"{}\">{content}</{local}>", name.namespace);
+        config.schemas.validate(&name, text.as_bytes()).is_ok()
+    };
+
+    assert!(accepts("note", "7"));
+    assert!(!accepts("note", "seven"));
+    assert!(accepts("review", "<file>a.rs</file><risk>medium</risk>"));
+    assert!(accepts("findings", "<verdict><ship>perhaps</ship><weight>1</weight></verdict>"));
+}
+
+#[test]
+fn an_override_of_a_payload_that_the_file_does_not_have_is_a_problem() {
+    for (variable, near) in [
+        ("ORGANISM_PAYLOADS__REVIEW__RISKS", "did you mean ORGANISM_PAYLOADS__REVIEW__RISK?"),
+        ("ORGANISM_PAYLOADS__REVIEW", "an override is ORGANISM_"),
+        ("ORGANISM_PAYLOADS__REVIEW__RISK__LOW", "an override is ORGANISM_"),
+        ("ORGANISM_PAYLOADS__FINDINGS__FINDING__LINE", "an override is ORGANISM_"),
+    ] {
+        let around = surroundings(&data(), &[(variable, "text")]);
+        let problems = said(&load(Path::new("good-payloads.toml"), &around));
+        assert_eq!(problems.len(), 1, "{variable}: {problems:?}");
+        assert!(problems[0].starts_with("unknown-override"), "{problems:?}");
+        assert!(problems[0].contains(near), "{variable}: {problems:?}");
+    }
+}
+
+#[test]
 fn an_override_by_value_replaces_a_file_and_the_other_way_round() {
     let full = include_str!("../../data/config/good-full.toml");
     let rules = ("ORGANISM_AGENTS__RESEARCHER__PROMPT__RULES", "none");

@@ -174,7 +174,13 @@ fn prompts_and_secrets_never_appear_in_messages() {
     const SECRET: &str = "hunter2";
     let env = "[listeners.search]\nenv = { TOKEN = \"hunter2\", A_B = 5, \"C-D\" = \"hunter2\" }";
     let prompt = "[agents.researcher]\nprompt = { identity = \"hunter2\", \"X\" = \"hunter2\" }";
-    let variable = [("PEER", SECRET), ("ORGANISM_LISTENERS__SEARCH__ENV__A-B", SECRET)];
+    let payloads = "[payloads.note]\nquery = \"${PEER}\"\nword = \"a | ${PEER} b\"\n\
+                    api_token = \"hunter2\"\nid_key = \"text\"\n[listeners.search]";
+    let variable = [
+        ("PEER", SECRET),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__A-B", SECRET),
+        ("ORGANISM_PAYLOADS__NOTE__ID_KEY", SECRET),
+    ];
     let wrongs = [
         good_with("[listeners.search]", env),
         good_with("[agents.researcher]", prompt),
@@ -186,6 +192,7 @@ fn prompts_and_secrets_never_appear_in_messages() {
         good_with("[models.recorded]", "[agents.researcher.prompt]\nrules = \"hunter2\nhunter2\n"),
         good_with("recording =", "api_key = \"hunter2\"\nrecordings ="),
         good_with("[listeners.search]", "[listeners.search]\nenv = \"hunter2\""),
+        good_with("[listeners.search]", payloads),
     ];
     for wrong in wrongs {
         let Err(problems) = load_text(&wrong, &variable) else { panic!("this is good:\n{wrong}") };

@@ -35,7 +35,7 @@ fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
 
 fn acknowledged(house: &House) -> Position {
     let journal = house.reader().about().unwrap().journal;
-    organism::journal::sqlite::acknowledged(&house.state(), journal).unwrap().0
+    organism::journal::acknowledged(&house.state(), journal).unwrap().0
 }
 
 /// Fails the nth sync of each thread from now on, and returns how the organism ended. A sync of the

@@ -169,17 +169,17 @@ fn primitives_are_read() {
         ],
         expect![[r#"
             desk: <spawn-thread CORE/>
-                Primitive SpawnThread { suggested_sub_id: None, is_bound: false }
+                Primitive SpawnThread { suggested_sub_id: None, is_bound: false, allotment: ThreadAllotment { tokens: None, money: None, timeout: None } }
             desk: <spawn-thread CORE suggested_sub_id='r&amp;d'><initial-payload><ask xmlns='urn:org:desk:v1'><question>why?</question></ask></initial-payload></spawn-thread>
-                Primitive SpawnThread { suggested_sub_id: Some("r&d"), is_bound: false } [<ask xmlns='urn:org:desk:v1'><question>why?</question></ask>]
+                Primitive SpawnThread { suggested_sub_id: Some("r&d"), is_bound: false, allotment: ThreadAllotment { tokens: None, money: None, timeout: None } } [<ask xmlns='urn:org:desk:v1'><question>why?</question></ask>]
             desk: <spawn-thread CORE suggested_sub_id='r&amp;d'><initial-payload><add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add></initial-payload></spawn-thread>
-                Primitive SpawnThread { suggested_sub_id: Some("r&d"), is_bound: false } [<add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add>]
+                Primitive SpawnThread { suggested_sub_id: Some("r&d"), is_bound: false, allotment: ThreadAllotment { tokens: None, money: None, timeout: None } } [<add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add>]
             desk: <c:spawn-thread xmlns:c='https://xml-pipeline.org/ns/core/v1' xmlns:k='urn:org:calc:v1'>\n<c:initial-payload><k:add><k:a>1</k:a><k:b>2</k:b></k:add></c:initial-payload></c:spawn-thread>
-                Primitive SpawnThread { suggested_sub_id: None, is_bound: false } [<k:add xmlns:k="urn:org:calc:v1"><k:a>1</k:a><k:b>2</k:b></k:add>]
+                Primitive SpawnThread { suggested_sub_id: None, is_bound: false, allotment: ThreadAllotment { tokens: None, money: None, timeout: None } } [<k:add xmlns:k="urn:org:calc:v1"><k:a>1</k:a><k:b>2</k:b></k:add>]
             desk: <send-to-thread CORE thread_id='sess-a'><add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add></send-to-thread>
                 Primitive SendToThread { thread_id: "sess-a" } [<add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add>]
             desk: <spawn-thread CORE suggested_sub_id='r&amp;d'><initial-payload><ask><question>why?</question></ask></initial-payload></spawn-thread>
-                Primitive SpawnThread { suggested_sub_id: Some("r&d"), is_bound: false } [<ask xmlns="urn:org:desk:v1"><question>why?</question></ask>]
+                Primitive SpawnThread { suggested_sub_id: Some("r&d"), is_bound: false, allotment: ThreadAllotment { tokens: None, money: None, timeout: None } } [<ask xmlns="urn:org:desk:v1"><question>why?</question></ask>]
             desk: <send-to-thread CORE thread_id='sess-a'><add><a>1</a><b>2</b></add></send-to-thread>
                 Primitive SendToThread { thread_id: "sess-a" } [<add xmlns="urn:org:calc:v1"><a>1</a><b>2</b></add>]
             desk: <wait CORE/>

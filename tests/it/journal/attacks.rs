@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::sqlite::{DATABASE, JournalReader, OperatorAcceptance, SqliteJournal};
-use organism::journal::{HashedRecord, Journal as _};
+use organism::journal::sqlite::{DATABASE, JournalReader, SqliteJournal};
+use organism::journal::{HashedRecord, Journal as _, OperatorAcceptance};
 use organism::thread::Record;
 use rusqlite::Connection;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
-use organism::journal::sqlite::{OperatorAcceptance, SqliteJournal};
-use organism::journal::{CheckpointCopies, Error, Journal as _};
+use organism::journal::sqlite::SqliteJournal;
+use organism::journal::{CheckpointCopies, Error, Journal as _, OperatorAcceptance};
 
 use super::Place;
 use super::attacks::replace;

@@ -94,6 +94,7 @@ impl Script {
             thread: tree.clone(),
             by: name("operator"),
             bound: None,
+            allotment: None,
         });
         let body = format!("<question xmlns=\"{DESK}\">{text}</question>");
         let id = step.say(Kind::Call, "operator", "researcher", "question", &body, None);
@@ -167,7 +168,12 @@ impl Step<'_> {
 
     /// Opens a child thread, in which the following messages are recorded.
     pub fn open(&mut self, child: &ThreadId, by: &str) -> &mut Self {
-        self.facts.push(Fact::ThreadOpened { thread: child.clone(), by: name(by), bound: None });
+        self.facts.push(Fact::ThreadOpened {
+            thread: child.clone(),
+            by: name(by),
+            bound: None,
+            allotment: None,
+        });
         self
     }
 

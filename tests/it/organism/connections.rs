@@ -1,15 +1,28 @@
 //! A command connects to the organism once, whatever it asks, and again where the connection has ended.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixListener;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 
-use organism::ids::{Digest, ThreadId};
+use organism::ids::{Digest, ListenerName, ThreadId};
 use organism::journal::sqlite::DirectoryLock;
-use organism::service::{ServiceResponse, SubmitUpdate, encoding, socket_path};
+use organism::service::{
+    Error, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, encoding, socket_path,
+};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{House, say};
+
+/// Fate of a first connection after its first request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum FirstConnection {
+    IsKept,
+    EndsWithoutResponse,
+    EndsWithinResponse,
+    TakesNoBytes,
+}
 
 /// Stands for an organism: holds the journal and takes every request.
 struct Recorder {
@@ -20,22 +33,24 @@ struct Recorder {
 
 impl Recorder {
     fn start(house: &House) -> Self {
+        Self::with(house, FirstConnection::IsKept)
+    }
+
+    fn with(house: &House, first: FirstConnection) -> Self {
         let lock = DirectoryLock::take(&house.data()).unwrap();
         let socket = UnixListener::bind(socket_path(&house.data())).unwrap();
         let connections = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&connections);
         std::thread::spawn(move || {
+            let mut open = Vec::new();
             // A command sends one request after another.
             while let Ok((stream, _)) = socket.accept() {
+                let is_first = recorded.lock().unwrap().is_empty();
+                let fate = if is_first { first } else { FirstConnection::IsKept };
                 recorded.lock().unwrap().push(Vec::new());
-                let mut lines = BufReader::new(&stream).lines();
-                while let Some(Ok(request)) = lines.next() {
-                    let response = response_to(&request);
-                    recorded.lock().unwrap().last_mut().unwrap().push(request);
-                    for line in [response, ServiceResponse::End] {
-                        let line = encoding::encode(&line).unwrap();
-                        (&stream).write_all(&[&*line, b"\n"].concat()).unwrap();
-                    }
+                serve(&stream, fate, &recorded);
+                if fate == FirstConnection::TakesNoBytes {
+                    open.push(stream);
                 }
             }
         });
@@ -51,6 +66,31 @@ impl Recorder {
             request["do"].as_str().unwrap().to_owned()
         };
         connections.into_iter().map(|requests| requests.into_iter().map(verb).collect()).collect()
+    }
+}
+
+fn serve(stream: &UnixStream, fate: FirstConnection, recorded: &Mutex<Vec<Vec<String>>>) {
+    let mut write = stream;
+    let mut lines = BufReader::new(stream).lines();
+    let mut served = 0;
+    while let Some(Ok(request)) = lines.next() {
+        let response = response_to(&request);
+        recorded.lock().unwrap().last_mut().unwrap().push(request);
+        match fate {
+            FirstConnection::EndsWithoutResponse if served == 1 => return,
+            FirstConnection::EndsWithinResponse if served == 1 => {
+                write.write_all(b"organism/2 ").unwrap();
+                return;
+            }
+            FirstConnection::TakesNoBytes => stream.shutdown(Shutdown::Read).unwrap(),
+            _ => {}
+        }
+
+        for line in [response, ServiceResponse::End] {
+            let line = encoding::encode(&line).unwrap();
+            write.write_all(&[&*line, b"\n"].concat()).unwrap();
+        }
+        served += 1;
     }
 }
 
@@ -92,4 +132,65 @@ fn a_command_sends_all_its_requests_over_one_connection() {
         assert_eq!(ended.code, Some(0), "{command:?}: {ended:?}");
         assert_eq!(organism.carried(), [requests], "{command:?}");
     }
+}
+
+/// The responses to a request over this transport.
+async fn responses(socket: &SocketTransport, request: &ServiceRequest) -> Vec<ServiceResponse> {
+    let (sender, mut received) = mpsc::channel(8);
+    let sent = socket.send(request, &sender).await;
+    assert!(matches!(sent, Ok(()) | Err(Error::Lost)), "{sent:?}");
+    drop(sender);
+    let mut responses = Vec::new();
+    while let Some(response) = received.recv().await {
+        responses.push(response);
+    }
+    responses
+}
+
+const QUERY: ServiceRequest = ServiceRequest::HeldCalls { partition: 0 };
+
+#[tokio::test]
+async fn a_request_whose_kept_connection_had_ended_is_sent_again_where_that_is_safe() {
+    let cancel = ServiceRequest::Cancel {
+        thread: ThreadId::parse("sess-any00000").unwrap(),
+        by: ListenerName::parse("desk").unwrap(),
+        reason: String::new(),
+        origin: None,
+    };
+    let cases: [(FirstConnection, &ServiceRequest, &[&[&str]], usize); 6] = [
+        (FirstConnection::EndsWithoutResponse, &QUERY, &[&["status", "held"], &["held"]], 1),
+        (FirstConnection::EndsWithoutResponse, &cancel, &[&["status", "cancel"]], 0),
+        (FirstConnection::EndsWithinResponse, &QUERY, &[&["status", "held"]], 0),
+        (FirstConnection::EndsWithinResponse, &cancel, &[&["status", "cancel"]], 0),
+        (FirstConnection::TakesNoBytes, &QUERY, &[&["status"], &["held"]], 1),
+        (FirstConnection::TakesNoBytes, &cancel, &[&["status"], &["cancel"]], 1),
+    ];
+    for (first, request, carried, count) in cases {
+        let house = House::new();
+        assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
+        let organism = Recorder::with(&house, first);
+        let socket = SocketTransport::new(&house.data(), house.handshake());
+
+        let status = responses(&socket, &ServiceRequest::Status).await;
+        assert_eq!(status.len(), 1, "{first:?}: {status:?}");
+        let received = responses(&socket, request).await;
+        assert_eq!(received.len(), count, "{first:?} {request:?}: {received:?}");
+        assert_eq!(organism.carried(), carried, "{first:?} {request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_continues_with_the_organism_that_was_started_again() {
+    let house = House::new();
+    let handshake = house.handshake();
+    let running = house.run();
+    let socket = SocketTransport::new(&house.data(), handshake);
+    let first = responses(&socket, &QUERY).await;
+    assert!(matches!(*first, [ServiceResponse::HeldCallsEnd]), "{first:?}");
+
+    assert_eq!(running.stop(), Some(0));
+    let running = house.run();
+    let second = responses(&socket, &QUERY).await;
+    assert!(matches!(*second, [ServiceResponse::HeldCallsEnd]), "{second:?}");
+    assert_eq!(running.stop(), Some(0));
 }

@@ -26,10 +26,14 @@ replies = ["worked"]
 instances = 2
 "#;
 
-fn house(core: &str) -> House {
+fn configured(core: &str) -> String {
     let kit = concat!(env!("CARGO_MANIFEST_DIR"), "/listeners/python");
     let config = CONFIG.replace("KIT", kit);
-    House::with(&config.replace(r#"core = ["spawn-thread", "wait"]"#, core))
+    config.replace(r#"core = ["spawn-thread", "wait"]"#, core)
+}
+
+fn house(core: &str) -> House {
+    House::with(&configured(core))
 }
 
 /// How many messages of this core word are on record.
@@ -47,6 +51,22 @@ fn a_hosted_listener_fans_out_over_threads_and_answers_with_all_results() {
     assert_eq!(sent.out, numbered("done", "5") + "\n");
     assert_eq!(recorded(&house, "thread-result"), 5);
     assert_eq!(recorded(&house, "thread-spawned"), 5);
+    house.verified();
+}
+
+#[test]
+fn threads_of_a_hosted_listener_end_when_their_time_is_over() {
+    let timed = r#"core = ["spawn-thread", "wait"]"#;
+    let config = configured(timed)
+        .replace(r#"PYTHONPATH = "#, r#"WORK = "hold", TIMEOUT = "PT1S", PYTHONPATH = "#)
+        .replace(r#""./player.py", "worker""#, r#""./player.py", "worker", "never-{n}""#)
+        .replace(r#"accepts = ["work"]"#, r#"accepts = ["hold"]"#)
+        .replace(r#"replies = ["worked"]"#, r#"replies = ["held"]"#);
+    let house = House::with(&config);
+    let sent = house.send_text(&numbered("order", "2"), &["--new", "sess-fanned00"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(sent.out, numbered("done", "0") + "\n", "none was completed");
+    assert_eq!(recorded(&house, "thread-result"), 2);
     house.verified();
 }
 

@@ -280,15 +280,37 @@ fn a_tail_reads_nothing_while_nothing_is_recorded() {
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
     tail.find(said("first").trim());
 
-    until("it reads nothing", || {
-        let before = reads_of(&tail.child);
-        // Longer than a tail that polls would sleep.
-        for _ in 0..5 {
-            assert_eq!(house.organism(&["threads"]).code, Some(0));
-        }
-        (reads_of(&tail.child) == before).then_some(())
+    let look = || {
+        assert_eq!(house.organism(&["threads"]).code, Some(0));
+        reads_of(&tail.child)
+    };
+    let mut before = look();
+    let settled = until("its reads of the last record are done", || {
+        let now = look();
+        (now == std::mem::replace(&mut before, now)).then_some(now)
     });
+    // Longer than a tail that polls would sleep.
+    for _ in 0..5 {
+        assert_eq!(look(), settled, "it reads although nothing is recorded");
+    }
 
     assert_eq!(running.stop(), Some(0));
     assert_eq!(tail.end().code, Some(0));
+}
+
+#[test]
+fn a_tail_whose_reader_has_left_ends_while_the_organism_runs() {
+    let house = House::new();
+    let running = house.run();
+    let mut tail = Tail::start(&house);
+    assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
+    tail.find(said("first").trim());
+
+    let Tail { mut child, lines } = tail;
+    drop(lines);
+    until("the tail has ended", || {
+        assert_eq!(house.send_text(&say("more"), &[]).code, Some(0));
+        child.try_wait().unwrap()
+    });
+    assert_eq!(running.stop(), Some(0));
 }

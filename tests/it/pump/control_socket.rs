@@ -8,15 +8,21 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use organism::bus::native_host::NativeHost;
+use organism::ids::Position;
 use organism::limits;
 use organism::organism::control::{ControlContext, ControlServer};
-use organism::service::socket_path;
+use organism::pump::core::Target;
+use organism::service::{Error, ServiceResponse, follow, socket_path};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
 
 use super::driver::{PATIENCE, Running, silent, start, start_hosting};
 use super::slow_disk::Silent;
 use super::world::{name, word};
+
+/// Longer than a test waits for a stop: a connection must not end by the server's patience.
+const SERVER_PATIENCE: Duration = PATIENCE.saturating_mul(3);
 
 /// A server in front of this pump, and the path of its socket.
 fn serve(running: &Running, patience: Duration) -> (ControlServer, PathBuf) {
@@ -56,7 +62,7 @@ async fn a_silent_connection_does_not_hold_up_a_stop() {
 #[tokio::test]
 async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_served() {
     let running = start(None, silent);
-    let (server, path) = serve(&running, PATIENCE);
+    let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"no request\n").unwrap();
     let closing = server.close();
@@ -74,7 +80,7 @@ async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_s
 #[tokio::test]
 async fn a_server_that_is_dropped_without_being_closed_serves_no_further_connection() {
     let running = start(None, silent);
-    let (server, path) = serve(&running, PATIENCE);
+    let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut client = UnixStream::connect(&path).await.unwrap();
     client.write_all(b"no request\n").await.unwrap();
     drop(server);
@@ -89,10 +95,15 @@ async fn a_server_that_is_dropped_without_being_closed_serves_no_further_connect
 
 /// A submission that waits for its result, over a connection of its own.
 async fn submit_and_wait(path: &Path) -> UnixStream {
+    submit_with(path, "", "").await
+}
+
+/// As [`submit_and_wait`], with more fields in the request and more bytes behind it.
+async fn submit_with(path: &Path, fields: &str, rest: &str) -> UnixStream {
     let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
     let request = format!(
         "organism/2 {{\"do\":\"send\",\"client\":\"desk\",\"thread\":null,\"suggested\":null,\
-         \"key\":null,\"payload\":\"{payload}\",\"wait\":true}}\n"
+         \"key\":null,\"payload\":\"{payload}\",\"wait\":true{fields}}}\n{rest}"
     );
     let mut connection = UnixStream::connect(path).await.unwrap();
     connection.write_all(request.as_bytes()).await.unwrap();
@@ -111,12 +122,7 @@ async fn first_line(connection: &mut UnixStream) -> String {
 /// and those that stay must not keep the person out.
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
-    let runtime = tokio::runtime::Handle::current();
-    let running = start_hosting(None, |pump| {
-        let host = NativeHost::new(name("finder"), Silent, pump.sink(), runtime);
-        pump.host(name("finder"), Arc::new(host));
-    });
-    let (server, path) = serve(&running, PATIENCE);
+    let (running, server, path) = never_answering();
     let mut waiting = Vec::new();
     for _ in 0..limits::CONTROL_CONNECTIONS_MAX {
         waiting.push(submit_and_wait(&path).await);
@@ -150,12 +156,46 @@ async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     end(running).await;
 }
 
+/// A pump whose one listener never answers, behind a server.
+fn never_answering() -> (Running, ControlServer, PathBuf) {
+    let runtime = tokio::runtime::Handle::current();
+    let running = start_hosting(None, |pump| {
+        let host = NativeHost::new(name("finder"), Silent, pump.sink(), runtime);
+        pump.host(name("finder"), Arc::new(host));
+    });
+    let (server, path) = serve(&running, SERVER_PATIENCE);
+    (running, server, path)
+}
+
+#[tokio::test]
+async fn a_client_that_sent_more_than_its_request_and_left_holds_up_no_stop() {
+    let half = "organism/2 {\"do\":\"he";
+    let large = "x".repeat(limits::FRAME_BYTES_MAX / 4);
+    for (fields, rest) in [
+        ("", "\n"),
+        ("", large.as_str()),
+        (",\"keep\":true", "\n"),
+        (",\"keep\":true", half),
+        (",\"keep\":true", large.as_str()),
+    ] {
+        let (running, server, path) = never_answering();
+        let sent = tokio::time::timeout(PATIENCE, submit_with(&path, fields, rest)).await;
+        let mut client = sent.expect("the server reads on");
+        let line = first_line(&mut client).await;
+        assert!(line.contains("accepted"), "{line}");
+
+        drop(client);
+        close(server).await;
+        end(running).await;
+    }
+}
+
 const KEPT: &[u8] = b"organism/2 {\"do\":\"held\",\"partition\":0,\"keep\":true}\n";
 
 #[tokio::test]
 async fn a_connection_that_is_kept_takes_another_request_and_holds_up_no_stop() {
     let running = start(None, silent);
-    let (server, path) = serve(&running, PATIENCE);
+    let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut kept = tokio::io::BufReader::new(UnixStream::connect(&path).await.unwrap());
     for _ in 0..3 {
         kept.write_all(KEPT).await.unwrap();
@@ -174,12 +214,114 @@ async fn a_connection_that_is_kept_takes_another_request_and_holds_up_no_stop() 
 #[tokio::test]
 async fn a_follower_gets_the_position_at_once_and_holds_up_no_stop() {
     let running = start(None, silent);
-    let (server, path) = serve(&running, PATIENCE);
+    let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut follower = UnixStream::connect(&path).await.unwrap();
     follower.write_all(b"organism/2 {\"do\":\"follow\",\"keep\":true}\n").await.unwrap();
     let first = first_line(&mut follower).await;
     assert!(first.starts_with("organism/2 {\"recorded\":{\"partition\":0,"), "{first}");
 
+    close(server).await;
+    end(running).await;
+}
+
+#[tokio::test]
+async fn a_follower_gets_the_last_position_although_the_pump_has_ended() {
+    let (sender, recorded) = watch::channel(Position(1));
+    let (responses, mut received) = mpsc::channel(8);
+    let following = tokio::spawn(async move { follow(0, recorded, &responses).await });
+    let first = received.recv().await;
+    let is_at = |response: &Option<ServiceResponse>, at: u64| matches!(response, Some(ServiceResponse::Recorded { position, .. }) if position.0 == at);
+    assert!(is_at(&first, 1), "{first:?}");
+
+    sender.send(Position(2)).unwrap();
+    drop(sender);
+    let last = received.recv().await;
+    assert!(is_at(&last, 2), "{last:?}");
+    let end = received.recv().await;
+    assert!(end.is_none(), "{end:?}");
+    let ended = following.await.unwrap();
+    assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_follower_of_a_pump_that_has_ended_gets_nothing() {
+    let (sender, recorded) = watch::channel(Position(1));
+    drop(sender);
+    let (responses, mut received) = mpsc::channel(8);
+    let ended = follow(0, recorded, &responses).await;
+    assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+    let first = received.try_recv();
+    assert!(first.is_err(), "{first:?}");
+}
+
+#[tokio::test]
+async fn a_follower_gets_a_line_where_something_is_recorded_and_none_otherwise() {
+    let running = start(None, silent);
+    let (server, path) = serve(&running, SERVER_PATIENCE);
+    let recorded = running.handle.recorded();
+    let mut follower = tokio::io::BufReader::new(UnixStream::connect(&path).await.unwrap());
+    follower.write_all(b"organism/2 {\"do\":\"follow\"}\n").await.unwrap();
+    let target = Target::New { suggested: None };
+    let look = word("look", "x");
+    let submitted = running.handle.submit(&name("desk"), target, None, look.as_bytes()).await;
+    submitted.unwrap().1.next().await.unwrap().unwrap();
+
+    let mut positions = Vec::new();
+    while positions.last() != Some(&*recorded.borrow()) {
+        let mut line = String::new();
+        follower.read_line(&mut line).await.unwrap();
+        let json = line.split_once(' ').unwrap().1;
+        let line: serde_json::Value = serde_json::from_str(json).unwrap();
+        positions.push(Position(line["recorded"]["position"].as_u64().unwrap()));
+    }
+    assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
+
+    for _ in 0..20 {
+        let mut query = UnixStream::connect(&path).await.unwrap();
+        query.write_all(b"organism/2 {\"do\":\"held\",\"partition\":0}\n").await.unwrap();
+        assert_eq!(first_line(&mut query).await, "organism/2 \"heldend\"\n");
+    }
+    assert_eq!(positions.last(), Some(&*recorded.borrow()), "a query records nothing");
+    assert_eq!(follower.buffer(), b"");
+    let more = follower.get_ref().try_read(&mut [0]).unwrap_err();
+    assert_eq!(more.kind(), std::io::ErrorKind::WouldBlock);
+
+    close(server).await;
+    end(running).await;
+}
+
+/// A follower, whose request is in the socket before the server accepts it.
+fn follow_now(path: &Path) -> UnixStream {
+    let mut client = std::os::unix::net::UnixStream::connect(path).unwrap();
+    client.write_all(b"organism/2 {\"do\":\"follow\"}\n").unwrap();
+    client.set_nonblocking(true).unwrap();
+    UnixStream::from_std(client).unwrap()
+}
+
+#[tokio::test]
+async fn a_follower_that_reads_nothing_is_cut_off_and_delays_no_submission() {
+    let running = start(None, silent);
+    let (server, path) = serve(&running, Duration::from_millis(100));
+    let deaf = follow_now(&path);
+    let look = word("look", "x");
+    let is_open = || match deaf.try_write(b"\n") {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+    };
+    let submitting = async {
+        while is_open() {
+            let target = Target::New { suggested: None };
+            let client = name("desk");
+            let submitted = running.handle.submit(&client, target, None, look.as_bytes()).await;
+            let done = submitted.unwrap().1.next().await.unwrap();
+            assert!(done.is_ok(), "{done:?}");
+        }
+    };
+    let cut = tokio::time::timeout(PATIENCE * 3, submitting).await;
+    cut.expect("its connection stays open although it reads nothing");
+
+    let line = first_line(&mut follow_now(&path)).await;
+    assert!(line.starts_with("organism/2 {\"recorded\":"), "{line}");
     close(server).await;
     end(running).await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::clock::Time;
-use organism::contract::{Contract, Contracts, Role, TreeLimits};
+use organism::contract::{Contract, Contracts, Role, TreeLimits, goal_schema};
 use organism::envelope::{
     Disposition, Failure, Kind, Message, Money, NotReserved, Refusal, Reservation, Spending, Turn,
 };
@@ -20,7 +20,7 @@ use organism::pump::core::{
     Target,
 };
 use organism::pump::gate::Gate;
-use organism::schema::Schemas;
+use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, Record};
 use organism::trace::TraceParent;
@@ -55,6 +55,10 @@ pub fn agent(who: &str, accepts: &[&str], replies: &[&str], peers: &[&str]) -> C
     let mut agent = contract(who, Role::Agent, accepts, replies, peers);
     agent.actions_per_turn = 16;
     agent
+}
+
+pub fn workflow(who: &str, accepts: &[&str], replies: &[&str], peers: &[&str]) -> Contract {
+    contract(who, Role::Workflow, accepts, replies, peers)
 }
 
 pub fn client(who: &str, peers: &[&str]) -> Contract {
@@ -128,7 +132,13 @@ impl World {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/loose.xsd");
         schemas.add_file(file.as_ref()).unwrap();
         schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
+        schemas.add_builtin("agent.xsd", organism::agent::SCHEMA).unwrap();
         let contracts = Arc::new(Contracts::new(contracts).unwrap());
+        for agent in contracts.agents_with_goals() {
+            schemas
+                .add_generated(&mut SchemaCompiler::default(), "goals", &goal_schema(agent))
+                .unwrap();
+        }
         let config = Digest::of(b"config");
         let core = || Core::new(contracts.clone(), limits, config);
         let mut world = Self {
@@ -302,7 +312,7 @@ impl World {
         let open = self.seen.accepted.len() - self.seen.disposed.len();
         assert_eq!(open, state.in_flight, "conservation");
         let size = state.trees.get(tree).map_or(0, |tree| {
-            let heard = tree.calls.values().map(|call| 1 + call.heard.len()).sum::<usize>();
+            let heard = tree.calls.values().map(|call| 1 + call.handled.len()).sum::<usize>();
             tree.threads.len() + tree.in_flight.len() + heard
         });
         let credit = self.seen.credit.entry(tree.clone()).or_default();

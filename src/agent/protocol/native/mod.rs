@@ -1,7 +1,6 @@
 //! `transport = "native"`: every payload is a native tool, including the final. XML in the text
 //! never takes effect, and always causes feedback.
 
-pub mod native_prompt_sections;
 pub mod tools;
 
 pub use tools::NativeTools;

@@ -21,9 +21,13 @@ use crate::xml::findings::{Finding, TextLocation};
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
-/// Attributes of `spawn-thread` that the texts of the fourth version, and of those before it, do not
-/// name.
-const SINCE_V5: [&str; 1] = ["bound"];
+/// Attributes of `spawn-thread`, with the first version whose texts name them.
+const SINCE: [(RendererVersion, &str); 4] = [
+    (RendererVersion::V5, "bound"),
+    (RendererVersion::V6, "tokens"),
+    (RendererVersion::V6, "money"),
+    (RendererVersion::V6, "timeout"),
+];
 
 /// The native tools of one agent.
 #[derive(Debug, Clone)]
@@ -95,14 +99,13 @@ impl NativeTools {
 
     /// Removes the parameters that texts of this renderer version do not mention.
     pub fn keep_to(&mut self, version: RendererVersion) {
-        if version >= RendererVersion::V5 {
-            return;
-        }
         let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
         for entry in self.entries.iter_mut().filter(spawns) {
             let properties = entry.tool.parameters.pointer_mut("/properties");
             if let Some(properties) = properties.and_then(Json::as_object_mut) {
-                SINCE_V5.iter().for_each(|attribute| drop(properties.remove(*attribute)));
+                for (_, attribute) in SINCE.iter().filter(|(since, _)| version < *since) {
+                    properties.shift_remove(*attribute);
+                }
             }
         }
     }

@@ -156,7 +156,7 @@ impl PendingToolResult<'_> {
             !self.results.is_empty() && self.results.iter().all(RenderedMessage::is_failure);
         let mut results = match version {
             RendererVersion::V3 => self.results,
-            RendererVersion::V4 | RendererVersion::V5 => merged(self.results),
+            _ => merged(self.results),
         };
 
         let text = match results.len() {

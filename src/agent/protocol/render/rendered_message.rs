@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::agent::RendererVersion;
 use crate::agent::history::{AnsweredCall, ThreadMessage};
+use crate::contract::{goal_name, read_goal};
 use crate::envelope::{Kind, Message};
 use crate::mutant::mutant;
 use crate::system;
@@ -51,8 +52,8 @@ impl<'a> RenderedMessage<'a> {
             Self::Result { name, from, text, payload } => {
                 let content = match (version, payload) {
                     _ if mutant("let-a-result-close") => text,
-                    (RendererVersion::V4 | RendererVersion::V5, true) => contained(&text).into(),
                     (RendererVersion::V3, _) | (_, false) => escape_text(&text).into_owned().into(),
+                    (_, true) => contained(&text).into(),
                 };
                 result(name.as_deref(), from.as_deref(), &content)
             }
@@ -170,6 +171,12 @@ fn shown(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> 
 /// Block for a message from another sender, such as the request. A goal is its document alone: the gate
 /// lets only workflows send one.
 fn others(message: &Message) -> String {
+    if message.name == goal_name(&message.to)
+        && let Some(document) = read_goal(message.payload.as_str())
+    {
+        return document;
+    }
+
     let payload = inert(message.payload.as_str());
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
 }
@@ -193,10 +200,11 @@ fn reply<'a>(
     }
 
     let content = match (&shown, version) {
-        (
-            RenderedMessage::Result { text, payload: true, .. },
-            RendererVersion::V4 | RendererVersion::V5,
-        ) => contained(text),
+        (RenderedMessage::Result { text, payload: true, .. }, version)
+            if version > RendererVersion::V3 =>
+        {
+            contained(text)
+        }
         (shown, _) => escape_text(shown.as_str()).into_owned(),
     };
 

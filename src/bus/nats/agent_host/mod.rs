@@ -63,7 +63,7 @@ impl RemoteAgentHost {
         let service = Service::new(organism, &listener, limits::NATS_LEASE, "agent");
         let client = relay.client();
         let failed = |subject: String, detail: String| move || Error::Subscribe { subject, detail };
-        let one = async |subject: String, group: Option<String>| {
+        let subscribe_to = async |subject: String, group: Option<String>| {
             let subscribed = match group {
                 Some(group) => client.queue_subscribe(subject.clone(), group).await,
                 None => client.subscribe(subject.clone()).await,
@@ -71,15 +71,17 @@ impl RemoteAgentHost {
             subscribed.map_err(|error| failed(subject, error.to_string())())
         };
 
-        let cancels = one(relay.subjects().cancels(), None).await?;
+        let cancels = subscribe_to(relay.subjects().cancels(), None).await?;
         let mut streams: Vec<Pin<Box<dyn Stream<Item = _> + Send + Sync>>> = Vec::new();
         for (verb, subject) in service.subjects() {
-            let questions = one(subject, None).await?;
+            let questions = subscribe_to(subject, None).await?;
             streams.push(Box::pin(questions.map(move |message| (verb, message))));
         }
 
-        // Last: whoever gets a delivery is there for everything else.
-        let deliveries = one(relay.subjects().deliveries(), Some(listener.to_string())).await?;
+        // The subscription to deliveries comes last, so that everything that a delivery may need is
+        // subscribed by then.
+        let deliveries =
+            subscribe_to(relay.subjects().deliveries(), Some(listener.to_string())).await?;
         let questions = select_all(streams);
         relay.has_arrived().await;
         Ok(Self {
@@ -191,7 +193,8 @@ impl RemoteAgentHost {
         let relay = self.relay.clone();
         let listener = self.listener.clone();
         tokio::spawn(async move {
-            // Another host may have it soon: pump and hosts are not started again all at once.
+            // Another agent host may soon have the right config: a rolling upgrade does not restart
+            // the pump and all hosts at once.
             sleep(limits::NATS_OTHER_CONFIG_DELAY).await;
             relay.ended(&listener, call, attempt, Err(Failure::Unreachable { detail }));
         });

@@ -138,7 +138,8 @@ impl RemoteSink {
                 .payload(body.clone().into())
                 .timeout(Some(limits::NATS_REQUEST_TIMEOUT));
             let request = self.0.client.send_request(reply.to_owned(), request);
-            // Away for long, a connection takes no more questions: to hand one over may last, too.
+            // A connection that has been lost for long accepts no more requests, so sending may
+            // block and needs a time limit, too.
             let Ok(answer) = timeout(2 * limits::NATS_REQUEST_TIMEOUT, request).await else {
                 return Err(RequestRefusal::new(
                     RequestRefusal::LATER,

@@ -1,20 +1,25 @@
-//! The system prompt: sections as tags, always in the same order, generated from the config and
-//! the schemas. The same options and the same day give the same bytes.
+//! The system prompt: sections as tags in a fixed order, generated from the config and the schemas.
+//! The same options give the same bytes on the same day.
 
-use super::protocol::{AgentProtocol, prompt_sections};
+pub mod native_prompt_sections;
+pub mod prompt_sections;
 
-/// The platform of an agent, as its prompt describes it. The config sets it; every turn records it.
+pub use prompt_sections::PromptInput;
+
+use super::protocol::AgentProtocol;
+
+/// The platform that an agent's prompt describes. The config sets it, and every turn records it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
     pub os: String,
     pub shell: String,
     pub runtime: String,
-    /// Date in the prompt. `None`: the day on which the thread began.
+    /// Date in the prompt. If `None`, the prompt shows the day on which the thread began.
     pub date: Option<String>,
 }
 
 impl AgentEnvironment {
-    /// Detects the platform of this process.
+    /// Detects the platform that this process runs on.
     pub fn here() -> Self {
         let shell = std::env::var("SHELL").unwrap_or_default();
         Self {
@@ -25,7 +30,7 @@ impl AgentEnvironment {
         }
     }
 
-    /// Parses the output of [`AgentEnvironment::lines`].
+    /// Parses the text that [`AgentEnvironment::lines`] writes.
     pub fn read(lines: &str) -> Self {
         let fact = |name: &str| {
             let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
@@ -40,7 +45,7 @@ impl AgentEnvironment {
         }
     }
 
-    /// Writes one line for each fact, in a fixed order.
+    /// Writes the platform as lines, in a fixed order.
     pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
         let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());
         let date = self.date.clone().or_else(day).unwrap_or_default();
@@ -55,12 +60,13 @@ impl AgentEnvironment {
     }
 }
 
-/// Names of the generated sections, and of those with a default text, in their order.
+/// Names of the sections that are generated or have a default text, in their order.
 const STANDARD: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// The system prompt of one turn. `sections` come from the config: one with the name of a standard
-/// section replaces its default or follows its generated text; the others come last.
+/// The system prompt of one turn. `sections` come from the config. A section with the name of a
+/// standard section replaces its default text or follows its generated text. All other sections
+/// come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

@@ -1,15 +1,15 @@
-//! Prompt sections for an agent with native calls. The tool definitions are sent beside the prompt.
+//! Prompt sections for an agent with native calls. The definitions of the tools are not part of the
+//! prompt, but sent beside it.
 
 use std::fmt::Write as _;
 
-use super::super::prompt_sections::{
-    PromptInput, actions, ends, many, name_of_final, text_is_the_answer,
-};
-use super::NativeTools;
+use super::prompt_sections::{PromptInput, actions, ends, many, name_of_final, text_is_the_answer};
+use crate::agent::protocol::VocabularyEntry;
+use crate::agent::protocol::native::NativeTools;
 use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::schema::Schemas;
 
-/// A short list of the tools with an example call of each.
+/// A short list of the tools, with an example call of each tool.
 pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if taught.version == RendererVersion::V3 {
         return tool_calling_3(taught, tools, schemas);
@@ -64,8 +64,8 @@ fn tool_calling_3(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) 
     if any { out } else { "There are no tools.\n".to_owned() }
 }
 
-/// Example arguments that pass the schema, as JSON text.
-pub fn example(word: &super::super::VocabularyEntry, schemas: &Schemas) -> Option<String> {
+/// Example arguments of a tool as JSON text. They pass the schema.
+pub fn example(word: &VocabularyEntry, schemas: &Schemas) -> Option<String> {
     let xml = schemas.example(&word.name)?;
     schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
 }
@@ -91,7 +91,7 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
             taught.max_iterations,
             text_is_the_answer(taught),
         ),
-        RendererVersion::V4 | RendererVersion::V5 => format!(
+        _ => format!(
             "You MUST think before every action: every response is your reasoning as text in \
              <thinking>...</thinking>, then {}{end}. You have at most {} responses for a task.\n\
              DO NOT respond with plain text: ONLY {} reaches the asker.\n",
@@ -108,7 +108,7 @@ pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
 
     out.push_str(match taught.version {
         RendererVersion::V3 => FEEDBACK_3,
-        RendererVersion::V4 | RendererVersion::V5 => FEEDBACK,
+        _ => FEEDBACK,
     });
     flow(&mut out, taught, tools);
     out
@@ -121,12 +121,12 @@ fn reaches_the_asker(taught: &PromptInput, tools: &NativeTools) -> String {
     }
 }
 
-/// Beginning of the paragraph on ending the call.
+/// Beginning of the paragraph on how to end the call.
 fn when_done(taught: &PromptInput) -> &'static str {
     match taught.version {
         _ if taught.finals.by == FinalMode::Text => "Instead of answering in text, you may",
         RendererVersion::V3 => "To end the task,",
-        RendererVersion::V4 | RendererVersion::V5 => "When the task is complete, and ONLY then,",
+        _ => "When the task is complete, and ONLY then,",
     }
 }
 
@@ -142,7 +142,8 @@ fn finals(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
     ends(out, taught);
 }
 
-/// The section on the final report of `xml-final`. Each turn's notice states the nonce.
+/// The section about the final report of `xml-final`. The nonce is not in it, because each turn's
+/// notice states it.
 fn slot(out: &mut String, taught: &PromptInput) {
     let format = taught.finals.format.as_str();
     let opening = when_done(taught);
@@ -161,7 +162,7 @@ fn slot(out: &mut String, taught: &PromptInput) {
     ends(out, taught);
 }
 
-/// The section on a declared final, which stands in the slot as it is.
+/// The section about a declared final, which is written into the slot itself.
 fn declared(out: &mut String, taught: &PromptInput, opening: &str) {
     for word in taught.lexicon.finals() {
         let _ = writeln!(

@@ -1,23 +1,22 @@
 //! Prompt sections that explain the protocol: the tools, the form of answers, and the form of
-//! results. Tools and examples come from the peers' schemas. A test passes every example here
-//! through the extractor and its own schema.
+//! results. Tools and examples are generated from the peers' schemas. A test passes every example
+//! through the extractor and through its schema.
 
 use std::fmt::Write as _;
 
 pub use crate::system::EXAMPLES as CORE_EXAMPLES;
 
-use super::finals::AgentFinals;
-use super::vocabulary::{AgentVocabulary, VocabularyEntry};
+use crate::agent::protocol::{AgentFinals, AgentVocabulary, VocabularyEntry};
 use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 use crate::schema::{PayloadParameter, TextContent};
 
-/// Input of the prompt sections.
+/// Input from which the prompt sections are generated.
 #[derive(Debug, Clone)]
 pub struct PromptInput {
     pub name: String,
     pub description: String,
     pub lexicon: AgentVocabulary,
-    /// Version of the generated texts.
+    /// Renderer version of the generated texts.
     pub version: RendererVersion,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
@@ -35,11 +34,11 @@ pub fn capabilities(taught: &PromptInput) -> String {
     match taught.version {
         _ if !tools.is_empty() => {}
         RendererVersion::V3 => return "You have no tools; you reason and answer.".to_owned(),
-        RendererVersion::V4 | RendererVersion::V5 if taught.transport.is_native() => {
+        _ if taught.transport.is_native() => {
             return "You reason, and you call the native tools that are listed in <tool_calling>."
                 .to_owned();
         }
-        RendererVersion::V4 | RendererVersion::V5 => {
+        _ => {
             return "You reason, and you write the actions that <response_protocol> describes."
                 .to_owned();
         }
@@ -126,7 +125,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
     }
 }
 
-/// Describes the allowed values of a text content.
+/// Describes the values that a text may have.
 fn kind(content: &TextContent) -> String {
     let mut out = content.kind.clone();
     if !content.choices.is_empty() {
@@ -148,7 +147,7 @@ pub fn response_protocol(taught: &PromptInput) -> String {
     core_words(&mut out, taught);
     out.push_str(match taught.version {
         RendererVersion::V3 => FEEDBACK_3,
-        RendererVersion::V4 | RendererVersion::V5 => FEEDBACK,
+        _ => FEEDBACK,
     });
     flow(&mut out, taught);
     out
@@ -190,7 +189,7 @@ fn form(out: &mut String, taught: &PromptInput) {
     );
 }
 
-/// The rule of agents whose text is the answer.
+/// The rule for agents whose text is the answer.
 pub fn text_is_the_answer(taught: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
@@ -206,7 +205,7 @@ fn final_tags(taught: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// States a maximum number of `word`s, with emphasis on a maximum of one.
+/// States a maximum number of `word`s. A maximum of one is emphasised.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -237,9 +236,7 @@ fn finish(out: &mut String, taught: &PromptInput) {
             "You may also end the task by this action, with"
         }
         RendererVersion::V3 => "To end the task, with",
-        RendererVersion::V4 | RendererVersion::V5 => {
-            "When the task is complete, respond ONLY with this action, with"
-        }
+        _ => "When the task is complete, respond ONLY with this action, with",
     };
 
     for word in taught.lexicon.finals() {
@@ -253,7 +250,7 @@ fn finish(out: &mut String, taught: &PromptInput) {
     ends(out, taught);
 }
 
-/// States how many actions a turn may hold.
+/// States how many actions a turn may contain.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),
@@ -266,7 +263,7 @@ pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the form that the schema of the final requires of the report.
+/// Writes the form that the final's schema requires of the report.
 pub fn ends(out: &mut String, taught: &PromptInput) {
     if let Some(schema) = taught.finals.format.schema() {
         let _ = writeln!(
@@ -288,7 +285,8 @@ fn going_on(out: &mut String, taught: &PromptInput) {
     }
 }
 
-/// The example of a core payload, with payloads of this agent in its places.
+/// The example of a core payload, which contains payloads of this agent where the core payload
+/// contains any.
 pub fn core_example(lexicon: &AgentVocabulary, template: &str) -> String {
     let inner = lexicon.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())
@@ -302,14 +300,23 @@ fn core_words(out: &mut String, taught: &PromptInput) {
         if taught.lexicon.has_core(name) {
             let example = core_example(&taught.lexicon, example);
             let _ = writeln!(out, "- <{name}> {what}.\n  {}", example.replace('\n', "\n  "));
-            if name == "spawn-thread" && taught.version >= RendererVersion::V5 {
-                out.push_str(SPAWN_ATTRIBUTES);
+            if name == "spawn-thread" {
+                out.push_str(match taught.version {
+                    RendererVersion::V3 | RendererVersion::V4 => "",
+                    RendererVersion::V5 => SPAWN_ATTRIBUTES_5,
+                    RendererVersion::V6 => SPAWN_ATTRIBUTES,
+                });
             }
         }
     }
 }
 
 const SPAWN_ATTRIBUTES: &str = "  \
+Optional: bound=\"true\" (the child thread is cancelled when you end this task); tokens=\"5000\" and \
+money=\"0.50\" (the most that its model calls may use); timeout=\"PT10M\" (how long it may take).
+";
+
+const SPAWN_ATTRIBUTES_5: &str = "  \
 Optional: bound=\"true\" (the child thread is cancelled when you end this task).
 ";
 

@@ -1,0 +1,80 @@
+//! `organism workflow`: shows definitions and runs them.
+
+mod progress;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Subcommand, ValueEnum};
+
+use crate::config::{self, Config};
+use crate::workflow::{self, WorkflowDefinition};
+
+use super::exit::{CommandExit, CommandFailure};
+use super::output::put;
+use super::startup::ConfigArg;
+use run::RunArgs;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: WorkflowVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum WorkflowVerb {
+    /// Draw the goals of a workflow.
+    Show(DrawArgs),
+    /// Run a workflow.
+    Run(RunArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct DrawArgs {
+    /// Name of the workflow.
+    name: String,
+    #[command(flatten)]
+    config: ConfigArg,
+    #[arg(long, value_enum, default_value_t = DrawingFormat::Text)]
+    format: DrawingFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DrawingFormat {
+    Text,
+    Mermaid,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        WorkflowVerb::Show(args) => show(&args),
+        WorkflowVerb::Run(args) => run::run(&args),
+    }
+}
+
+fn show(args: &DrawArgs) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_to_read()?;
+    let definition = named(&config, &args.name)?;
+    let drawing = match args.format {
+        DrawingFormat::Text => workflow::drawing(definition),
+        DrawingFormat::Mermaid => workflow::mermaid(definition),
+    };
+    put(&drawing)?;
+    Ok(CommandExit::Done.into())
+}
+
+fn named<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c WorkflowDefinition> {
+    let workflows = || config.workflows.iter().map(|one| &one.definition);
+    if let Some(found) = workflows().find(|one| one.name.value.as_str() == name) {
+        return Ok(found);
+    }
+
+    let names: Vec<_> = workflows().map(|one| one.name.value.as_str()).collect();
+    let help = match config::nearest(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => "the config has none".to_owned(),
+        None => format!("there are {}", names.join(", ")),
+    };
+    let message = format!("there is no workflow `{name}`; {help}");
+    Err(CommandFailure::new(CommandExit::Usage, message).into())
+}

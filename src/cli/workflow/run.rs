@@ -1,0 +1,232 @@
+//! `organism workflow run`: starts a run, shows its goals, and prints its output.
+
+use std::collections::HashSet;
+use std::io::IsTerminal as _;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use clap::builder::NonEmptyStringValueParser;
+
+use crate::config::Config;
+use crate::ids::ListenerName;
+use crate::organism::OrganismClient;
+use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
+use crate::thread::Closing;
+use crate::workflow::{
+    GoalGraph, WorkflowDefinition, dry_run, failed_name, input_payload, output_name,
+};
+use crate::xml::element::Element;
+
+use super::super::exit::{CommandExit, CommandFailure};
+use super::super::startup::{self, ConfigArg};
+use super::named;
+use super::progress::{ProgressForm, RunProgress};
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Name of the workflow.
+    name: String,
+    #[command(flatten)]
+    config: ConfigArg,
+    /// One input; `NAME=@FILE` reads its value from a file. A list is given value by value.
+    #[arg(long = "input", value_name = "NAME=VALUE")]
+    inputs: Vec<String>,
+    /// Print each context document, with a stand-in for every output. No model is called.
+    #[arg(long)]
+    dry_run: bool,
+    /// Client to send as. Required if the config has several.
+    #[arg(long = "as", value_name = "CLIENT")]
+    client: Option<String>,
+    /// Id of the run's thread.
+    #[arg(long, value_name = "ID")]
+    new: Option<String>,
+    /// A key of your choice. Running with the same key again returns the recorded output and runs
+    /// nothing twice.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    key: Option<String>,
+    /// Return as soon as the run is on record.
+    #[arg(long)]
+    no_wait: bool,
+    /// Show nothing but the output.
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+    /// Write goals and output as JSON lines.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let config = match args.dry_run {
+        true => args.config.load_to_read()?,
+        false => args.config.load_without_keys()?,
+    };
+    let definition = named(&config, &args.name)?.clone();
+    let values = values(&args.inputs)?;
+    let input = input_payload(&definition, &values, args.dry_run)
+        .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()))?;
+    if args.dry_run {
+        for document in dry_run(&definition, &input) {
+            put_line!("== {}", document.title);
+            put_line!("{}", document.text);
+        }
+        return Ok(CommandExit::Done.into());
+    }
+
+    let client = startup::client(&config, args.client.as_deref())?;
+    let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
+    let submission = SubmitRequest {
+        client,
+        thread: None,
+        suggested: args.new.clone(),
+        key: args.key.clone(),
+        payload: input.to_xml().into_bytes(),
+        wait: !args.no_wait,
+        trace: None,
+        secret,
+    };
+    startup::runtime()?.block_on(carry_out(config, &definition, submission, args))
+}
+
+/// The inputs by name. A value that begins with `@` is read from that file.
+fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    let mut values = Vec::new();
+    for input in inputs {
+        let Some((name, value)) = input.split_once('=') else {
+            let message = format!("`{input}` is no input; write NAME=VALUE");
+            return Err(CommandFailure::new(CommandExit::Usage, message).into());
+        };
+        let value = match value.strip_prefix('@') {
+            None => value.to_owned(),
+            Some(path) => {
+                let bytes = startup::bytes(path.as_ref())?;
+                String::from_utf8(bytes).map_err(|_| {
+                    let message = format!("{path} is not UTF-8");
+                    CommandFailure::new(CommandExit::InvalidData, message)
+                })?
+            }
+        };
+        values.push((name.to_owned(), value));
+    }
+
+    Ok(values)
+}
+
+async fn carry_out(
+    config: Config,
+    definition: &WorkflowDefinition,
+    submission: SubmitRequest,
+    args: &RunArgs,
+) -> anyhow::Result<ExitCode> {
+    let form = match (args.json, args.quiet || args.no_wait) {
+        (true, false) => ProgressForm::Json,
+        (_, true) => ProgressForm::Nothing,
+        (false, false) if std::io::stderr().is_terminal() => ProgressForm::Tree,
+        (false, false) => ProgressForm::Lines,
+    };
+    let once = config.contracts.iter().filter(|contract| contract.attempts == 1);
+    let once: HashSet<ListenerName> = once.map(|contract| contract.name.clone()).collect();
+    let data = config.data.clone();
+    let (graph, _) = GoalGraph::new(definition);
+    let progress = RunProgress::new(&data, form, (definition, &graph), &once);
+    // Held only while records are read: never across an await.
+    let progress = Mutex::new(progress);
+    let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+
+    let organism = OrganismClient::open(config).await?;
+    let mut exit = CommandExit::Done;
+    let submit = organism.submit(submission, |update| {
+        if let SubmitUpdate::Accepted { thread, calls, .. } = &update {
+            if !args.json && !args.quiet {
+                note!("run {thread}");
+            }
+            if let Some(call) = calls.first() {
+                shown().accepted(thread.clone(), *call);
+            }
+        }
+        if let SubmitUpdate::Result { .. } = update {
+            shown().show_new();
+        }
+        let of_update = show_update(definition, &update, args);
+        if exit == CommandExit::Done {
+            exit = of_update;
+        }
+    });
+    let follow = async {
+        if form != ProgressForm::Nothing {
+            let followed = organism.follow(|_, _| {
+                shown().show_new();
+                ControlFlow::Continue(())
+            });
+            // The submission tells what ended.
+            followed.await.ok();
+        }
+        std::future::pending::<()>().await;
+    };
+    let sent = tokio::select! {
+        sent = submit => sent,
+        () = follow => Ok(()),
+    };
+    let closed = organism.close().await;
+    sent?;
+    closed?;
+    Ok(exit.into())
+}
+
+/// Prints an update, and returns the exit code that it asks for.
+fn show_update(
+    definition: &WorkflowDefinition,
+    update: &SubmitUpdate,
+    args: &RunArgs,
+) -> CommandExit {
+    if args.json {
+        put_line!("{}", serde_json::json!(update));
+    }
+    match update {
+        SubmitUpdate::Accepted { held: true, .. } if args.no_wait => CommandExit::ApprovalPending,
+        SubmitUpdate::Accepted { .. } => CommandExit::Done,
+        SubmitUpdate::Waits(wait) => {
+            if !args.json && !args.quiet {
+                note!("{wait}");
+            }
+            CommandExit::Done
+        }
+        SubmitUpdate::Refused { refusal, .. } => {
+            if !args.json {
+                note!("refused: {refusal}");
+            }
+            startup::exit_of_refusal(refusal)
+        }
+        SubmitUpdate::NoThread { payload } => {
+            if !args.json {
+                put_line!("{payload}");
+            }
+            CommandExit::InvalidData
+        }
+        SubmitUpdate::Result { how, replies, .. } => {
+            let mut exit = match how {
+                Closing::Completed => CommandExit::Done,
+                _ => CommandExit::WorkflowFailed,
+            };
+            for reply in replies {
+                if reply.name == failed_name(definition) {
+                    exit = CommandExit::WorkflowFailed;
+                }
+                if args.json {
+                    continue;
+                }
+                match readable(reply.name == output_name(definition), &reply.payload) {
+                    Some(text) => put_line!("{text}"),
+                    None => put_line!("{}", reply.payload),
+                }
+            }
+            exit
+        }
+    }
+}
+
+/// The text of an output that holds nothing but text.
+fn readable(is_output: bool, payload: &str) -> Option<String> {
+    let element = Element::read_document(payload).filter(|_| is_output)?;
+    element.children().next().is_none().then(|| element.text())
+}

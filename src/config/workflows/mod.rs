@@ -1,0 +1,370 @@
+//! `[workflows.NAME]`: definitions of workflows, read from their tables and checked.
+
+mod goals;
+mod places;
+mod report;
+mod resolve;
+
+use std::path::Path;
+
+use crate::contract::{Budget, Contract, Contracts, Role};
+use crate::ids::{ListenerName, PayloadName};
+use crate::limits;
+use crate::workflow::{
+    FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
+    compile, failed_name, generated_schema, input_name, output_name, peers_of,
+};
+
+use super::ConfiguredWorkflow;
+
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::environment::ConfigEnvironment;
+use super::keys;
+use super::members::token;
+use super::payloads::{KnownPayloads, PayloadResolver};
+use super::read::TableReader;
+use super::sections::DeclaredSections;
+use super::short_types;
+use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlValue};
+use super::{file, tree};
+
+use places::PlaceTable;
+
+/// Reads every definition of a config.
+pub(super) fn read(
+    sections: &DeclaredSections,
+    payloads: &mut PayloadResolver,
+    (directory, around): (&Path, &ConfigEnvironment),
+    problems: &mut ConfigProblems,
+) -> DeclaredWorkflows {
+    let Some(section) = &sections.workflows else { return DeclaredWorkflows::default() };
+    let mut reader = WorkflowReader { directory, around, payloads, places: PlaceTable::default() };
+    let workflows = reader.read(section, problems);
+    DeclaredWorkflows { workflows, places: reader.places }
+}
+
+/// The definitions of a config as they were read.
+#[derive(Default)]
+pub(super) struct DeclaredWorkflows {
+    workflows: Vec<DeclaredWorkflow>,
+    places: PlaceTable,
+}
+
+impl DeclaredWorkflows {
+    /// The contract of each workflow. Registers the payloads that are generated for it.
+    pub fn contracts(
+        &self,
+        payloads: &mut PayloadResolver,
+        problems: &mut ConfigProblems,
+    ) -> Vec<Contract> {
+        let contracts = self.workflows.iter().map(|workflow| {
+            let definition = &workflow.definition;
+            let name = &definition.name;
+            let label = format!("[workflows.{}]", name.value);
+            if let Err(found) = payloads.add_generated(&label, &generated_schema(definition)) {
+                let place = self.places.range(name.place);
+                let message = format!("the payloads of the workflow have no schema: {found}");
+                problems.push(ConfigProblem::new(ProblemCode::SchemaBroken, &place, message));
+            }
+            Contract {
+                description: definition.description.clone(),
+                accepts: vec![input_name(definition)],
+                replies: vec![output_name(definition), failed_name(definition)],
+                peers: peers_of(definition),
+                ..Contract::new(name.value.clone(), Role::Workflow)
+            }
+        });
+        contracts.collect()
+    }
+
+    /// Resolves what definitions name in the rest of the config, and checks them.
+    pub fn configured(
+        mut self,
+        sections: &DeclaredSections,
+        contracts: Option<&Contracts>,
+        payloads: &PayloadResolver,
+        problems: &mut ConfigProblems,
+    ) -> (Vec<ConfiguredWorkflow>, ConfigProblems) {
+        let Self { workflows, places } = &self;
+        report::check(workflows, places, sections, contracts, &payloads.schemas, problems);
+        let unsupported = report::unsupported(workflows, places);
+        for workflow in &mut self.workflows {
+            resolve::payloads(&mut workflow.definition, &self.places, contracts, problems);
+        }
+
+        let configured = self.workflows.into_iter().map(|workflow| ConfiguredWorkflow {
+            compiled: compile(&workflow.definition),
+            definition: workflow.definition,
+        });
+        (configured.collect(), unsupported)
+    }
+}
+
+/// A definition as it was read.
+pub(super) struct DeclaredWorkflow {
+    pub definition: WorkflowDefinition,
+    /// Names of goals with a reported problem. A reference to one of them is not reported.
+    pub unread: Vec<String>,
+}
+
+/// Reads definitions from their tables.
+pub(super) struct WorkflowReader<'a> {
+    pub directory: &'a Path,
+    pub around: &'a ConfigEnvironment,
+    pub payloads: &'a mut PayloadResolver,
+    pub places: PlaceTable,
+}
+
+impl WorkflowReader<'_> {
+    /// Reads every definition of the section.
+    pub fn read(
+        &mut self,
+        section: &TomlEntry,
+        problems: &mut ConfigProblems,
+    ) -> Vec<DeclaredWorkflow> {
+        let TomlValue::Table(table) = &section.node.value else {
+            let message = format!("`workflows` must be a section, not {}", section.node.kind());
+            let problem = ConfigProblem::new(ProblemCode::WrongType, &section.node.place, message);
+            problems.push(problem.help("write [workflows.some-name]"));
+            return Vec::new();
+        };
+
+        let mut workflows = Vec::new();
+        for entry in &table.entries {
+            let TomlValue::Table(table) = &entry.node.value else {
+                let message =
+                    format!("`{}` must be a workflow, not {}", entry.key.value, entry.node.kind());
+                let problem =
+                    ConfigProblem::new(ProblemCode::WrongType, &entry.node.place, message);
+                problems.push(problem.help("write [workflows.some-name] and the keys beneath it"));
+                continue;
+            };
+            workflows.extend(self.workflow(&entry.key, table, problems));
+        }
+
+        workflows
+    }
+
+    fn workflow(
+        &mut self,
+        name: &Located<String>,
+        table: &TomlTable,
+        problems: &mut ConfigProblems,
+    ) -> Option<DeclaredWorkflow> {
+        let what = format!("workflow `{}`", name.value);
+        let mut read =
+            TableReader::new(&keys::WORKFLOWS, table, what.clone(), name.place.clone(), problems);
+        let Some(path) = read.text("file") else {
+            return self.definition(name, &mut read);
+        };
+
+        read.only(&["file"], "a workflow with a file of its own");
+        let full = self.directory.join(&path.value.value);
+        let text = file::text(&full).map_err(|reason| {
+            let message = format!("the workflow `{}` cannot be read: {reason}", path.value.written);
+            let problem = ConfigProblem::new(ProblemCode::FileMissing, &path.place, message);
+            problems.push(problem.help(super::agents::near_or_rule(&full)));
+        });
+        let (table, source) =
+            match tree::parse(&path.value.written, &text.ok()?, self.around, problems) {
+                Ok(parsed) => parsed,
+                Err(found) => {
+                    problems.also(found);
+                    return None;
+                }
+            };
+        let place = super::source_text::SourceRange::start(&source);
+        let mut read = TableReader::new(&keys::WORKFLOWS, &table, what, place, problems);
+        self.definition(name, &mut read)
+    }
+
+    fn definition(
+        &mut self,
+        name: &Located<String>,
+        read: &mut TableReader<'_>,
+    ) -> Option<DeclaredWorkflow> {
+        let name = token(name, read.problems);
+        let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
+        let schema = read.one_or_more("schema");
+        let known = self.payloads.known_of(&schema, read.problems);
+        let input = self.input(&known, read);
+        let output = self.output(read);
+        let peers = self.names(read.list("peers"), read.problems);
+        let on_failure = match self.policy("on_failure", read) {
+            Some(FailurePolicy::Goal(goal)) => {
+                let place = self.places.range(goal.place);
+                let message = "the policy of a whole workflow names no goal";
+                let problem = ConfigProblem::new(ProblemCode::UnknownChoice, &place, message);
+                read.problem(problem.help("one of \"stop\", \"skip\", \"undo\""));
+                FailurePolicy::Stop
+            }
+            policy => policy.unwrap_or_default(),
+        };
+        let report_to = self.name("report_to", read);
+        let timeout = read.duration("timeout", limits::WALL_TIME_CEILING);
+        let budget = Budget {
+            tokens: read.count("tokens", limits::TOKENS_CEILING),
+            money: read.money("money"),
+        };
+        let mut unread = Vec::new();
+        let goals = self.goals(&known, read, &mut unread);
+        let name = name?;
+        let place = self.places.add(&name.place);
+        let definition = WorkflowDefinition {
+            name: Placed::new(name.value, place),
+            description,
+            input,
+            output,
+            peers,
+            on_failure,
+            report_to,
+            timeout,
+            budget,
+            goals,
+        };
+        Some(DeclaredWorkflow { definition, unread })
+    }
+
+    fn input(&mut self, known: &KnownPayloads, read: &mut TableReader<'_>) -> WorkflowInput {
+        read.required("input", "{ topic = \"text\" }");
+        let nothing = WorkflowInput::Types(crate::schema::ShortType::Fields(Vec::new()));
+        let Some(node) = read.node("input") else { return nothing };
+        match &node.value {
+            TomlValue::Text(_) => {
+                let payload = read.text("input").and_then(|text| self.payload(known, &text, read));
+                payload.map_or(nothing, WorkflowInput::Payload)
+            }
+            _ => {
+                let types = short_types::of_table(node, "the input", read.problems);
+                types.map_or(nothing, WorkflowInput::Types)
+            }
+        }
+    }
+
+    fn output(&mut self, read: &mut TableReader<'_>) -> WorkflowOutput {
+        let Some(node) = read.node("output") else { return WorkflowOutput::LastGoal };
+        match &node.value {
+            TomlValue::Table(_) => WorkflowOutput::Table(self.expressions("output", read)),
+            _ => match self.expression("output", read) {
+                Some(expression) => WorkflowOutput::One(expression),
+                None => WorkflowOutput::LastGoal,
+            },
+        }
+    }
+
+    /// A payload that the workflow's schema declares.
+    fn payload(
+        &mut self,
+        known: &KnownPayloads,
+        text: &Located<ExpandedText>,
+        read: &mut TableReader<'_>,
+    ) -> Option<Placed<PayloadName>> {
+        let name = known.one(text, read.problems)?;
+        Some(Placed::new(name, self.places.add(&text.place)))
+    }
+
+    fn expression(&mut self, key: &str, read: &mut TableReader<'_>) -> Option<Placed<String>> {
+        let text = read.text(key)?;
+        Some(self.placed(text))
+    }
+
+    /// A table of expressions, by the name that each has.
+    fn expressions(
+        &mut self,
+        key: &str,
+        read: &mut TableReader<'_>,
+    ) -> Vec<(String, Placed<String>)> {
+        let entries = read.free(key);
+        entries.into_iter().map(|(name, text)| (name.value, self.placed(text))).collect()
+    }
+
+    fn placed(&mut self, text: Located<ExpandedText>) -> Placed<String> {
+        Placed::new(text.value.value, self.places.add(&text.place))
+    }
+
+    fn mapping(&mut self, read: &mut TableReader<'_>) -> Option<Mapping> {
+        let node = read.node("with")?;
+        match &node.value {
+            TomlValue::Table(_) => Some(Mapping::Fields(self.expressions("with", read))),
+            _ => self.expression("with", read).map(Mapping::Element),
+        }
+    }
+
+    fn name(&mut self, key: &str, read: &mut TableReader<'_>) -> Option<Placed<ListenerName>> {
+        let text = read.text(key)?;
+        self.names(vec![text], read.problems).pop()
+    }
+
+    fn names(
+        &mut self,
+        texts: Vec<Located<ExpandedText>>,
+        problems: &mut ConfigProblems,
+    ) -> Vec<Placed<ListenerName>> {
+        let names = texts.into_iter().filter_map(|text| {
+            let name = token(&text.map(|text| text.value), problems)?;
+            Some(Placed::new(name.value, self.places.add(&name.place)))
+        });
+        names.collect()
+    }
+
+    fn goal_ids(
+        &mut self,
+        texts: Vec<Located<ExpandedText>>,
+        problems: &mut ConfigProblems,
+    ) -> Vec<Placed<GoalId>> {
+        let ids = texts.into_iter().filter_map(|text| self.goal_id(text, problems));
+        ids.collect()
+    }
+
+    fn goal_id(
+        &mut self,
+        text: Located<ExpandedText>,
+        problems: &mut ConfigProblems,
+    ) -> Option<Placed<GoalId>> {
+        let name = token(&text.map(|text| text.value), problems)?;
+        let id = GoalId::parse(name.value.as_str())?;
+        Some(Placed::new(id, self.places.add(&name.place)))
+    }
+
+    fn policy(&mut self, key: &str, read: &mut TableReader<'_>) -> Option<FailurePolicy> {
+        let text = read.text(key)?;
+        match text.value.value.as_str() {
+            "stop" => Some(FailurePolicy::Stop),
+            "skip" => Some(FailurePolicy::Skip),
+            "undo" => Some(FailurePolicy::Undo),
+            _ => self.goal_id(text, read.problems).map(FailurePolicy::Goal),
+        }
+    }
+
+    /// The prompt of a goal: a text, or a file.
+    fn prompt(&mut self, read: &mut TableReader<'_>) -> Option<Placed<String>> {
+        let (text, path) = (read.text("prompt"), read.text("prompt_file"));
+        match (text, path) {
+            (Some(_), Some(path)) => {
+                let message = "the prompt is written twice, as text and as a file";
+                let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &path.place, message);
+                read.problem(problem.help("keep one of prompt and prompt_file"));
+                None
+            }
+            (Some(text), None) => Some(self.placed(text)),
+            (None, Some(path)) => {
+                let text = super::agents::prompt_file(&path, self.directory, read.problems)?;
+                Some(Placed::new(text, self.places.add(&path.place)))
+            }
+            (None, None) => {
+                if !read.has("prompt_file") {
+                    read.required("prompt", "\"the task\", or prompt_file = \"prompt.md\"");
+                }
+                None
+            }
+        }
+    }
+}
+
+/// The table of a node, if it is one.
+fn table_of(node: &TomlNode) -> Option<&TomlTable> {
+    match &node.value {
+        TomlValue::Table(table) => Some(table),
+        _ => None,
+    }
+}

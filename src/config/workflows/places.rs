@@ -1,0 +1,37 @@
+//! Places of values of a definition, by number: the definition itself knows no files.
+
+use std::sync::Arc;
+
+use crate::workflow::PlaceId;
+
+use super::super::source_text::{ConfigSource, SourceRange};
+
+#[derive(Default)]
+pub(in super::super) struct PlaceTable {
+    ranges: Vec<SourceRange>,
+}
+
+impl PlaceTable {
+    pub fn add(&mut self, place: &SourceRange) -> PlaceId {
+        self.ranges.push(place.clone());
+        PlaceId(self.ranges.len() - 1)
+    }
+
+    pub fn range(&self, place: PlaceId) -> SourceRange {
+        let found = self.ranges.get(place.0).cloned();
+        found.unwrap_or_else(|| SourceRange::start(&ConfigSource::new("config", "")))
+    }
+
+    /// The part of a value that reads `part`, or the whole value.
+    pub fn range_of_part(&self, place: PlaceId, part: &str) -> SourceRange {
+        let whole = self.range(place);
+        let text = whole.source.slice(whole.span.clone());
+        match text.find(part).filter(|_| !part.is_empty()) {
+            Some(at) => {
+                let start = whole.span.start + at;
+                SourceRange { source: Arc::clone(&whole.source), span: start..start + part.len() }
+            }
+            None => whole,
+        }
+    }
+}

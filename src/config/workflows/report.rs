@@ -1,0 +1,80 @@
+//! Problems of definitions, at their places in the config.
+
+use crate::contract::Contracts;
+use crate::ids::ListenerName;
+use crate::schema::Schemas;
+use crate::workflow::{
+    DefinitionContext, DefinitionFault, DefinitionProblem, check as check_definition, not_run,
+};
+
+use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
+use super::super::sections::DeclaredSections;
+use super::{DeclaredWorkflow, PlaceTable};
+
+/// Reports everything that is wrong with the definitions.
+pub(in super::super) fn check(
+    workflows: &[DeclaredWorkflow],
+    places: &PlaceTable,
+    sections: &DeclaredSections,
+    contracts: Option<&Contracts>,
+    schemas: &Schemas,
+    problems: &mut ConfigProblems,
+) {
+    let members: Vec<_> =
+        sections.members.iter().map(|member| (&member.name.value, member.role)).collect();
+    let names: Vec<&ListenerName> =
+        workflows.iter().map(|one| &one.definition.name.value).collect();
+    for workflow in workflows {
+        let name = &workflow.definition.name;
+        if members.iter().any(|(member, _)| **member == name.value) {
+            let message = format!("`{}` is a workflow and a member of the config", name.value);
+            let place = places.range(name.place);
+            let problem = ConfigProblem::new(ProblemCode::DuplicateName, &place, message);
+            problems.push(problem.help("workflows and members share one set of names; rename one"));
+        }
+
+        let unread = workflow.unread.iter().chain(&sections.unread).cloned().collect();
+        let context = DefinitionContext {
+            members: members.clone(),
+            workflows: names.clone(),
+            contracts,
+            schemas,
+            limits: &sections.limits,
+            unread,
+        };
+        for found in check_definition(&workflow.definition, &context) {
+            problems.push(problem(&found, places));
+        }
+    }
+}
+
+/// Settings that a run does not carry out.
+pub(in super::super) fn unsupported(
+    workflows: &[DeclaredWorkflow],
+    places: &PlaceTable,
+) -> ConfigProblems {
+    let found = workflows.iter().flat_map(|workflow| not_run(&workflow.definition));
+    found.map(|found| problem(&found, places)).collect()
+}
+
+fn problem(found: &DefinitionProblem, places: &PlaceTable) -> ConfigProblem {
+    let place = places.range_of_part(found.place, &found.part);
+    ConfigProblem::new(code(found.fault), &place, &found.message).help(&found.help)
+}
+
+const fn code(fault: DefinitionFault) -> ProblemCode {
+    match fault {
+        DefinitionFault::Cycle => ProblemCode::GoalCycle,
+        DefinitionFault::Unreachable => ProblemCode::GoalUnreachable,
+        DefinitionFault::UnknownGoal => ProblemCode::UnknownGoal,
+        DefinitionFault::Membership => ProblemCode::GoalInTwoLists,
+        DefinitionFault::UnknownMember => ProblemCode::UnknownPeer,
+        DefinitionFault::UnknownPayload => ProblemCode::UndeclaredPayload,
+        DefinitionFault::UnusedInput => ProblemCode::InputUnused,
+        DefinitionFault::BadExpression => ProblemCode::BadExpression,
+        DefinitionFault::NeverMatches => ProblemCode::ExpressionNeverMatches,
+        DefinitionFault::LongLabel => ProblemCode::LabelTooLong,
+        DefinitionFault::Budget => ProblemCode::BudgetTooLarge,
+        DefinitionFault::Setting => ProblemCode::GoalSetting,
+    }
+}

@@ -1,0 +1,110 @@
+//! Allotments of spawned threads: what may be used in a thread and beneath it, and how long it may take.
+//!
+//! Tokens and money are judged where those of the tree are. When the time of a thread is over, each call
+//! that was opened in it, or beneath it, from another thread ends as timed out; it runs also while a
+//! person decides.
+
+use super::budgets::{used_up, within};
+use super::event::{Alarm, Effect};
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::contract::Budget;
+use crate::envelope::{Disposition, Reservation};
+use crate::ids::{Attempt, CallId, ThreadId};
+use crate::mutant::mutant;
+use crate::system::{ErrorCode, ThreadAllotment};
+use crate::thread::{Allotment, Call, Input, Opener, Tree};
+
+/// The recorded form of an allotment, if it limits anything.
+pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
+    let ThreadAllotment { tokens, money, timeout } = allotment;
+    let until = timeout.map(|timeout| now.plus(timeout));
+    let recorded = Allotment { tokens, money, until };
+    (recorded != Allotment::default()).then_some(recorded)
+}
+
+/// Why nothing more may be done in `thread`: its time is over, or that of a thread above it.
+pub(super) fn time_over(tree: &Tree, thread: &ThreadId, now: Time) -> Option<String> {
+    let mut over = tree
+        .allotments(thread)
+        .filter(|(_, allotted)| allotted.limits.until.is_some_and(|until| until <= now));
+    over.next().map(|(thread, _)| format!("the time of thread {thread} is over"))
+}
+
+/// Which allotment of `thread`, or of a thread above it, is used up, if one is.
+pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
+    tree.allotments(thread).find_map(|(thread, allotted)| {
+        let used = used_up(budget_of(allotted.limits), allotted.spent)?;
+        Some(format!("{used} of thread {thread} are used"))
+    })
+}
+
+/// Why an allotment has no room for a request of a model call in `thread`, if one has none.
+pub(super) fn room_for(
+    tree: &Tree,
+    thread: &ThreadId,
+    (call, attempt): (CallId, Attempt),
+    reservation: &Reservation,
+) -> Result<(), String> {
+    for (thread, allotted) in tree.allotments(thread) {
+        let of_others = tree.reserved_in_beside(call, attempt, &thread);
+        let spent = of_others.plus(allotted.spent);
+        if !mutant("overdraw-an-allotment") {
+            within(budget_of(allotted.limits), spent, reservation, &format!("thread {thread}"))?;
+        }
+    }
+
+    Ok(())
+}
+
+fn budget_of(limits: Allotment) -> Budget {
+    Budget { tokens: limits.tokens, money: limits.money }
+}
+
+impl Core {
+    /// Sets the alarms of all open calls whose threads have a time, after a boot.
+    pub(super) fn set_thread_alarms(&self, step: &mut Step) {
+        let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
+        let mut alarms: Vec<_> =
+            calls.filter_map(|call| Some((self.thread_ends(call)?, call.id))).collect();
+        alarms.sort();
+        for (at, call) in alarms {
+            step.effect(Effect::Alarm { at, alarm: Alarm::ThreadTime { call } });
+        }
+    }
+
+    /// Sets the alarm of a call that was just opened, if its thread has a time.
+    pub(super) fn set_thread_alarm(&self, step: &mut Step, call: CallId) {
+        let ends = self.state.call(call).and_then(|open| self.thread_ends(open));
+        if let Some(at) = ends {
+            step.effect(Effect::Alarm { at, alarm: Alarm::ThreadTime { call } });
+        }
+    }
+
+    /// When the time of the call's thread is over. A call that was opened from its own thread ends with
+    /// the call that opened it.
+    fn thread_ends(&self, call: &Call) -> Option<Time> {
+        let is_nested = matches!(&call.opening.opener,
+            Opener::Call { thread, .. } if *thread == call.thread);
+        if is_nested || call.thread.is_root() || mutant("forget-the-time-of-a-thread") {
+            return None;
+        }
+
+        let tree = self.state.tree(&call.thread)?;
+        tree.allotments(&call.thread).filter_map(|(_, allotted)| allotted.limits.until).min()
+    }
+
+    pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let Some(at) = self.thread_ends(open) else { return };
+        if at > step.time {
+            return step.effect(Effect::Alarm { at, alarm: Alarm::ThreadTime { call } });
+        }
+
+        let thread = open.thread.clone();
+        let over = self.state.tree(&thread).and_then(|tree| time_over(tree, &thread, step.time));
+        step.records(thread.root(), Input::ThreadTime { call });
+        let text = over.unwrap_or_default();
+        self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
+    }
+}

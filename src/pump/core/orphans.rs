@@ -1,0 +1,75 @@
+//! Orphaned deliveries: a listener still works on a delivery whose call is closed. The delivery keeps
+//! its share of the listener's capacity until it ends, and a late answer is recorded.
+
+use super::message::NewMessage;
+use super::outcome::{AttemptSource, CALL_CLOSED, Gated, OutcomeContext, is_reply, verdict};
+use super::refusals::refusal_of;
+use super::{Core, Step};
+use crate::contract::Meaning;
+use crate::envelope::{Kind, Rule, Turn};
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::pump::gate::Checked;
+
+/// A delivery that a listener still works on after its call was closed. Holds the data needed to
+/// record a late answer.
+#[derive(Debug, Clone)]
+pub(super) struct OrphanedDelivery {
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+    pub opener: ListenerName,
+    pub opener_call: Option<CallId>,
+}
+
+impl Core {
+    /// Ends an orphaned delivery in the call table and in the scheduler.
+    pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
+        let orphan = self.calls.finish_orphan(source)?;
+        self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);
+        Some(orphan)
+    }
+
+    /// Records the outcome of a call that already has its result. Replies are recorded for readers
+    /// of the thread; all other payloads are refused.
+    pub(super) fn late_outcome(
+        &mut self,
+        step: &mut Step,
+        source: &AttemptSource,
+        orphan: &OrphanedDelivery,
+        payloads: Vec<Gated>,
+        turn: Option<Turn>,
+    ) {
+        let listener = &orphan.listener;
+        let thread = &orphan.thread;
+        let call = source.call;
+        if let Some(turn) = turn {
+            let scene = OutcomeContext::new(call, listener, thread, true);
+            self.model_turn(step, &scene, &turn, Some(source.attempt));
+        }
+
+        for payload in payloads {
+            let taken = payload.and_then(|checked| match checked.meaning() {
+                Meaning::Reply | Meaning::GoalAnswer | Meaning::Note => Ok(checked),
+                _ => Err(refusal_of(Rule::CallClosed, CALL_CLOSED, &checked)),
+            });
+            step.verdict(verdict(&taken));
+            match taken {
+                Ok(checked) if is_reply(&checked) => self.late_reply(step, call, orphan, &checked),
+                Ok(checked) => self.own_note(step, listener, thread, call, &checked),
+                Err(refusal) => self.refuse(step, listener, Some(thread), Some(call), refusal),
+            }
+        }
+    }
+
+    fn late_reply(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        orphan: &OrphanedDelivery,
+        checked: &Checked,
+    ) {
+        let OrphanedDelivery { listener, thread, opener, opener_call } = orphan;
+        let reply = NewMessage::checked(Kind::Reply, listener, opener, thread, checked);
+        let reply = reply.caused_by(call.0).in_call(*opener_call);
+        self.record_late(step, reply);
+    }
+}

@@ -1,0 +1,249 @@
+//! Evaluation of XPath 1.0 by libxml2.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_int};
+use std::ptr::NonNull;
+
+use libxml::bindings as c;
+
+use super::super::xpath::{self, XPathError, XPathNode, XPathValue};
+use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, steps_to, take};
+use crate::limits;
+
+thread_local! {
+    /// Local names of payloads by the positions of their elements, while an expression is evaluated.
+    static PAYLOADS: RefCell<Vec<(Vec<u32>, String)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A context to evaluate an expression in.
+struct XPathScope(NonNull<c::xmlXPathContext>);
+
+impl Drop for XPathScope {
+    fn drop(&mut self) {
+        // SAFETY: the context is ours alone; it owns neither the tree nor compiled expressions.
+        unsafe { c::xmlXPathFreeContext(self.0.as_ptr()) }
+    }
+}
+
+/// A compiled expression.
+struct XPathProgram(NonNull<c::xmlXPathCompExpr>);
+
+impl Drop for XPathProgram {
+    fn drop(&mut self) {
+        // SAFETY: the expression is ours alone.
+        unsafe { c::xmlXPathFreeCompExpr(self.0.as_ptr()) }
+    }
+}
+
+/// Judges the syntax of an expression.
+pub fn check_expression(expression: &CStr) -> Result<(), XPathError> {
+    ready();
+    let scope = xpath_scope(std::ptr::null_mut())?;
+    xpath_program(&scope, expression).map(|_| ())
+}
+
+/// The value of an expression, with the root of `document` as context node.
+pub fn evaluate(
+    document: &ParsedDocument,
+    expression: &CStr,
+    payloads: &[(Vec<u32>, String)],
+) -> Result<XPathValue, XPathError> {
+    ready();
+    let scope = xpath_scope(document.doc.as_ptr())?;
+    let program = xpath_program(&scope, expression)?;
+    PAYLOADS.with_borrow_mut(|known| *known = payloads.to_vec());
+    // SAFETY: program, scope and tree are alive; the object is freed once, after its last use.
+    let value = unsafe {
+        let object = c::xmlXPathCompiledEval(program.0.as_ptr(), scope.0.as_ptr());
+        let value = object.as_ref().map(|object| xpath_value(object));
+        c::xmlXPathFreeObject(object);
+        value
+    };
+    PAYLOADS.with_borrow_mut(Vec::clear);
+
+    let heard = take();
+    // SAFETY: the scope is alive.
+    let spent = unsafe { scope.0.as_ref().opCount } >= limits::XPATH_OPERATIONS_MAX;
+    match value {
+        _ if heard.errors > 0 && spent => Err(XPathError::TooManyOperations),
+        Some(value) if heard.errors == 0 => value,
+        _ => Err(xpath_error(heard)),
+    }
+}
+
+fn xpath_scope(doc: c::xmlDocPtr) -> Result<XPathScope, XPathError> {
+    // SAFETY: the tree is null or alive and outlives the scope (see `evaluate`); names of
+    // functions are C strings.
+    unsafe {
+        let context = NonNull::new(c::xmlXPathNewContext(doc));
+        let Some(mut context) = context else { return Err(xpath_error(CaughtMessages::default())) };
+        context.as_mut().opLimit = limits::XPATH_OPERATIONS_MAX;
+        if !doc.is_null() {
+            context.as_mut().node = c::xmlDocGetRootElement(doc);
+        }
+        let scope = XPathScope(context);
+        let functions: [(&CStr, XPathFunction); 3] = [
+            (c"last-line", xpath_last_line),
+            (c"has-word", xpath_has_word),
+            (c"payload", xpath_payload),
+        ];
+        for (name, function) in functions {
+            c::xmlXPathRegisterFunc(scope.0.as_ptr(), name.as_ptr().cast(), Some(function));
+        }
+        Ok(scope)
+    }
+}
+
+fn xpath_program(scope: &XPathScope, expression: &CStr) -> Result<XPathProgram, XPathError> {
+    // SAFETY: the scope is alive, the expression a C string that libxml2 copies.
+    let compiled = unsafe { c::xmlXPathCtxtCompile(scope.0.as_ptr(), expression.as_ptr().cast()) };
+    let program = NonNull::new(compiled).map(XPathProgram);
+    let heard = take();
+    program.filter(|_| heard.errors == 0).ok_or_else(|| xpath_error(heard))
+}
+
+fn xpath_error(heard: CaughtMessages) -> XPathError {
+    let first = heard.diagnostics.into_iter().next();
+    let message = first.map_or_else(|| no_memory().message, |one| one.message);
+    XPathError::Invalid(message.trim().to_owned())
+}
+
+/// SAFETY: `object` is alive, and so is the tree that its nodes belong to.
+unsafe fn xpath_value(object: &c::xmlXPathObject) -> Result<XPathValue, XPathError> {
+    // SAFETY: the field that belongs to the type of the object is set; nodes are sorted in place.
+    unsafe {
+        match object.type_ {
+            c::xmlXPathObjectType_XPATH_BOOLEAN => Ok(XPathValue::Flag(object.boolval != 0)),
+            c::xmlXPathObjectType_XPATH_NUMBER => Ok(XPathValue::Number(object.floatval)),
+            c::xmlXPathObjectType_XPATH_NODESET => {
+                c::xmlXPathNodeSetSort(object.nodesetval);
+                let mut room = limits::XPATH_TEXT_BYTES_MAX;
+                let nodes = nodes_of(object.nodesetval).iter().map(|node| {
+                    let text = taken_text(c::xmlXPathCastNodeToString(*node));
+                    room = room.checked_sub(text.len()).ok_or(XPathError::TooMuchText)?;
+                    let is_element = (**node).type_ == c::xmlElementType_XML_ELEMENT_NODE;
+                    let element = is_element.then(|| positions_of(*node));
+                    Ok(XPathNode { element, text })
+                });
+                nodes.collect::<Result<_, _>>().map(XPathValue::Nodes)
+            }
+            _ => {
+                let text = bytes_of(object.stringval.cast_const().cast()).unwrap_or_default();
+                Ok(XPathValue::Text(String::from_utf8_lossy(text).into_owned()))
+            }
+        }
+    }
+}
+
+/// SAFETY: `set` is null or alive.
+unsafe fn nodes_of<'a>(set: c::xmlNodeSetPtr) -> &'a [c::xmlNodePtr] {
+    // SAFETY: the table holds as many nodes as the set says.
+    unsafe {
+        match set.as_ref() {
+            Some(set) if !set.nodeTab.is_null() => {
+                let count = usize::try_from(set.nodeNr).unwrap_or_default();
+                std::slice::from_raw_parts(set.nodeTab, count)
+            }
+            _ => &[],
+        }
+    }
+}
+
+/// Positions among the element siblings, from the children of the root on.
+///
+/// SAFETY: `node` is an element of a live tree.
+unsafe fn positions_of(node: *const c::xmlNode) -> Vec<u32> {
+    // SAFETY: passed on.
+    let steps = unsafe { steps_to(node) };
+    steps.iter().skip(1).map(|step| step.position).collect()
+}
+
+/// Copies a text of libxml2 and frees it.
+///
+/// SAFETY: `text` is null or a C string that the caller owns.
+unsafe fn taken_text(text: *mut c::xmlChar) -> String {
+    // SAFETY: passed on; the text is not used again.
+    unsafe {
+        let copy = bytes_of(text.cast_const().cast()).unwrap_or_default();
+        let copy = String::from_utf8_lossy(copy).into_owned();
+        if let Some(free) = c::xmlFree.filter(|_| !text.is_null()) {
+            free(text.cast());
+        }
+        copy
+    }
+}
+
+type XPathFunction = unsafe extern "C" fn(c::xmlXPathParserContextPtr, c_int);
+
+/// The arguments of a function as texts, in order; an error is raised where their number is wrong.
+///
+/// SAFETY: called by libxml2 with its own context.
+unsafe fn xpath_arguments<const N: usize>(
+    context: c::xmlXPathParserContextPtr,
+    count: c_int,
+) -> Option<[String; N]> {
+    // SAFETY: the stack holds `count` values; a popped text is the caller's.
+    unsafe {
+        if usize::try_from(count) != Ok(N) {
+            let code = c_int::try_from(c::xmlXPathError_XPATH_INVALID_ARITY);
+            c::xmlXPathErr(context, code.unwrap_or_default());
+            return None;
+        }
+        let mut texts = [const { String::new() }; N];
+        for text in texts.iter_mut().rev() {
+            *text = taken_text(c::xmlXPathPopString(context));
+        }
+        Some(texts)
+    }
+}
+
+/// SAFETY: called with libxml2's own context.
+unsafe fn push_text(context: c::xmlXPathParserContextPtr, text: &str) {
+    let text = std::ffi::CString::new(text).unwrap_or_default();
+    // SAFETY: the value takes the copy over, and the stack the value.
+    unsafe {
+        let copy = c::xmlStrdup(text.as_ptr().cast());
+        c::valuePush(context, c::xmlXPathWrapString(copy));
+    }
+}
+
+unsafe extern "C" fn xpath_last_line(context: c::xmlXPathParserContextPtr, count: c_int) {
+    // SAFETY: passed on.
+    unsafe {
+        if let Some([text]) = xpath_arguments(context, count) {
+            push_text(context, &xpath::last_line(&text));
+        }
+    }
+}
+
+unsafe extern "C" fn xpath_has_word(context: c::xmlXPathParserContextPtr, count: c_int) {
+    // SAFETY: passed on; the stack takes the value over.
+    unsafe {
+        if let Some([text, word]) = xpath_arguments(context, count) {
+            let found = c_int::from(xpath::has_word(&text, &word));
+            c::valuePush(context, c::xmlXPathNewBoolean(found));
+        }
+    }
+}
+
+unsafe extern "C" fn xpath_payload(context: c::xmlXPathParserContextPtr, count: c_int) {
+    // SAFETY: the stack holds `count` values; the set is the caller's and is freed once. A value
+    // that is no set makes libxml2 raise an error and return null.
+    unsafe {
+        if count != 1 {
+            let _ = xpath_arguments::<1>(context, count);
+            return;
+        }
+        let set = c::xmlXPathPopNodeSet(context);
+        c::xmlXPathNodeSetSort(set);
+        let first = nodes_of(set).first().copied();
+        let first = first.filter(|node| (**node).type_ == c::xmlElementType_XML_ELEMENT_NODE);
+        let positions = first.map(|node| positions_of(node));
+        c::xmlXPathFreeNodeSet(set);
+        let name = PAYLOADS.with_borrow(|known| {
+            let found = known.iter().find(|(at, _)| Some(at) == positions.as_ref());
+            found.map(|(_, name)| name.clone())
+        });
+        push_text(context, &name.unwrap_or_default());
+    }
+}

@@ -1,0 +1,393 @@
+//! XPath 1.0 on payloads: what an expression selects, within a bound on operations.
+//!
+//! Names match local names: a document of [`XPathDocument`] has no namespaces. Three functions are
+//! added to those of XPath: `last-line`, `has-word` and `payload`.
+
+use std::ffi::CString;
+
+use super::libxml2::{self, ParsedDocument};
+use crate::limits;
+use crate::xml::element::{Element, Node};
+use crate::xml::shape::QName;
+use crate::xml::write;
+
+/// A document that expressions are evaluated on, with its root as context.
+pub struct XPathDocument {
+    root: Element,
+    parsed: ParsedDocument,
+    /// Local names of payloads, by the positions of their elements.
+    payloads: Vec<(Vec<u32>, String)>,
+}
+
+/// The value of an expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum XPathValue {
+    Text(String),
+    Number(f64),
+    Flag(bool),
+    /// In document order.
+    Nodes(Vec<XPathNode>),
+}
+
+/// A node that an expression selects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XPathNode {
+    /// Positions among the element siblings, from the root's children on; `None` for a node that is
+    /// no element.
+    pub element: Option<Vec<u32>>,
+    pub text: String,
+}
+
+/// Why an expression has no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum XPathError {
+    #[error("the expression is longer than {} bytes", limits::XPATH_BYTES_MAX)]
+    TooLong,
+    #[error("the expression nests deeper than {} levels", limits::XPATH_DEPTH_MAX)]
+    TooDeep,
+    #[error("the expression holds a character that XML cannot hold")]
+    Character,
+    #[error("{0}")]
+    Invalid(String),
+    #[error("the evaluation took more than {} operations", limits::XPATH_OPERATIONS_MAX)]
+    TooManyOperations,
+    #[error("the expression selects more than {} bytes of text", limits::XPATH_TEXT_BYTES_MAX)]
+    TooMuchText,
+}
+
+impl XPathDocument {
+    /// A document whose root holds `children`. Each has the local name of the payload it stands for,
+    /// if it stands for one.
+    pub fn new(root: &str, children: &[(Element, Option<String>)]) -> Option<Self> {
+        let mut element = Element::local(root);
+        let mut payloads = Vec::new();
+        for (position, (child, payload)) in (0u32..).zip(children) {
+            element.content.push(Node::Element(without_namespaces(child)));
+            payloads.extend(payload.clone().map(|name| (vec![position], name)));
+        }
+
+        Self::of_element(element, payloads)
+    }
+
+    /// A document with `payload` as its root.
+    pub fn of_payload(payload: &Element) -> Option<Self> {
+        let name = payload.local_name().to_owned();
+        Self::of_element(without_namespaces(payload), vec![(Vec::new(), name)])
+    }
+
+    fn of_element(root: Element, payloads: Vec<(Vec<u32>, String)>) -> Option<Self> {
+        let parsed = ParsedDocument::parse(write::payload(&root).as_bytes()).ok()?;
+        Some(Self { root, parsed, payloads })
+    }
+
+    /// Adds the local name of the payload that the element at `positions` stands for.
+    pub fn name_payload(&mut self, positions: Vec<u32>, name: &str) {
+        self.payloads.push((positions, name.to_owned()));
+    }
+
+    /// The value of `expression`, with the root as context node.
+    ///
+    /// # Errors
+    /// The expression is not XPath 1.0, or its evaluation exceeds a bound.
+    pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
+        let expression = checked(expression)?;
+        libxml2::evaluate(&self.parsed, &expression, &self.payloads)
+    }
+
+    /// The element at these positions, without namespaces.
+    pub fn element_at(&self, positions: &[u32]) -> Option<&Element> {
+        positions.iter().try_fold(&self.root, |element, position| {
+            element.children().nth(usize::try_from(*position).ok()?)
+        })
+    }
+}
+
+/// Judges the syntax of an expression.
+///
+/// # Errors
+/// The expression is not XPath 1.0, or exceeds a bound.
+pub fn check_expression(expression: &str) -> Result<(), XPathError> {
+    libxml2::check_expression(&checked(expression)?)
+}
+
+/// An expression within the bounds that keep libxml2's recursion small.
+fn checked(expression: &str) -> Result<CString, XPathError> {
+    if expression.len() > limits::XPATH_BYTES_MAX {
+        return Err(XPathError::TooLong);
+    }
+
+    let mut depth = 0usize;
+    for c in expression.chars() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > limits::XPATH_DEPTH_MAX {
+            return Err(XPathError::TooDeep);
+        }
+    }
+
+    CString::new(expression).map_err(|_| XPathError::Character)
+}
+
+/// A copy in which every name is its local name alone.
+fn without_namespaces(element: &Element) -> Element {
+    let mut copy = Element::local(element.local_name());
+    for (name, value) in &element.attributes {
+        copy.attributes.push((QName::new(None, &name.local), value.clone()));
+    }
+
+    for node in &element.content {
+        copy.content.push(match node {
+            Node::Text(text) => Node::Text(text.clone()),
+            Node::Element(child) => Node::Element(without_namespaces(child)),
+        });
+    }
+
+    copy
+}
+
+impl XPathValue {
+    /// As `string()` gives it: the text of the first node.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(number) => number_text(*number),
+            Self::Flag(flag) => flag.to_string(),
+            Self::Nodes(nodes) => nodes.first().map(|node| node.text.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// As `boolean()` gives it.
+    pub fn is_true(&self) -> bool {
+        match self {
+            Self::Text(text) => !text.is_empty(),
+            Self::Number(number) => *number != 0.0 && !number.is_nan(),
+            Self::Flag(flag) => *flag,
+            Self::Nodes(nodes) => !nodes.is_empty(),
+        }
+    }
+}
+
+/// As `string()` gives a number.
+fn number_text(number: f64) -> String {
+    if number.is_infinite() {
+        return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
+    }
+
+    if number == 0.0 { "0".to_owned() } else { number.to_string() }
+}
+
+/// `last-line(x)`: the last line that is not blank, in lower case, without white space, marks of
+/// Markdown and punctuation at its ends.
+pub fn last_line(text: &str) -> String {
+    let is_mark = |c: char| c.is_whitespace() || c.is_ascii_punctuation() || is_punctuation(c);
+    let lines = text.lines().rev().map(|line| line.trim_matches(is_mark));
+    let found = text.lines().rev().zip(lines).find(|(line, _)| !line.trim().is_empty());
+    found.map(|(_, line)| line.to_lowercase()).unwrap_or_default()
+}
+
+/// Punctuation beyond ASCII that models end lines with.
+fn is_punctuation(c: char) -> bool {
+    matches!(
+        c,
+        '…' | '–'
+            | '—'
+            | '‘'
+            | '’'
+            | '“'
+            | '”'
+            | '«'
+            | '»'
+            | '。'
+            | '！'
+            | '？'
+            | '：'
+            | '，'
+    )
+}
+
+/// `has-word(x, 'SHIP')`: whether the word stands in the text, outside of code fences.
+pub fn has_word(text: &str, word: &str) -> bool {
+    if word.is_empty() {
+        return false;
+    }
+
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut fence: Option<&str> = None;
+    for line in text.lines() {
+        let start = line.trim_start();
+        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
+        if let Some(mark) = mark.filter(|mark| fence.is_none_or(|open| open == *mark)) {
+            fence = if fence.is_some() { None } else { Some(mark) };
+            continue;
+        }
+
+        let is_word = |(at, _): (usize, &str)| {
+            let before = line.get(..at).and_then(|text| text.chars().next_back());
+            let after = line.get(at + word.len()..).and_then(|text| text.chars().next());
+            !before.is_some_and(is_part) && !after.is_some_and(is_part)
+        };
+        if fence.is_none() && line.match_indices(word).any(is_word) {
+            return true;
+        }
+    }
+
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(children: &[&str]) -> XPathDocument {
+        let read = |text: &&str| {
+            let element = Element::read(text).expect("it is one element");
+            let name = element.local_name().to_owned();
+            (element, Some(name))
+        };
+        let children: Vec<_> = children.iter().map(read).collect();
+        XPathDocument::new("run", &children).expect("it is a document")
+    }
+
+    fn text(document: &XPathDocument, expression: &str) -> String {
+        document.evaluate(expression).expect("the expression has a value").to_text()
+    }
+
+    #[test]
+    fn names_match_local_names_in_any_namespace() {
+        let document =
+            document(&["<plan xmlns='urn:p'><q:task xmlns:q='urn:q' n='1'>a</q:task></plan>"]);
+        assert_eq!(text(&document, "plan/task"), "a");
+        assert_eq!(text(&document, "plan/task/@n"), "1");
+        assert_eq!(text(&document, "count(plan/task)"), "1");
+        assert_eq!(text(&document, "plan/task > 0"), "false");
+    }
+
+    #[test]
+    fn nodes_come_in_document_order_with_their_positions() {
+        let document = document(&["<a><b>1</b><b>2</b></a>", "<c>3</c>"]);
+        let value = document.evaluate("c | a/b").expect("the expression has a value");
+        let XPathValue::Nodes(nodes) = value else { panic!("it selects nodes") };
+        let found: Vec<_> =
+            nodes.iter().map(|node| (node.text.as_str(), node.element.clone())).collect();
+        let expected = [("1", Some(vec![0, 0])), ("2", Some(vec![0, 1])), ("3", Some(vec![1]))];
+        assert_eq!(found, expected);
+        let second = document.element_at(&[0, 1]).expect("it is there");
+        assert_eq!(second.to_xml(), "<b>2</b>");
+    }
+
+    #[test]
+    fn an_attribute_and_a_text_are_no_elements() {
+        let document = document(&["<a n='1'>x</a>"]);
+        for expression in ["a/@n", "a/text()", "/", "a/namespace::*"] {
+            let value = document.evaluate(expression).expect("the expression has a value");
+            let XPathValue::Nodes(nodes) = value else { panic!("it selects nodes") };
+            assert_eq!(nodes.first().map(|node| node.element.clone()), Some(None), "{expression}");
+        }
+    }
+
+    #[test]
+    fn the_added_functions_work_in_expressions() {
+        let document = document(&["<review>Bad.\n**REVISE.**\n</review>", "<plan/>"]);
+        assert_eq!(text(&document, "last-line(review)"), "revise");
+        assert!(document.evaluate("last-line(review) = 'revise'").expect("a value").is_true());
+        assert!(document.evaluate("has-word(review, 'REVISE')").expect("a value").is_true());
+        assert_eq!(text(&document, "payload(plan)"), "plan");
+        assert_eq!(text(&document, "payload(nothing)"), "");
+    }
+
+    #[test]
+    fn the_name_of_a_payload_is_not_the_name_of_its_goal() {
+        let mut document = XPathDocument::new(
+            "run",
+            &[
+                (Element::local("book"), Some("invoice-accepted".to_owned())),
+                (Element::local("all"), None),
+            ],
+        )
+        .expect("it is a document");
+        document.name_payload(vec![1], "later");
+        assert_eq!(text(&document, "payload(book)"), "invoice-accepted");
+        assert_eq!(text(&document, "payload(all)"), "later");
+    }
+
+    #[test]
+    fn a_wrong_expression_is_an_error() {
+        let document = document(&["<a/>"]);
+        for wrong in [
+            "a/",
+            "a b",
+            "a[",
+            "unknown(a)",
+            "$x",
+            "last-line()",
+            "has-word(a)",
+            "",
+            "payload('a')",
+        ] {
+            assert!(document.evaluate(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["a/", "a b", "a[", ""] {
+            assert!(check_expression(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(check_expression("a/b[1] | c"), Ok(()));
+        assert_eq!(
+            check_expression(&"a".repeat(limits::XPATH_BYTES_MAX + 1)),
+            Err(XPathError::TooLong)
+        );
+        let deep = "(".repeat(limits::XPATH_DEPTH_MAX + 1);
+        assert_eq!(check_expression(&deep), Err(XPathError::TooDeep));
+    }
+
+    #[test]
+    fn an_evaluation_ends_at_its_bound() {
+        let many = format!("<a>{}</a>", "<b/>".repeat(20_000));
+        let document = document(&[&many]);
+        let value = document.evaluate("count(//b[count(//b) > 0])");
+        assert_eq!(value, Err(XPathError::TooManyOperations));
+        assert_eq!(text(&document, "count(a/b)"), "20000");
+    }
+
+    #[test]
+    fn the_text_that_an_expression_selects_is_bounded() {
+        let long =
+            format!("<a>{}{}</a>", "<b>".repeat(100), "x".repeat(200_000) + &"</b>".repeat(100));
+        let document = document(&[&long]);
+        assert_eq!(document.evaluate("//b"), Err(XPathError::TooMuchText));
+    }
+
+    #[test]
+    fn the_last_line_is_bare_and_in_lower_case() {
+        for (line, expected) in [
+            ("x\n**ACCEPT**\n", "accept"),
+            ("# Verdict: `REVISE`.", "verdict: `revise"),
+            ("> _Sound_!\n\n \n", "sound"),
+            ("NONE", "none"),
+            ("a\n---\n", ""),
+            ("", ""),
+            ("done — ", "done"),
+        ] {
+            assert_eq!(last_line(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_counts_whole_and_outside_of_code_fences() {
+        for (text, expected) in [
+            ("SHIP it", true),
+            ("do SHIP.", true),
+            ("ship it", false),
+            ("SHIPPED", false),
+            ("RE_SHIP", false),
+            ("```\nSHIP\n```\n", false),
+            ("```\nx\n```\nSHIP", true),
+            ("~~~\n```\nSHIP\n~~~", false),
+            ("ESHIP SHIP", true),
+        ] {
+            assert_eq!(has_word(text, "SHIP"), expected, "{text:?}");
+        }
+        assert!(!has_word("x", ""));
+    }
+}

@@ -1,0 +1,58 @@
+//! Allotments: what a spawned thread may use at most, with everything beneath it. An allotment sets
+//! nothing aside: spending counts against each allotment up the tree, and the first that is used up ends
+//! it.
+
+use serde::{Deserialize, Serialize};
+
+use super::state::Tree;
+use crate::clock::Time;
+use crate::envelope::{Money, Spending};
+use crate::ids::ThreadId;
+
+/// Limits of one thread with everything beneath it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Allotment {
+    #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
+    /// When its time is over.
+    #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+}
+
+/// The allotment of a thread, and what of it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllotmentUsage {
+    pub limits: Allotment,
+    pub spent: Spending,
+}
+
+impl Tree {
+    /// The allotments of `thread` and of the threads above it, nearest first.
+    pub fn allotments(
+        &self,
+        thread: &ThreadId,
+    ) -> impl Iterator<Item = (ThreadId, &AllotmentUsage)> {
+        with_ancestors(thread).filter_map(move |thread| {
+            let allotted = self.threads.get(&thread)?.allotted.as_deref()?;
+            Some((thread, allotted))
+        })
+    }
+
+    /// Counts the use of a model call in `thread` against the allotments up the tree.
+    pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
+        for thread in with_ancestors(thread) {
+            let allotted = self.threads.get_mut(&thread);
+            if let Some(allotted) = allotted.and_then(|thread| thread.allotted.as_deref_mut()) {
+                allotted.spent = allotted.spent.plus(spent);
+            }
+        }
+    }
+}
+
+/// A thread and the threads above it but the root, which has the budget of the tree.
+pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
+    let upwards = std::iter::successors(Some(thread.clone()), ThreadId::parent);
+    upwards.take_while(|thread| !thread.is_root())
+}

@@ -1,0 +1,248 @@
+//! The fold of a call: its messages become events of a run.
+//!
+//! Goals run in threads of their own. The core answers each request for a thread in order, so the
+//! n-th answer belongs to the n-th request, whatever the deliveries were.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::envelope::Message;
+use crate::ids::{ListenerName, MessageId, ThreadId};
+use crate::system::{self, ThreadStatus};
+use crate::xml::element::Element;
+
+use super::definition::{GoalForm, WorkflowDefinition};
+use super::graph::GoalGraph;
+use super::run_state::{GoalFailure, GoalRun, RunEvent, RunState, RunStep, WorkflowRun};
+use super::view::ViewValue;
+
+/// A request that a run makes of the core, or its result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunRequest {
+    /// A step that needs no thread, or opens one.
+    Step(RunStep),
+    /// Cancel this thread.
+    CancelThread(ThreadId),
+}
+
+/// Threads of a run, by the requests that opened them.
+#[derive(Debug, Clone, Default)]
+pub struct RunThreads {
+    /// Runs whose request is not answered, with the labels of their threads, in the order of the
+    /// requests.
+    requested: VecDeque<(GoalRun, String)>,
+    /// The run that was opened last, with the request that opened it.
+    opened: Option<(MessageId, GoalRun)>,
+    runs: HashMap<ThreadId, GoalRun>,
+    /// Runs to cancel as soon as their thread is open.
+    unwanted: HashSet<GoalRun>,
+    /// A thread is on record that this definition would not have opened.
+    is_foreign: bool,
+}
+
+/// A call so far: its run and its threads.
+pub struct CallFold<'a> {
+    definition: &'a WorkflowDefinition,
+    /// Listeners whose calls must not be repeated.
+    once: &'a HashSet<ListenerName>,
+    run: WorkflowRun<'a>,
+    threads: RunThreads,
+}
+
+impl<'a> CallFold<'a> {
+    /// The fold before the request's own event. `None` where the request is no XML.
+    pub fn begun(
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        once: &'a HashSet<ListenerName>,
+        request: &Message,
+    ) -> Option<Self> {
+        let input = Element::read_document(request.payload.as_str())?;
+        let run = WorkflowRun::new(definition, graph, input);
+        Some(Self { definition, once, run, threads: RunThreads::default() })
+    }
+
+    /// The fold that an earlier delivery has led to.
+    pub fn resumed(
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        once: &'a HashSet<ListenerName>,
+        (state, threads): (RunState, RunThreads),
+    ) -> Self {
+        let run = WorkflowRun::resumed(definition, graph, state);
+        Self { definition, once, run, threads }
+    }
+
+    pub fn into_parts(self) -> (RunState, RunThreads) {
+        (self.run.into_state(), self.threads)
+    }
+
+    pub fn run(&self) -> &WorkflowRun<'a> {
+        &self.run
+    }
+
+    /// Whether the messages are those of a run of this definition, as far as the fold can tell.
+    pub fn fits(&self) -> bool {
+        !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
+    }
+
+    /// Starts the run.
+    pub fn start(&mut self) -> Vec<RunRequest> {
+        let steps = self.run.step(RunEvent::Started);
+        self.requests(steps)
+    }
+
+    /// Takes one message after the request.
+    pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
+        if *message.name.namespace != *system::NAMESPACE {
+            return Vec::new();
+        }
+
+        match &*message.name.local {
+            "thread-spawned" => self.opened(message),
+            "thread-result" => self.result(message),
+            "huh" | "system-error" => self.refused(message),
+            _ => Vec::new(),
+        }
+    }
+
+    fn requests(&mut self, steps: Vec<RunStep>) -> Vec<RunRequest> {
+        let mut requests = Vec::new();
+        for step in steps {
+            match step {
+                RunStep::Cancel { run } => {
+                    let thread = self.threads.runs.iter().find(|(_, known)| **known == run);
+                    match thread.map(|(thread, _)| thread.clone()) {
+                        Some(thread) => requests.push(RunRequest::CancelThread(thread)),
+                        None => {
+                            self.threads.unwanted.insert(run);
+                        }
+                    }
+                }
+                step => {
+                    if let RunStep::Start { run, label, .. } = &step {
+                        self.threads.requested.push_back((run.clone(), label.clone()));
+                    }
+                    requests.push(RunRequest::Step(step));
+                }
+            }
+        }
+
+        requests
+    }
+
+    fn opened(&mut self, message: &Message) -> Vec<RunRequest> {
+        let element = Element::read_document(message.payload.as_str());
+        let thread = element.and_then(|one| ThreadId::parse(one.attribute("assigned_id")?).ok());
+        let requested = self.threads.requested.pop_front();
+        let is_own = |thread: &ThreadId, label: &str| {
+            // A label that is taken gets a number.
+            let rest = thread.label().strip_prefix(label);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let (thread, run) = match (thread, requested) {
+            (Some(thread), Some((run, label))) if is_own(&thread, &label) => (thread, run),
+            _ => {
+                self.threads.is_foreign = true;
+                return Vec::new();
+            }
+        };
+
+        self.threads.opened = message.cause.map(|request| (request, run.clone()));
+        let is_unwanted = self.threads.unwanted.remove(&run);
+        self.threads.runs.insert(thread.clone(), run);
+        if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
+    }
+
+    /// A request for a thread was refused, or the payload that the thread begins with.
+    fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
+        let element = Element::read_document(message.payload.as_str());
+        let element = element.unwrap_or_else(|| Element::local("system-error"));
+        let run = match (&message.cause, self.threads.opened.take()) {
+            (Some(cause), Some((request, run))) if *cause == request => Some(run),
+            // A refused wait has no effect: nothing was open any more.
+            (Some(_), _) if element.attribute("about") != Some("spawn-thread") => None,
+            _ => self.threads.requested.pop_front().map(|(run, _)| run),
+        };
+        let Some(run) = run else { return Vec::new() };
+        self.threads.unwanted.remove(&run);
+        let failure = failure_of(&element);
+        let is_final = !matches!(failure.code.as_str(), "busy" | "limit-reached");
+        let steps = self.run.step(RunEvent::Failed { run, failure, is_final });
+        self.requests(steps)
+    }
+
+    fn result(&mut self, message: &Message) -> Vec<RunRequest> {
+        let Some(element) = Element::read_document(message.payload.as_str()) else {
+            return Vec::new();
+        };
+        let thread = element.attribute("thread_id").and_then(|id| ThreadId::parse(id).ok());
+        let run = thread.and_then(|thread| self.threads.runs.remove(&thread));
+        let status = element.attribute("status").and_then(ThreadStatus::parse);
+        let (Some(run), Some(status)) = (run, status) else { return Vec::new() };
+        let event = self.event(run, status, element.children().next());
+        let steps = self.run.step(event);
+        self.requests(steps)
+    }
+
+    fn event(&self, run: GoalRun, status: ThreadStatus, payload: Option<&Element>) -> RunEvent {
+        let nothing = Element::local("nothing");
+        let payload = payload.unwrap_or(&nothing);
+        match status {
+            ThreadStatus::Completed if !is_failure(payload) => {
+                RunEvent::Completed { run, output: output_of(payload) }
+            }
+            ThreadStatus::Cancelled => {
+                let failure = GoalFailure::new("cancelled", "its thread was cancelled");
+                RunEvent::Failed { run, failure, is_final: true }
+            }
+            ThreadStatus::Completed | ThreadStatus::Failed => {
+                let failure = failure_of(payload);
+                let is_once = self.target(&run).is_some_and(|name| self.once.contains(name));
+                let is_final = match failure.code.as_str() {
+                    "denied" | "budget-spent" | "cancelled" | "unknown-outcome" => true,
+                    "timeout" => is_once,
+                    _ => false,
+                };
+                RunEvent::Failed { run, failure, is_final }
+            }
+        }
+    }
+
+    /// The listener that a run calls, where it is no agent of several.
+    fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
+        match &self.definition.goals.get(run.goal)?.form {
+            GoalForm::Run(target) => Some(&target.name().value),
+            GoalForm::Each(each) => Some(&each.target.name().value),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a reply reports a failure: its name says so.
+fn is_failure(payload: &Element) -> bool {
+    let name = payload.local_name();
+    name == "error" || name.ends_with("-error") || name.ends_with("-failed")
+}
+
+fn failure_of(payload: &Element) -> GoalFailure {
+    let value = |name: &str| {
+        let attribute = payload.attribute(name).map(str::to_owned);
+        attribute.or_else(|| payload.child(name).map(Element::text))
+    };
+    let code = value("code").filter(|code| !code.trim().is_empty());
+    let code = code.unwrap_or_else(|| payload.local_name().to_owned());
+    let reason = value("reason").or_else(|| value("message")).unwrap_or_else(|| payload.text());
+    let goal = value("goal").map(|goal| format!("{goal}: ")).unwrap_or_default();
+    GoalFailure { code: code.trim().to_owned(), reason: format!("{goal}{}", reason.trim()) }
+}
+
+/// The output that a reply stands for: the text of a final, or the payload.
+fn output_of(payload: &Element) -> ViewValue {
+    let name = payload.local_name();
+    let result = payload.child("result").filter(|_| name == "attempt_completion");
+    match result {
+        Some(result) => ViewValue::Text(result.text()),
+        None if name == "ack" || name == "nothing" => ViewValue::Text(String::new()),
+        None => ViewValue::Payload(payload.clone()),
+    }
+}

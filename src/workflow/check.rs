@@ -1,0 +1,133 @@
+//! The checks of a definition: everything that is wrong with it, at once, before anything runs.
+
+mod expressions;
+mod members;
+mod order;
+
+use crate::contract::{Contracts, Role, TreeLimits};
+use crate::ids::ListenerName;
+use crate::schema::Schemas;
+
+use super::definition::{PlaceId, WorkflowDefinition};
+use super::graph::GoalGraph;
+
+/// Kind of a problem of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefinitionFault {
+    /// Goals that wait for each other.
+    Cycle,
+    /// A goal or a branch that can never run.
+    Unreachable,
+    UnknownGoal,
+    /// A goal in two lists, or one that is needed out of its list.
+    Membership,
+    /// No agent, listener, human or workflow of this name can carry it out.
+    UnknownMember,
+    /// A payload that the listener does not accept.
+    UnknownPayload,
+    UnusedInput,
+    BadExpression,
+    /// An expression that selects nothing, whatever the payloads hold.
+    NeverMatches,
+    /// The label of a thread would be too long.
+    LongLabel,
+    /// A budget or a time-out that cannot hold.
+    Budget,
+    /// A setting that its form cannot have.
+    Setting,
+}
+
+/// One thing wrong with a definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionProblem {
+    pub fault: DefinitionFault,
+    pub place: PlaceId,
+    /// The part of the value that is wrong, as written; empty for all of it.
+    pub part: String,
+    pub message: String,
+    pub help: String,
+}
+
+/// The rest of the config, as far as definitions refer to it.
+pub struct DefinitionContext<'a> {
+    /// Clients, listeners, humans and agents by name.
+    pub members: Vec<(&'a ListenerName, Role)>,
+    /// Names of all workflows.
+    pub workflows: Vec<&'a ListenerName>,
+    /// `None` where the contracts have problems of their own.
+    pub contracts: Option<&'a Contracts>,
+    pub schemas: &'a Schemas,
+    pub limits: &'a TreeLimits,
+    /// Names that are declared but could not be read. A reference to one of them is not reported.
+    pub unread: Vec<String>,
+}
+
+/// Everything that is wrong with `definition`.
+pub fn check(
+    definition: &WorkflowDefinition,
+    context: &DefinitionContext<'_>,
+) -> Vec<DefinitionProblem> {
+    let (graph, second) = GoalGraph::new(definition);
+    let mut problems = ProblemList { found: Vec::new() };
+    order::check(definition, context, &graph, &second, &mut problems);
+    members::check(definition, context, &mut problems);
+    expressions::check(definition, context, &graph, &mut problems);
+    problems.found
+}
+
+struct ProblemList {
+    found: Vec<DefinitionProblem>,
+}
+
+impl ProblemList {
+    fn add(
+        &mut self,
+        fault: DefinitionFault,
+        place: PlaceId,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.add_part(fault, place, "", message, help);
+    }
+
+    fn add_part(
+        &mut self,
+        fault: DefinitionFault,
+        place: PlaceId,
+        part: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let problem = DefinitionProblem {
+            fault,
+            place,
+            part: part.to_owned(),
+            message: message.into(),
+            help: help.into(),
+        };
+        if !self.found.contains(&problem) {
+            self.found.push(problem);
+        }
+    }
+}
+
+/// A help text with the name that was probably meant.
+fn near_or<'n>(
+    name: &str,
+    known: impl IntoIterator<Item = &'n str> + Clone,
+    otherwise: &str,
+) -> String {
+    let near =
+        known.clone().into_iter().min_by_key(|other| strsim::damerau_levenshtein(name, other));
+    let distance = |other: &str| strsim::damerau_levenshtein(name, other);
+    match near.filter(|near| distance(near) <= (name.chars().count() / 3).clamp(1, 4)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let names: Vec<_> = known.into_iter().collect();
+            match names.is_empty() {
+                true => otherwise.to_owned(),
+                false => format!("there are {}", names.join(", ")),
+            }
+        }
+    }
+}

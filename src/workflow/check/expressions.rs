@@ -1,0 +1,281 @@
+//! Checks of expressions and prompts: syntax, names that select nothing, inputs that nothing uses.
+
+use std::collections::BTreeSet;
+
+use crate::schema::{ShortType, check_expression};
+
+use super::super::definition::{
+    GoalCondition, GoalDefinition, GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
+    WorkflowInput, WorkflowOutput,
+};
+use super::super::expression::{self, ValueShape};
+use super::super::graph::{GoalGraph, MemberKind};
+use super::super::shapes::ShapeSource;
+use super::super::template;
+use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
+
+pub(super) fn check(
+    definition: &WorkflowDefinition,
+    context: &DefinitionContext<'_>,
+    graph: &GoalGraph<'_>,
+    problems: &mut ProblemList,
+) {
+    let source = ShapeSource { schemas: context.schemas, contracts: context.contracts };
+    let mut check = ExpressionCheck {
+        definition,
+        graph,
+        source,
+        problems,
+        unread: &context.unread,
+        used_inputs: BTreeSet::new(),
+        uses_all_inputs: false,
+    };
+    for (number, goal) in definition.goals.iter().enumerate() {
+        check.goal(number, goal);
+    }
+
+    check.output();
+    check.unused_inputs();
+}
+
+struct ExpressionCheck<'a, 'p> {
+    definition: &'a WorkflowDefinition,
+    graph: &'a GoalGraph<'a>,
+    source: ShapeSource<'a>,
+    problems: &'p mut ProblemList,
+    unread: &'a [String],
+    used_inputs: BTreeSet<String>,
+    uses_all_inputs: bool,
+}
+
+impl ExpressionCheck<'_, '_> {
+    fn goal(&mut self, number: usize, goal: &GoalDefinition) {
+        let root = self.root_of(number);
+        match &goal.form {
+            GoalForm::Run(target) => self.target(target, &root),
+            GoalForm::All { prompt, vote, .. } => {
+                self.prompt(prompt, &root);
+                if let Some(by) = vote {
+                    let output = self.source.goal(goal).unwrap_or(ValueShape::Open);
+                    self.relative(by, &output);
+                }
+            }
+            GoalForm::First { prompt, .. } | GoalForm::Ask { prompt, .. } => {
+                self.prompt(prompt, &root);
+            }
+            GoalForm::Each(each) => {
+                self.expression(&each.items, &root);
+                let of_item = with_child(root, "item", ValueShape::Open);
+                self.target(&each.target, &of_item);
+                if let Some(role) = &each.role {
+                    self.expression(role, &of_item);
+                }
+                if let Some(verify) = &each.verify {
+                    let judge = self.graph.number(&verify.goal.value);
+                    let shape = judge.and_then(|number| self.source.goal(self.graph.goal(number)?));
+                    let shape = shape.unwrap_or(ValueShape::Open);
+                    let root = with_child(of_item, verify.goal.value.as_str(), shape);
+                    self.expression(&verify.accept, &root);
+                }
+            }
+            GoalForm::Loop { until, .. } => {
+                let mut root = root;
+                for member in self.graph.members(number) {
+                    root = self.with_goal(root, member);
+                }
+                self.condition(until, &root);
+            }
+            GoalForm::Choose(branches) => {
+                let conditions = branches.iter().filter_map(|branch| branch.when.as_ref());
+                conditions.for_each(|condition| self.condition(condition, &root));
+            }
+        }
+    }
+
+    /// The view of a run when a goal starts.
+    fn root_of(&self, number: usize) -> ValueShape {
+        let mut root = self.input_root();
+        for visible in self.graph.visible(number) {
+            root = self.with_goal(root, visible);
+        }
+
+        // The latest output of each member of the goal's loop, from the pass before.
+        if let Some(membership) = self.graph.membership(number) {
+            match membership.kind {
+                MemberKind::Loop { .. } => {
+                    for member in self.graph.members(membership.owner) {
+                        root = self.with_goal(root, member);
+                    }
+                }
+                MemberKind::Verify => {
+                    let owner = self.graph.goal(membership.owner);
+                    if let Some((GoalForm::Each(each), owner)) = owner.map(|one| (&one.form, one)) {
+                        let item = self.source.target(owner, &each.target);
+                        root = with_child(root, owner.id.value.as_str(), item);
+                        root = with_child(root, "item", ValueShape::Open);
+                    }
+                }
+                MemberKind::Branch { .. } | MemberKind::Fallback => {}
+            }
+        }
+
+        root
+    }
+
+    fn input_root(&self) -> ValueShape {
+        let input = self.source.input(self.definition);
+        ValueShape::Children(vec![("input".to_owned(), input)])
+    }
+
+    fn with_goal(&self, root: ValueShape, number: usize) -> ValueShape {
+        let Some(goal) = self.graph.goal(number) else { return root };
+        match self.source.goal(goal) {
+            Some(shape) => with_child(root, goal.id.value.as_str(), shape),
+            None => root,
+        }
+    }
+
+    fn target(&mut self, target: &GoalTarget, root: &ValueShape) {
+        match target {
+            GoalTarget::Agent { prompt, .. } => self.prompt(prompt, root),
+            GoalTarget::Listener { with, .. } | GoalTarget::Workflow { with, .. } => match with {
+                Mapping::Fields(fields) => {
+                    fields.iter().for_each(|(_, value)| self.expression(value, root));
+                }
+                Mapping::Element(value) => self.expression(value, root),
+            },
+        }
+    }
+
+    fn condition(&mut self, condition: &GoalCondition, root: &ValueShape) {
+        match condition {
+            GoalCondition::XPath(expression) => self.expression(expression, root),
+            GoalCondition::Judge { prompt, .. } => self.prompt(prompt, root),
+        }
+    }
+
+    fn output(&mut self) {
+        let mut root = self.input_root();
+        for number in 0..self.definition.goals.len() {
+            root = self.with_goal(root, number);
+        }
+
+        let definition = self.definition;
+        match &definition.output {
+            WorkflowOutput::LastGoal => {}
+            WorkflowOutput::One(expression) => self.expression(expression, &root),
+            WorkflowOutput::Table(table) => {
+                table.iter().for_each(|(_, expression)| self.expression(expression, &root));
+            }
+        }
+    }
+
+    fn prompt(&mut self, prompt: &Placed<String>, root: &ValueShape) {
+        let expressions: Vec<_> = template::expressions(prompt).collect();
+        expressions.iter().for_each(|expression| self.expression(expression, root));
+    }
+
+    fn expression(&mut self, expression: &Placed<String>, root: &ValueShape) {
+        let Some(report) = self.report(expression, root) else { return };
+        for (name, child) in &report.references {
+            match child {
+                Some(child) if name == "input" => {
+                    self.used_inputs.insert(child.clone());
+                }
+                // A second step follows as a reference of its own.
+                None if name == "input" => {
+                    let has_child = |(other, child): &(String, Option<String>)| {
+                        other == "input" && child.is_some()
+                    };
+                    self.uses_all_inputs |= !report.references.iter().any(has_child);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Checks an expression whose root is a payload.
+    fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
+        self.report(expression, root);
+    }
+
+    fn report(
+        &mut self,
+        expression: &Placed<String>,
+        root: &ValueShape,
+    ) -> Option<expression::ExpressionReport> {
+        let (text, place) = (expression.value.as_str(), expression.place);
+        if let Err(error) = check_expression(text) {
+            let message = format!("`{text}` is not an XPath 1.0: {error}");
+            let help = "docs/WORKFLOWS.md has examples";
+            self.problems.add_part(DefinitionFault::BadExpression, place, text, message, help);
+            return None;
+        }
+
+        let report = expression::read(text, root);
+        for function in &report.unknown_functions {
+            let message = format!("there is no function `{function}`");
+            let help = near_or(function, expression::FUNCTIONS, "");
+            self.problems.add_part(DefinitionFault::BadExpression, place, function, message, help);
+        }
+        if report.has_variable {
+            let message = "an expression has no variables";
+            let help = "write a path from `input` or a goal";
+            self.problems.add_part(DefinitionFault::BadExpression, place, text, message, help);
+        }
+        for missing in &report.missing {
+            self.missing(expression, missing);
+        }
+
+        Some(report)
+    }
+
+    fn missing(&mut self, expression: &Placed<String>, missing: &expression::MissingName) {
+        let name = missing.name.as_str();
+        let is_goal = self.definition.goals.iter().any(|goal| goal.id.value.as_str() == name);
+        if missing.path.is_empty() && self.unread.iter().any(|unread| unread == name) {
+            return;
+        }
+
+        let message = match missing.path.as_str() {
+            "" if is_goal => {
+                format!("`{name}` has no output here: it may not have ended, or has none")
+            }
+            "" => format!("`{name}` is neither `input` nor a goal with an output"),
+            path => format!("`{path}` never holds `{name}`"),
+        };
+        let known: Vec<_> = missing.known.iter().map(String::as_str).collect();
+        let help = match missing.path.is_empty() && is_goal {
+            true => format!("add \"{name}\" to needs, where it has an output"),
+            false => near_or(name, known, "a text has no children"),
+        };
+        let part = if missing.path.is_empty() { name } else { &expression.value };
+        let place = expression.place;
+        self.problems.add_part(DefinitionFault::NeverMatches, place, part, message, help);
+    }
+
+    fn unused_inputs(&mut self) {
+        if self.uses_all_inputs {
+            return;
+        }
+
+        let definition = self.definition;
+        let WorkflowInput::Types(ShortType::Fields(fields)) = &definition.input else { return };
+        for field in fields.iter().filter(|field| !self.used_inputs.contains(&field.name)) {
+            let message = format!(
+                "nothing in workflow `{}` uses the input `{}`",
+                definition.name.value, field.name
+            );
+            let help = format!("insert {{{{input/{}}}}} in a prompt, or take it out", field.name);
+            self.problems.add(DefinitionFault::UnusedInput, definition.name.place, message, help);
+        }
+    }
+}
+
+/// The shape with a child more, in place of one of the same name.
+fn with_child(root: ValueShape, name: &str, shape: ValueShape) -> ValueShape {
+    let ValueShape::Children(mut children) = root else { return root };
+    children.retain(|(known, _)| known != name);
+    children.push((name.to_owned(), shape));
+    ValueShape::Children(children)
+}

@@ -1,0 +1,265 @@
+//! Checks of the order of goals: names, lists, cycles, branches, labels and budgets.
+
+use std::time::Duration;
+
+use crate::contract::Budget;
+use crate::limits;
+
+use super::super::definition::{
+    AskForm, FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, Placed,
+    WorkflowDefinition,
+};
+use super::super::graph::{GoalGraph, MemberKind, SecondMembership};
+use super::super::shapes::labels;
+use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
+
+pub(super) fn check(
+    definition: &WorkflowDefinition,
+    context: &DefinitionContext<'_>,
+    graph: &GoalGraph<'_>,
+    second: &[SecondMembership<'_>],
+    problems: &mut ProblemList,
+) {
+    for one in second {
+        let (goal, first) = (&one.goal.value, one.first_owner);
+        let message = format!("`{goal}` already runs in `{first}`; a goal stands in one list only");
+        let help = "give this list a goal of its own";
+        problems.add(DefinitionFault::Membership, one.goal.place, message, help);
+    }
+
+    for (number, goal) in definition.goals.iter().enumerate() {
+        unknown_goals(definition, context, goal, problems);
+        needs(graph, number, goal, problems);
+        branches(goal, problems);
+        nesting(graph, number, goal, problems);
+        settings(goal, problems);
+        label(graph, number, goal, problems);
+        goal_budget(definition, context, goal, problems);
+    }
+
+    cycles(graph, problems);
+    run_budget(definition, context, problems);
+}
+
+/// Every goal that a goal names.
+fn named(goal: &GoalDefinition) -> Vec<&Placed<GoalId>> {
+    let mut named: Vec<&Placed<GoalId>> = Vec::new();
+    named.extend(goal.needs.iter().flatten());
+    named.extend(goal.context.iter().flatten());
+    if let Some(FailurePolicy::Goal(fallback)) = &goal.on_failure {
+        named.push(fallback);
+    }
+
+    match &goal.form {
+        GoalForm::Loop { members, .. } => named.extend(members),
+        GoalForm::Choose(branches) => named.extend(branches.iter().flat_map(|one| &one.run)),
+        GoalForm::Each(each) => named.extend(each.verify.as_ref().map(|verify| &verify.goal)),
+        GoalForm::Ask { form: AskForm::Verdict { about }, .. } => named.extend(about),
+        _ => {}
+    }
+
+    named
+}
+
+fn unknown_goals(
+    definition: &WorkflowDefinition,
+    context: &DefinitionContext<'_>,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
+    for id in named(goal) {
+        let name = id.value.as_str();
+        let is_unread = context.unread.iter().any(|unread| unread == name);
+        if definition.goal(&id.value).is_some() || is_unread {
+            continue;
+        }
+
+        let known = definition.goals.iter().map(|goal| goal.id.value.as_str());
+        let message = format!("workflow `{}` has no goal `{name}`", definition.name.value);
+        let help = near_or(name, known, "add the goal");
+        problems.add(DefinitionFault::UnknownGoal, id.place, message, help);
+    }
+}
+
+/// A goal needs goals of the order of the file, or of its own list.
+fn needs(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
+    let own_list = graph.membership(number).map(|membership| membership.owner);
+    for id in goal.needs.iter().flatten() {
+        let Some(needed) = graph.number(&id.value) else { continue };
+        let Some(membership) = graph.membership(needed) else { continue };
+        if Some(membership.owner) == own_list {
+            continue;
+        }
+
+        let owner = graph.goal(membership.owner).map(|owner| owner.id.value.to_string());
+        let owner = owner.unwrap_or_default();
+        let message = format!("`{}` runs only in `{owner}`, so nothing else can need it", id.value);
+        let help = format!("write needs = [\"{owner}\"]");
+        problems.add(DefinitionFault::Membership, id.place, message, help);
+    }
+
+    let visible = graph.visible(number);
+    for id in goal.context.iter().flatten() {
+        let Some(shown) = graph.number(&id.value) else { continue };
+        if !visible.contains(&shown) {
+            let message = format!(
+                "`{}` may not have ended when `{}` runs, so its document cannot show it",
+                id.value, goal.id.value
+            );
+            let help = format!("add \"{}\" to needs, or take it out of context", id.value);
+            problems.add(DefinitionFault::UnknownGoal, id.place, message, help);
+        }
+    }
+}
+
+fn branches(goal: &GoalDefinition, problems: &mut ProblemList) {
+    let GoalForm::Choose(branches) = &goal.form else { return };
+    let Some(first) = branches.iter().position(|branch| branch.when.is_none()) else { return };
+    for branch in branches.iter().skip(first + 1) {
+        let message = "this entry can never be reached: one without `when` stands before it";
+        let help = "put the entry without `when` last";
+        problems.add(DefinitionFault::Unreachable, branch.place, message, help);
+    }
+}
+
+fn nesting(
+    graph: &GoalGraph<'_>,
+    number: usize,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
+    let Some(membership) = graph.membership(number) else { return };
+    let is_loop = matches!(goal.form, GoalForm::Loop { .. });
+    let place = goal.id.place;
+    let id = &goal.id.value;
+    match membership.kind {
+        MemberKind::Loop { .. } if is_loop => {
+            let message = format!("`{id}` is a loop within a loop");
+            let help = "make the inner loop a workflow of its own, and call it with `workflow`";
+            problems.add(DefinitionFault::Setting, place, message, help);
+        }
+        MemberKind::Verify if !matches!(goal.form, GoalForm::Run(_)) => {
+            let message = format!("`{id}` judges items, so it is one agent, listener or workflow");
+            let help = "write agent = \"…\" and a prompt";
+            problems.add(DefinitionFault::Setting, place, message, help);
+        }
+        _ => {}
+    }
+}
+
+/// Settings that a form without an output cannot have.
+fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
+    let key = goal.form.key();
+    let has_output = !matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
+    let mut refuse = |is_set: bool, setting: &str| {
+        if is_set {
+            let message = format!("`{}` is a `{key}` and has no {setting}", goal.id.value);
+            let help = "set it for its members";
+            problems.add(DefinitionFault::Setting, goal.id.place, message, help);
+        }
+    };
+
+    refuse(!has_output && goal.output != GoalOutput::Text, "output");
+    refuse(!has_output && goal.supervision.is_some(), "supervisor");
+    refuse(!has_output && goal.roles.is_some(), "roles");
+}
+
+/// The longest label of a thread of the goal.
+fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
+    let in_loop = graph.membership(number).and_then(|membership| {
+        match (&graph.goal(membership.owner)?.form, membership.kind) {
+            (GoalForm::Loop { max, .. }, MemberKind::Loop { .. }) => Some(max.to_string().len()),
+            (GoalForm::Each(each), MemberKind::Verify) => Some(each.max_items.to_string().len()),
+            _ => None,
+        }
+    });
+    let own = match &goal.form {
+        GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
+            labels(agents).iter().map(String::len).max()
+        }
+        GoalForm::Each(each) => Some(each.max_items.to_string().len()),
+        _ => None,
+    };
+    let suffixes = [in_loop, own].into_iter().flatten().map(|length| length + 1);
+    let length = goal.id.value.as_str().len() + suffixes.sum::<usize>();
+    if length > limits::LABEL_CHARS_MAX {
+        let message = format!(
+            "the threads of `{}` would have labels of {length} characters, and {} is the most",
+            goal.id.value,
+            limits::LABEL_CHARS_MAX
+        );
+        problems.add(DefinitionFault::LongLabel, goal.id.place, message, "choose a shorter name");
+    }
+}
+
+fn cycles(graph: &GoalGraph<'_>, problems: &mut ProblemList) {
+    let Some(cycle) = graph.cycle() else { return };
+    let goals: Vec<_> = cycle.iter().filter_map(|number| graph.goal(*number)).collect();
+    let Some(first) = goals.first() else { return };
+    let names: Vec<_> = goals.iter().map(|goal| goal.id.value.as_str()).collect();
+    let message =
+        format!("these goals wait for each other: {} -> {}", names.join(" -> "), first.id.value);
+    let help = "take one of them out of `needs`, or out of its list";
+    problems.add(DefinitionFault::Cycle, first.id.place, message, help);
+}
+
+fn goal_budget(
+    definition: &WorkflowDefinition,
+    context: &DefinitionContext<'_>,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
+    let run = least(definition.budget, context.limits.budget());
+    let (id, place) = (&goal.id.value, goal.budget_place);
+    if let (Some(own), Some(all)) = (goal.budget.tokens, run.tokens)
+        && own > all
+    {
+        let message = format!("`{id}` may use {own} tokens, and its run {all}");
+        let help = "lower it, or raise `tokens` of the workflow and of [limits]";
+        problems.add(DefinitionFault::Budget, place, message, help);
+    }
+
+    if let (Some(own), Some(all)) = (goal.budget.money, run.money)
+        && own > all
+    {
+        let message = format!("`{id}` may cost {own}, and its run {all}");
+        let help = "lower it, or raise `money` of the workflow and of [limits]";
+        problems.add(DefinitionFault::Budget, place, message, help);
+    }
+
+    let most = definition.timeout.unwrap_or(Duration::MAX);
+    if goal.timeout.is_some_and(|own| own > most) {
+        let message = format!("`{id}` may take longer than its run");
+        let help = "lower `timeout` of the goal, or raise that of the workflow";
+        problems.add(DefinitionFault::Budget, goal.id.place, message, help);
+    }
+}
+
+fn run_budget(
+    definition: &WorkflowDefinition,
+    context: &DefinitionContext<'_>,
+    problems: &mut ProblemList,
+) {
+    let (name, place) = (&definition.name.value, definition.name.place);
+    let tree = context.limits;
+    if let Some(own) = definition.budget.tokens.filter(|own| *own > tree.tokens) {
+        let message = format!("`{name}` may use {own} tokens, and a tree {}", tree.tokens);
+        let help = "lower `tokens` of the workflow, or raise it in [limits]";
+        problems.add(DefinitionFault::Budget, place, message, help);
+    }
+
+    if let (Some(own), Some(all)) = (definition.budget.money, tree.money)
+        && own > all
+    {
+        let message = format!("`{name}` may cost {own}, and a tree {all}");
+        let help = "lower `money` of the workflow, or raise it in [limits]";
+        problems.add(DefinitionFault::Budget, place, message, help);
+    }
+}
+
+fn least(one: Budget, other: Budget) -> Budget {
+    Budget {
+        tokens: one.tokens.into_iter().chain(other.tokens).min(),
+        money: one.money.into_iter().chain(other.money).min(),
+    }
+}

@@ -1,0 +1,339 @@
+//! The definition of a workflow as its author wrote it: goals, forms and settings as plain values.
+//!
+//! Knows neither TOML nor threads. The config makes these values and keeps the places they were
+//! written at, each under a number.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::contract::{Budget, WORKFLOW_NAMESPACE};
+use crate::ids::{ListenerName, PayloadName};
+use crate::schema::ShortType;
+
+/// A number under which the config keeps the place of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PlaceId(pub usize);
+
+/// A value with the number of its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed<T> {
+    pub value: T,
+    pub place: PlaceId,
+}
+
+impl<T> Placed<T> {
+    pub fn new(value: T, place: PlaceId) -> Self {
+        Self { value, place }
+    }
+}
+
+/// The name of a goal, unique in its workflow: one token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GoalId(String);
+
+impl GoalId {
+    /// Names that mean something else in an expression or a policy.
+    pub const RESERVED: [&str; 7] = ["input", "item", "request", "reply", "stop", "skip", "undo"];
+
+    /// `None` where the text is not a token.
+    pub fn parse(text: &str) -> Option<Self> {
+        ListenerName::parse(text).is_ok().then(|| Self(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GoalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A workflow as its author wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkflowDefinition {
+    pub name: Placed<ListenerName>,
+    pub description: String,
+    pub input: WorkflowInput,
+    pub output: WorkflowOutput,
+    /// Listeners that only agents beneath the workflow call, and that an undo must reach.
+    pub peers: Vec<Placed<ListenerName>>,
+    /// Policy of goals that name none.
+    pub on_failure: FailurePolicy,
+    /// The human who gets the list of calls that an undo could not reach.
+    pub report_to: Option<Placed<ListenerName>>,
+    /// Limits of one run.
+    pub timeout: Option<Duration>,
+    pub budget: Budget,
+    /// In the order of the file.
+    pub goals: Vec<GoalDefinition>,
+}
+
+impl WorkflowDefinition {
+    pub fn goal(&self, id: &GoalId) -> Option<&GoalDefinition> {
+        self.goals.iter().find(|goal| goal.id.value == *id)
+    }
+
+    /// Namespace of the payloads that are generated for the workflow.
+    pub fn namespace(&self) -> String {
+        format!("{}/{}", WORKFLOW_NAMESPACE, self.name.value)
+    }
+}
+
+/// The input of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkflowInput {
+    /// The payload is generated: the workflow's name with these children.
+    Types(ShortType),
+    /// A payload of the workflow's schema.
+    Payload(Placed<PayloadName>),
+}
+
+/// The output of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkflowOutput {
+    /// The output of the last goal of the file.
+    LastGoal,
+    One(Placed<String>),
+    /// One child element for each name.
+    Table(Vec<(String, Placed<String>)>),
+}
+
+/// One goal with its settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoalDefinition {
+    pub id: Placed<GoalId>,
+    pub form: GoalForm,
+    /// Goals that must have ended first; `None` for the goal above this one.
+    pub needs: Option<Vec<Placed<GoalId>>>,
+    /// Goals that the document shows; `None` for all that this goal needs.
+    pub context: Option<Vec<Placed<GoalId>>>,
+    pub output: GoalOutput,
+    /// Further runs after a failure.
+    pub retry: u32,
+    pub on_failure: Option<FailurePolicy>,
+    /// Limits of one run of the goal.
+    pub timeout: Option<Duration>,
+    pub budget: Budget,
+    /// Where the budget stands, or the goal.
+    pub budget_place: PlaceId,
+    pub supervision: Option<Supervision>,
+    pub roles: Option<DelegatedRoles>,
+}
+
+/// The form of a goal: how it is carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoalForm {
+    /// One agent, listener or workflow.
+    Run(GoalTarget),
+    /// Several agents at once: every output counts, or the majority of a vote.
+    All {
+        agents: Vec<Placed<ListenerName>>,
+        prompt: Placed<String>,
+        vote: Option<Placed<String>>,
+    },
+    /// Several agents at once: the first output counts.
+    First {
+        agents: Vec<Placed<ListenerName>>,
+        prompt: Placed<String>,
+    },
+    Each(Box<EachItem>),
+    Loop {
+        members: Vec<Placed<GoalId>>,
+        until: GoalCondition,
+        max: u32,
+        at_max: LoopEnd,
+    },
+    Choose(Vec<ChooseBranch>),
+    Ask {
+        human: Placed<ListenerName>,
+        prompt: Placed<String>,
+        form: AskForm,
+    },
+}
+
+impl GoalForm {
+    /// The key that decides the form.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Run(target) => target.key(),
+            Self::All { .. } => "all",
+            Self::First { .. } => "first",
+            Self::Each(_) => "each",
+            Self::Loop { .. } => "loop",
+            Self::Choose(_) => "choose",
+            Self::Ask { .. } => "ask",
+        }
+    }
+}
+
+/// The agent, listener or workflow that carries out a goal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoalTarget {
+    Agent {
+        agent: Placed<ListenerName>,
+        prompt: Placed<String>,
+    },
+    Listener {
+        listener: Placed<ListenerName>,
+        payload: Option<Placed<PayloadName>>,
+        with: Mapping,
+    },
+    /// The payload is the one that the workflow accepts, once the config has resolved it.
+    Workflow {
+        workflow: Placed<ListenerName>,
+        payload: Option<Placed<PayloadName>>,
+        with: Mapping,
+    },
+}
+
+impl GoalTarget {
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Agent { .. } => "agent",
+            Self::Listener { .. } => "listener",
+            Self::Workflow { .. } => "workflow",
+        }
+    }
+
+    pub fn name(&self) -> &Placed<ListenerName> {
+        match self {
+            Self::Agent { agent, .. } => agent,
+            Self::Listener { listener, .. } => listener,
+            Self::Workflow { workflow, .. } => workflow,
+        }
+    }
+}
+
+/// How the payload of a call is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mapping {
+    /// A child element, or an attribute with `@`, for each expression.
+    Fields(Vec<(String, Placed<String>)>),
+    /// The element that the expression selects becomes the payload.
+    Element(Placed<String>),
+}
+
+/// A goal that runs once for each item of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EachItem {
+    pub items: Placed<String>,
+    pub target: GoalTarget,
+    pub max_items: u32,
+    pub concurrency: u32,
+    pub on_item_failure: ItemFailure,
+    pub verify: Option<ItemCheck>,
+    /// The role of each item's agent.
+    pub role: Option<Placed<String>>,
+}
+
+/// A goal that judges each item's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemCheck {
+    pub goal: Placed<GoalId>,
+    /// Whether the output is accepted.
+    pub accept: Placed<String>,
+}
+
+/// The effect of a failed item on the other items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ItemFailure {
+    /// The other items are cancelled, and the goal fails.
+    #[default]
+    Stop,
+    /// The item is left out of the results.
+    Skip,
+    /// The item stands among the results as a failure.
+    Collect,
+}
+
+impl ItemFailure {
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("stop", Self::Stop), ("skip", Self::Skip), ("collect", Self::Collect)];
+}
+
+/// The end of a loop whose last pass did not meet its condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoopEnd {
+    #[default]
+    Fail,
+    Continue,
+}
+
+impl LoopEnd {
+    pub const WORDS: [(&'static str, Self); 2] =
+        [("fail", Self::Fail), ("continue", Self::Continue)];
+}
+
+/// One branch of a choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChooseBranch {
+    /// `None` always matches.
+    pub when: Option<GoalCondition>,
+    pub run: Vec<Placed<GoalId>>,
+    pub place: PlaceId,
+}
+
+/// Whether a branch is taken, or a loop ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoalCondition {
+    XPath(Placed<String>),
+    /// An agent answers yes or no.
+    Judge {
+        agent: Placed<ListenerName>,
+        prompt: Placed<String>,
+    },
+}
+
+/// The form of a human's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskForm {
+    /// Continue or stop, and correct where a goal is named.
+    Verdict { about: Option<Placed<GoalId>> },
+    /// The output of the goal.
+    Output,
+}
+
+/// The type of a goal's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoalOutput {
+    Text,
+    /// The payload is generated: the goal's id with these children.
+    Types(ShortType),
+    /// A payload of the workflow's schema.
+    Payload(Placed<PayloadName>),
+}
+
+/// The consequence of a goal's last failure.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FailurePolicy {
+    #[default]
+    Stop,
+    Skip,
+    Undo,
+    /// Another goal runs in its place.
+    Goal(Placed<GoalId>),
+}
+
+/// An agent or a human who judges a goal's output before it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervision {
+    pub supervisor: Placed<ListenerName>,
+    /// Faults that the supervisor looks for.
+    pub supervise: String,
+    pub corrections: u32,
+}
+
+/// Roles that the agent of a goal may delegate to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DelegatedRoles {
+    pub agent: Placed<ListenerName>,
+    /// Delegations of one run of the goal.
+    pub max: u32,
+    /// Levels of delegation beneath the goal.
+    pub depth: u32,
+    /// The only roles allowed, if any are named.
+    pub names: Vec<String>,
+}

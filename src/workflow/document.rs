@@ -1,0 +1,162 @@
+//! The context document: what an agent gets for a goal, as text.
+//!
+//! Markup is written here alone, and every body and attribute is escaped, so that no output of a
+//! model can forge a goal or a correction. `docs/WORKFLOWS.md` shows each form.
+
+use std::fmt::Write as _;
+
+use crate::xml::escape::{escape_attribute, escape_text};
+
+/// The document of a goal of a workflow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GoalDocument {
+    pub workflow: String,
+    /// Outputs of earlier goals, in the order in which the goals ended.
+    pub context: Vec<ContextEntry>,
+    /// Passes of the loop that the goal is in, the one under way included.
+    pub iterations: Vec<IterationEntry>,
+    /// Id of the goal to carry out.
+    pub goal: String,
+    /// The pass of the loop that the goal is in.
+    pub pass: Option<LoopPass>,
+    pub prompt: String,
+    /// Corrections so far, in order.
+    pub corrections: Vec<String>,
+}
+
+/// The output of one goal, as later goals see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextEntry {
+    /// Id of the goal, with its agent or item in brackets where the goal has several outputs.
+    pub id: String,
+    pub body: String,
+}
+
+/// The outputs of one pass of a loop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IterationEntry {
+    /// From 1.
+    pub number: u32,
+    pub entries: Vec<ContextEntry>,
+}
+
+/// Which pass of which loop a goal runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopPass {
+    /// Id of the loop.
+    pub name: String,
+    /// From 1.
+    pub iteration: u32,
+}
+
+/// The document of an agent that was given a role. It has no workflow and no context.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskDocument {
+    pub role: String,
+    pub parent_goal: String,
+    pub task: String,
+    /// Corrections so far, in order.
+    pub corrections: Vec<String>,
+}
+
+impl GoalDocument {
+    /// The document, without a line break at its end.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let _ = write!(out, "<workflow name=\"{}\">\n\n", escape_attribute(&self.workflow));
+        self.write_context(&mut out);
+        let _ = write!(out, "<current-goal id=\"{}\"", escape_attribute(&self.goal));
+        if let Some(pass) = &self.pass {
+            let name = escape_attribute(&pass.name);
+            let _ = write!(out, " loop=\"{name}\" iteration=\"{}\"", pass.iteration);
+        }
+        out.push_str(">\n");
+        write_body(&mut out, &self.prompt);
+        out.push_str("</current-goal>\n\n");
+        if !self.corrections.is_empty() {
+            write_correction(&mut out, &self.corrections);
+            out.push_str("\n\n");
+        }
+        out.push_str("</workflow>");
+        out
+    }
+
+    fn write_context(&self, out: &mut String) {
+        if self.context.is_empty() && self.iterations.is_empty() {
+            return;
+        }
+
+        out.push_str("<context>\n");
+        write_entries(out, &self.context, "  ");
+        for (index, iteration) in self.iterations.iter().enumerate() {
+            if index > 0 || !self.context.is_empty() {
+                out.push('\n');
+            }
+
+            let _ = writeln!(out, "  <iteration n=\"{}\">", iteration.number);
+            write_entries(out, &iteration.entries, "    ");
+            out.push_str("  </iteration>\n");
+        }
+
+        out.push_str("</context>\n\n");
+    }
+}
+
+impl TaskDocument {
+    /// The document, without a line break at its end.
+    pub fn text(&self) -> String {
+        let role = escape_attribute(&self.role);
+        let parent = escape_attribute(&self.parent_goal);
+        let mut out = format!("<task role=\"{role}\" parent-goal=\"{parent}\">\n");
+        write_body(&mut out, &self.task);
+        out.push_str("</task>");
+        if !self.corrections.is_empty() {
+            out.push_str("\n\n");
+            write_correction(&mut out, &self.corrections);
+        }
+        out
+    }
+}
+
+fn write_entries(out: &mut String, entries: &[ContextEntry], indent: &str) {
+    for (index, entry) in entries.iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+
+        let _ = writeln!(out, "{indent}<goal id=\"{}\">", escape_attribute(&entry.id));
+        write_body(out, &entry.body);
+        let _ = writeln!(out, "{indent}</goal>");
+    }
+}
+
+/// Writes the element without a line break at its end: one paragraph for each correction.
+fn write_correction(out: &mut String, corrections: &[String]) {
+    let paragraphs: Vec<_> = corrections.iter().map(|text| trimmed(text)).collect();
+    out.push_str("<correction source=\"supervisor\">\n");
+    write_body(out, &paragraphs.join("\n\n"));
+    out.push_str("</correction>");
+}
+
+/// Writes the lines of a body from column 0; an empty body has none.
+fn write_body(out: &mut String, body: &str) {
+    let body = trimmed(body);
+    if !body.is_empty() {
+        out.push_str(&escape_text(&body));
+        out.push('\n');
+    }
+}
+
+/// Line ends become LF; blank lines at the start and white space at the end are removed.
+fn trimmed(body: &str) -> String {
+    let body = body.replace("\r\n", "\n").replace('\r', "\n");
+    let body = body.trim_end_matches([' ', '\t', '\n']);
+    let mut rest = body;
+    while let Some((line, after)) = rest.split_once('\n') {
+        if line.contains(|c| c != ' ' && c != '\t') {
+            break;
+        }
+        rest = after;
+    }
+    rest.to_owned()
+}

@@ -1,0 +1,253 @@
+//! A run without models: each context document, with a stand-in for every output.
+//!
+//! One pass for each loop, one item for each list, and every branch.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+
+use crate::xml::element::Element;
+
+use super::definition::{
+    GoalCondition, GoalDefinition, GoalForm, GoalTarget, Placed, Supervision, WorkflowDefinition,
+};
+use super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
+use super::expression::{self, ValueShape};
+use super::graph::{GoalGraph, MemberKind};
+use super::shapes::labels;
+use super::template;
+use super::view::{RunView, ViewEntry, ViewValue};
+
+/// A document with the goal that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DryRunDocument {
+    /// The goal, with its agent, item or iteration.
+    pub title: String,
+    pub text: String,
+}
+
+/// Every document of a run with this input.
+pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDocument> {
+    let (graph, _) = GoalGraph::new(definition);
+    let entry = ViewEntry::new("input", ViewValue::Payload(input.clone()));
+    let mut run = DryRun {
+        definition,
+        graph: &graph,
+        view: RunView::new(&[entry]),
+        order: Vec::new(),
+        seen: HashSet::new(),
+        documents: Vec::new(),
+    };
+    for number in 0..definition.goals.len() {
+        if graph.membership(number).is_none() {
+            run.goal(number);
+        }
+    }
+
+    run.documents
+}
+
+struct DryRun<'a> {
+    definition: &'a WorkflowDefinition,
+    graph: &'a GoalGraph<'a>,
+    view: Option<RunView>,
+    /// Goals that have ended, in this order.
+    order: Vec<usize>,
+    seen: HashSet<usize>,
+    documents: Vec<DryRunDocument>,
+}
+
+impl DryRun<'_> {
+    fn goal(&mut self, number: usize) {
+        let Some(goal) = self.graph.goal(number).filter(|_| self.seen.insert(number)) else {
+            return;
+        };
+        match &goal.form {
+            GoalForm::Run(target) => self.run(number, goal, target),
+            GoalForm::All { agents, prompt, .. } | GoalForm::First { agents, prompt } => {
+                for label in labels(agents) {
+                    let document = self.document(number, goal, prompt);
+                    self.put(&format!(", {label}"), goal, &document.text());
+                }
+            }
+            GoalForm::Each(each) => self.item(number, goal, &each.target),
+            GoalForm::Loop { until, .. } => {
+                self.graph.members(number).into_iter().for_each(|member| self.goal(member));
+                self.condition(number, goal, until);
+            }
+            GoalForm::Choose(branches) => {
+                for branch in branches {
+                    if let Some(condition) = &branch.when {
+                        self.condition(number, goal, condition);
+                    }
+                    let run = branch.run.iter().filter_map(|id| self.graph.number(&id.value));
+                    run.collect::<Vec<_>>().into_iter().for_each(|member| self.goal(member));
+                }
+            }
+            GoalForm::Ask { human, prompt, .. } => {
+                let text = self.filled(prompt);
+                self.put(&format!(", question to {}", human.value), goal, text.trim());
+            }
+        }
+
+        self.supervision(number, goal);
+        self.order.push(number);
+        if let Some(fallback) = self.graph.fallback(number) {
+            self.goal(fallback);
+        }
+    }
+
+    fn run(&mut self, number: usize, goal: &GoalDefinition, target: &GoalTarget) {
+        let GoalTarget::Agent { prompt, .. } = target else { return };
+        let document = self.document(number, goal, prompt);
+        let membership = self.graph.membership(number);
+        let title = match (&document.pass, membership.map(|one| one.kind)) {
+            (Some(pass), _) => format!(", iteration {}", pass.iteration),
+            (None, Some(MemberKind::Verify)) => ", item 1".to_owned(),
+            _ => String::new(),
+        };
+        self.put(&title, goal, &document.text());
+    }
+
+    fn item(&mut self, number: usize, goal: &GoalDefinition, target: &GoalTarget) {
+        if let GoalTarget::Agent { prompt, .. } = target {
+            let document = self.document(number, goal, prompt);
+            let role = match &goal.form {
+                GoalForm::Each(each) => each.role.as_ref(),
+                _ => None,
+            };
+            let text = match role {
+                Some(role) => {
+                    let task = TaskDocument {
+                        role: self.inserted(&role.value),
+                        parent_goal: goal.id.value.to_string(),
+                        task: document.prompt,
+                        corrections: Vec::new(),
+                    };
+                    task.text()
+                }
+                None => document.text(),
+            };
+            self.put(", item 1", goal, &text);
+        }
+
+        if let Some(verifier) = self.graph.verifier(number) {
+            self.goal(verifier);
+        }
+    }
+
+    fn condition(&mut self, number: usize, goal: &GoalDefinition, condition: &GoalCondition) {
+        if let GoalCondition::Judge { prompt, .. } = condition {
+            let document = self.document(number, goal, prompt);
+            self.put(", judge", goal, &document.text());
+        }
+    }
+
+    fn supervision(&mut self, number: usize, goal: &GoalDefinition) {
+        let Some(Supervision { supervise, .. }) = &goal.supervision else { return };
+        let prompt = match &goal.form {
+            GoalForm::Run(GoalTarget::Agent { prompt, .. })
+            | GoalForm::All { prompt, .. }
+            | GoalForm::First { prompt, .. } => prompt,
+            GoalForm::Each(each) => match &each.target {
+                GoalTarget::Agent { prompt, .. } => prompt,
+                _ => return,
+            },
+            _ => return,
+        };
+
+        let mut document = self.document(number, goal, prompt);
+        document.context.extend(entries(goal));
+        document.goal = format!("{}[supervisor]", goal.id.value);
+        document.prompt = format!("{}\n\n{supervise}", document.prompt.trim_end());
+        self.put(", supervisor", goal, &document.text());
+    }
+
+    fn document(
+        &self,
+        number: usize,
+        goal: &GoalDefinition,
+        prompt: &Placed<String>,
+    ) -> GoalDocument {
+        let membership = self.graph.membership(number);
+        let owner = membership.and_then(|one| Some((one, self.graph.goal(one.owner)?)));
+        let in_loop = owner.filter(|(one, _)| matches!(one.kind, MemberKind::Loop { .. }));
+        let same_pass = in_loop.map(|(one, _)| self.graph.members(one.owner)).unwrap_or_default();
+        let mut document = GoalDocument {
+            workflow: self.definition.name.value.to_string(),
+            goal: goal.id.value.to_string(),
+            prompt: self.filled(prompt),
+            ..GoalDocument::default()
+        };
+        let mut pass = Vec::new();
+        for shown in self.shown(number, goal) {
+            let Some(earlier) = self.graph.goal(shown) else { continue };
+            match same_pass.contains(&shown) {
+                true => pass.extend(entries(earlier)),
+                false => document.context.extend(entries(earlier)),
+            }
+        }
+
+        if let Some((one, owner)) = owner.filter(|(one, _)| one.kind == MemberKind::Verify) {
+            debug_assert_eq!(Some(one.owner), self.graph.number(&owner.id.value));
+            document.context.extend(entries(owner));
+        }
+        if !pass.is_empty() {
+            document.iterations.push(IterationEntry { number: 1, entries: pass });
+        }
+        document.pass =
+            in_loop.map(|(_, owner)| LoopPass { name: owner.id.value.to_string(), iteration: 1 });
+        document
+    }
+
+    /// The goals that the document of a goal shows, in the order in which they ended.
+    fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
+        let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
+        let is_named = |shown: &usize| match &goal.context {
+            Some(named) => named.iter().any(|id| self.graph.number(&id.value) == Some(*shown)),
+            None => true,
+        };
+        let ended = self.order.iter().copied();
+        ended.filter(|shown| visible.contains(shown) && is_named(shown)).collect()
+    }
+
+    fn filled(&self, prompt: &Placed<String>) -> String {
+        let insert = |expression: &str| Ok::<_, Infallible>(self.inserted(expression));
+        match template::fill(&prompt.value, insert) {
+            Ok(text) => text,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The value of an expression on the input; a stand-in for one on an output.
+    fn inserted(&self, expression: &str) -> String {
+        let report = expression::read(expression, &ValueShape::Open);
+        let is_input = report.references.iter().all(|(name, _)| name == "input");
+        let value = self.view.as_ref().filter(|_| is_input);
+        match value.map(|view| view.insert(expression)) {
+            Some(Ok(text)) => text,
+            _ if self.definition.goals.iter().any(|goal| goal.id.value.as_str() == expression) => {
+                format!("[output of {expression}]")
+            }
+            _ => format!("[{expression}]"),
+        }
+    }
+
+    fn put(&mut self, suffix: &str, goal: &GoalDefinition, text: &str) {
+        let title = format!("{}{suffix}", goal.id.value);
+        self.documents.push(DryRunDocument { title, text: text.to_owned() });
+    }
+}
+
+/// Stand-ins for the outputs of a goal.
+fn entries(goal: &GoalDefinition) -> Vec<ContextEntry> {
+    let entry = |id: String| ContextEntry { body: format!("[output of {id}]"), id };
+    let id = &goal.id.value;
+    match &goal.form {
+        GoalForm::Loop { .. } | GoalForm::Choose(_) => Vec::new(),
+        GoalForm::All { agents, vote: None, .. } => {
+            labels(agents).into_iter().map(|label| entry(format!("{id}[{label}]"))).collect()
+        }
+        GoalForm::Each(_) => vec![entry(format!("{id}[1]"))],
+        _ => vec![entry(id.to_string())],
+    }
+}

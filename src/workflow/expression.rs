@@ -1,0 +1,479 @@
+//! Names of goals, children and functions in an expression, found without evaluating it.
+//!
+//! Reads XPath 1.0 far enough to follow location paths through the shapes of payloads. libxml2
+//! judges the syntax; where this reader cannot follow, it reports nothing.
+
+use crate::schema::{PayloadParameter, ShortType};
+
+/// The elements and attributes that a value may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueShape {
+    /// Anything, where the schema leaves it open or is not known.
+    Open,
+    /// A text without children.
+    Leaf,
+    /// These children and attributes; names of attributes begin with `@`.
+    Children(Vec<(String, Self)>),
+}
+
+impl ValueShape {
+    pub fn of_type(of: &ShortType) -> Self {
+        match of {
+            ShortType::Fields(fields) => {
+                let children = fields.iter();
+                Self::Children(
+                    children.map(|field| (field.name.clone(), Self::of_type(&field.of))).collect(),
+                )
+            }
+            _ => Self::Leaf,
+        }
+    }
+
+    /// The shape of an element with these parameters.
+    pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
+        if parameters.iter().any(|one| one.name.is_empty() || one.content.kind == "any element") {
+            return Self::Open;
+        }
+
+        let children = parameters.iter().map(|one| {
+            let shape = match one.content.kind.as_str() {
+                "anything" | "any element" => Self::Open,
+                _ => Self::of_parameters(&one.parameters),
+            };
+            let mark = if one.attribute { "@" } else { "" };
+            (format!("{mark}{}", one.name), shape)
+        });
+        let children: Vec<_> = children.collect();
+        if children.is_empty() { Self::Leaf } else { Self::Children(children) }
+    }
+
+    fn child(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Children(children) => {
+                children.iter().find(|(known, _)| known == name).map(|(_, shape)| shape)
+            }
+            Self::Open | Self::Leaf => None,
+        }
+    }
+}
+
+/// References and faults of an expression.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ExpressionReport {
+    /// Names that select nothing.
+    pub missing: Vec<MissingName>,
+    /// Functions that XPath and organism do not have.
+    pub unknown_functions: Vec<String>,
+    /// First steps from the root, each with its second step if it has one.
+    pub references: Vec<(String, Option<String>)>,
+    pub has_variable: bool,
+}
+
+/// A name that selects nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MissingName {
+    /// The path that it was looked for in; empty for the root.
+    pub path: String,
+    pub name: String,
+    /// Names that are there.
+    pub known: Vec<String>,
+}
+
+/// Follows every path of `expression` from `root`.
+pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
+    let mut reader =
+        ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
+    let context = ShapeSet::root(root);
+    while reader.at < reader.tokens.len() {
+        let before = reader.at;
+        reader.expression(&context);
+        // A token that fits nowhere is libxml2's to report.
+        reader.at = reader.at.max(before + 1);
+    }
+
+    reader.report
+}
+
+/// Functions of XPath 1.0, and those that organism adds.
+pub const FUNCTIONS: [&str; 30] = [
+    "last",
+    "position",
+    "count",
+    "id",
+    "local-name",
+    "namespace-uri",
+    "name",
+    "string",
+    "concat",
+    "starts-with",
+    "contains",
+    "substring-before",
+    "substring-after",
+    "substring",
+    "string-length",
+    "normalize-space",
+    "translate",
+    "boolean",
+    "not",
+    "true",
+    "false",
+    "lang",
+    "number",
+    "sum",
+    "floor",
+    "ceiling",
+    "round",
+    "last-line",
+    "has-word",
+    "payload",
+];
+const NODE_TESTS: [&str; 4] = ["node", "text", "comment", "processing-instruction"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ExpressionToken {
+    Name(String),
+    Literal,
+    Number,
+    Symbol(&'static str),
+}
+
+const SYMBOLS: [&str; 22] = [
+    "//", "::", "..", "!=", "<=", ">=", "(", ")", "[", "]", "/", "@", ",", "|", "+", "-", "=", "<",
+    ">", "*", "$", ".",
+];
+
+fn tokens(text: &str) -> Vec<ExpressionToken> {
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let is_number = first.is_ascii_digit()
+            || (first == '.' && rest.chars().nth(1).is_some_and(|c| c.is_ascii_digit()));
+        let length = if first == '"' || first == '\'' {
+            found.push(ExpressionToken::Literal);
+            rest.get(1..).and_then(|text| text.find(first)).map_or(rest.len(), |end| end + 2)
+        } else if is_number {
+            found.push(ExpressionToken::Number);
+            rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len())
+        } else if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+            found.push(ExpressionToken::Symbol(symbol));
+            symbol.len()
+        } else {
+            let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '·');
+            let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+            found.push(ExpressionToken::Name(rest.get(..end).unwrap_or_default().to_owned()));
+            end.max(first.len_utf8())
+        };
+        rest = rest.get(length..).unwrap_or_default().trim_start();
+    }
+
+    found
+}
+
+/// Shapes of the nodes that a path may have selected, with the path.
+#[derive(Debug, Clone)]
+struct ShapeSet<'s> {
+    /// `None` where the nodes are not known.
+    shapes: Option<Vec<&'s ValueShape>>,
+    path: Vec<String>,
+    is_root: bool,
+}
+
+impl<'s> ShapeSet<'s> {
+    fn root(shape: &'s ValueShape) -> Self {
+        Self { shapes: Some(vec![shape]), path: Vec::new(), is_root: true }
+    }
+
+    fn open() -> Self {
+        Self { shapes: None, path: Vec::new(), is_root: false }
+    }
+
+    fn or(self, other: Self) -> Self {
+        match (self.shapes, other.shapes) {
+            (Some(mut shapes), Some(more)) => {
+                shapes.extend(more);
+                Self { shapes: Some(shapes), path: self.path, is_root: false }
+            }
+            _ => Self::open(),
+        }
+    }
+}
+
+struct ExpressionReader {
+    tokens: Vec<ExpressionToken>,
+    at: usize,
+    report: ExpressionReport,
+}
+
+impl ExpressionReader {
+    fn peek(&self) -> Option<&ExpressionToken> {
+        self.tokens.get(self.at)
+    }
+
+    fn is_next(&self, symbol: &str) -> bool {
+        matches!(self.peek(), Some(ExpressionToken::Symbol(next)) if *next == symbol)
+    }
+
+    fn take(&mut self, symbol: &str) -> bool {
+        let found = self.is_next(symbol);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Operands with operators between them. A union alone selects nodes.
+    fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
+        let mut value = self.operand(context);
+        loop {
+            let is_union = self.is_next("|");
+            if !self.operator() {
+                return value;
+            }
+
+            let next = self.operand(context);
+            value = if is_union { value.or(next) } else { ShapeSet::open() };
+        }
+    }
+
+    fn operator(&mut self) -> bool {
+        let is_operator = match self.peek() {
+            Some(ExpressionToken::Name(name)) => {
+                ["and", "or", "mod", "div"].contains(&name.as_str())
+            }
+            Some(ExpressionToken::Symbol(symbol)) => {
+                ["|", "+", "-", "=", "!=", "<", "<=", ">", ">=", "*"].contains(symbol)
+            }
+            _ => false,
+        };
+        self.at += usize::from(is_operator);
+        is_operator
+    }
+
+    fn operand<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
+        while self.take("-") {}
+        match self.peek().cloned() {
+            Some(ExpressionToken::Literal | ExpressionToken::Number) => {
+                self.at += 1;
+                ShapeSet::open()
+            }
+            Some(ExpressionToken::Symbol("(")) => {
+                self.at += 1;
+                let inner = self.expression(context);
+                self.take(")");
+                self.rest_of_path(inner, context)
+            }
+            Some(ExpressionToken::Symbol("$")) => {
+                self.at += 2;
+                self.report.has_variable = true;
+                ShapeSet::open()
+            }
+            Some(ExpressionToken::Name(name))
+                if self.opens_call() && !NODE_TESTS.contains(&name.as_str()) =>
+            {
+                self.call(&name, context);
+                self.rest_of_path(ShapeSet::open(), context)
+            }
+            Some(ExpressionToken::Symbol("/" | "//")) => {
+                self.at += 1;
+                let inner = self.step(&ShapeSet::open());
+                self.rest_of_path(inner, context)
+            }
+            _ => {
+                let first = self.step(context);
+                self.rest_of_path(first, context)
+            }
+        }
+    }
+
+    fn opens_call(&self) -> bool {
+        matches!(self.tokens.get(self.at + 1), Some(ExpressionToken::Symbol("(")))
+    }
+
+    fn call(&mut self, name: &str, context: &ShapeSet<'_>) {
+        self.at += 2;
+        if !FUNCTIONS.contains(&name) {
+            self.report.unknown_functions.push(name.to_owned());
+        }
+
+        while self.at < self.tokens.len() && !self.take(")") {
+            let before = self.at;
+            self.expression(context);
+            self.take(",");
+            self.at = self.at.max(before + 1);
+        }
+    }
+
+    /// Predicates and further steps.
+    fn rest_of_path<'s>(&mut self, from: ShapeSet<'s>, _: &ShapeSet<'s>) -> ShapeSet<'s> {
+        let mut value = from;
+        loop {
+            if self.take("[") {
+                let context = ShapeSet { is_root: false, ..value.clone() };
+                self.expression(&context);
+                self.take("]");
+            } else if self.take("//") {
+                value = self.step(&ShapeSet::open());
+            } else if self.take("/") {
+                value = self.step(&value);
+            } else {
+                return value;
+            }
+        }
+    }
+
+    fn step<'s>(&mut self, from: &ShapeSet<'s>) -> ShapeSet<'s> {
+        if self.take(".") {
+            return from.clone();
+        }
+        if self.take("..") || self.take("*") {
+            return ShapeSet::open();
+        }
+
+        let is_attribute = self.take("@");
+        if is_attribute && self.take("*") {
+            return ShapeSet::open();
+        }
+
+        let Some(ExpressionToken::Name(name)) = self.peek().cloned() else {
+            return ShapeSet::open();
+        };
+        self.at += 1;
+        if self.take("::") {
+            self.at += 1;
+            return ShapeSet::open();
+        }
+        if self.is_next("(") {
+            while self.at < self.tokens.len() && !self.take(")") {
+                self.at += 1;
+            }
+            return ShapeSet::open();
+        }
+
+        let name = if is_attribute { format!("@{name}") } else { name };
+        self.named_step(from, name)
+    }
+
+    fn named_step<'s>(&mut self, from: &ShapeSet<'s>, name: String) -> ShapeSet<'s> {
+        match (from.is_root, from.path.as_slice()) {
+            (true, _) => self.report.references.push((name.clone(), None)),
+            (false, [first]) if from.shapes.is_some() => {
+                self.report.references.push((first.clone(), Some(name.clone())));
+            }
+            _ => {}
+        }
+
+        let Some(shapes) = &from.shapes else { return ShapeSet::open() };
+        let mut path = from.path.clone();
+        path.push(name.clone());
+        if shapes.iter().any(|shape| **shape == ValueShape::Open) {
+            return ShapeSet { shapes: None, path, is_root: false };
+        }
+
+        let found: Vec<_> = shapes.iter().filter_map(|shape| shape.child(&name)).collect();
+        if found.is_empty() {
+            let known = shapes.iter().flat_map(|shape| match shape {
+                ValueShape::Children(children) => {
+                    children.iter().map(|(name, _)| name.clone()).collect()
+                }
+                ValueShape::Open | ValueShape::Leaf => Vec::new(),
+            });
+            let known = known.collect();
+            self.report.missing.push(MissingName { path: from.path.join("/"), name, known });
+            return ShapeSet::open();
+        }
+
+        ShapeSet { shapes: Some(found), path, is_root: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn children(of: &[(&str, ValueShape)]) -> ValueShape {
+        ValueShape::Children(
+            of.iter().map(|(name, shape)| ((*name).to_owned(), shape.clone())).collect(),
+        )
+    }
+
+    fn root() -> ValueShape {
+        let line = children(&[("@n", ValueShape::Leaf), ("fault", ValueShape::Leaf)]);
+        children(&[
+            ("input", children(&[("topic", ValueShape::Leaf), ("words", ValueShape::Leaf)])),
+            ("plan", children(&[("line", line)])),
+            ("draft", ValueShape::Leaf),
+            ("other", ValueShape::Open),
+        ])
+    }
+
+    fn missing(expression: &str) -> Vec<String> {
+        let report = read(expression, &root());
+        report.missing.iter().map(|one| format!("{}:{}", one.path, one.name)).collect()
+    }
+
+    #[test]
+    fn a_path_that_fits_its_schema_has_no_missing_name() {
+        for good in [
+            "input/topic",
+            "plan/line[@n = 1]/fault",
+            "last-line(draft) != 'none'",
+            "(draft | plan/line)/fault",
+            "count(plan/line) > 3 and not(input/words = 800)",
+            "concat(input/topic, ' div ', \"and\")",
+            "//anything/at/all",
+            "other/whatever/it/has",
+            "plan/*/unknown",
+            "plan/line/text()",
+            "plan/line/../x",
+            "plan/child::line/unknown",
+            "draft * 2 - 1",
+            "plan/line[position() = last()]",
+            ".",
+        ] {
+            assert_eq!(missing(good), Vec::<String>::new(), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_selects_nothing_is_found_at_its_path() {
+        for (wrong, expected) in [
+            ("inptu/topic", ":inptu"),
+            ("input/topci", "input:topci"),
+            ("plan/line/falt", "plan/line:falt"),
+            ("plan/line[@m = 1]", "plan/line:@m"),
+            ("draft/x", "draft:x"),
+            ("not(has-word(drfat, 'SHIP'))", ":drfat"),
+            ("(draft | plan)/lin", "draft:lin"),
+        ] {
+            assert_eq!(missing(wrong), [expected], "{wrong}");
+        }
+    }
+
+    #[test]
+    fn references_name_the_first_two_steps() {
+        let report = read("concat(input/topic, draft, plan/line[fault]/@n)", &root());
+        let second = |name: &str, child: &str| (name.to_owned(), Some(child.to_owned()));
+        let first = |name: &str| (name.to_owned(), None);
+        let expected = [
+            first("input"),
+            second("input", "topic"),
+            first("draft"),
+            first("plan"),
+            second("plan", "line"),
+        ];
+        assert_eq!(report.references, expected);
+    }
+
+    #[test]
+    fn a_function_that_nobody_has_and_a_variable_are_found() {
+        let report = read("lower-case(draft) = $x", &root());
+        assert_eq!(report.unknown_functions, ["lower-case"]);
+        assert!(report.has_variable);
+    }
+
+    #[test]
+    fn a_broken_expression_ends() {
+        for broken in ["", "(((", "a[", "]]", ")", "f(", "//", "@", "a::", "'x", "a b c", "$"] {
+            let _ = read(broken, &root());
+        }
+        assert_eq!(missing("]]"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,259 @@
+//! The order of goals: which goal needs which, directly and indirectly.
+
+use std::collections::{HashMap, HashSet};
+
+use super::definition::{
+    FailurePolicy, GoalDefinition, GoalForm, GoalId, Placed, WorkflowDefinition,
+};
+
+/// Goals of a workflow with what each of them needs. Goals are numbered in the order of the file.
+pub struct GoalGraph<'a> {
+    definition: &'a WorkflowDefinition,
+    numbers: HashMap<&'a GoalId, usize>,
+    memberships: Vec<Option<Membership>>,
+}
+
+/// The list that a goal is a member of. It runs there alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// The goal whose list it is.
+    pub owner: usize,
+    pub kind: MemberKind,
+}
+
+/// The kind of a member's list, with the member's position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberKind {
+    Loop {
+        position: usize,
+    },
+    Branch {
+        branch: usize,
+        position: usize,
+    },
+    /// It judges items of the owner.
+    Verify,
+    /// It runs in place of the owner after a failure.
+    Fallback,
+}
+
+/// A goal that a second list names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecondMembership<'a> {
+    pub goal: &'a Placed<GoalId>,
+    pub first_owner: &'a GoalId,
+}
+
+impl<'a> GoalGraph<'a> {
+    /// The graph of a definition, with every goal that two lists name.
+    pub fn new(definition: &'a WorkflowDefinition) -> (Self, Vec<SecondMembership<'a>>) {
+        let mut numbers = HashMap::new();
+        for (number, goal) in definition.goals.iter().enumerate() {
+            numbers.entry(&goal.id.value).or_insert(number);
+        }
+
+        let mut graph =
+            Self { definition, numbers, memberships: vec![None; definition.goals.len()] };
+        let mut second = Vec::new();
+        for (owner, goal) in definition.goals.iter().enumerate() {
+            for (named, kind) in members_of(goal) {
+                let Some(number) = graph.number(&named.value) else { continue };
+                let Some(place) = graph.memberships.get_mut(number) else { continue };
+                match place {
+                    Some(first) => {
+                        let Some(first_owner) = definition.goals.get(first.owner) else { continue };
+                        let first_owner = &first_owner.id.value;
+                        second.push(SecondMembership { goal: named, first_owner });
+                    }
+                    None => *place = Some(Membership { owner, kind }),
+                }
+            }
+        }
+
+        (graph, second)
+    }
+
+    pub fn number(&self, id: &GoalId) -> Option<usize> {
+        self.numbers.get(id).copied()
+    }
+
+    pub fn goal(&self, number: usize) -> Option<&'a GoalDefinition> {
+        self.definition.goals.get(number)
+    }
+
+    /// The list that a goal is in; `None` for a goal in the order of the file.
+    pub fn membership(&self, number: usize) -> Option<Membership> {
+        self.memberships.get(number).copied().flatten()
+    }
+
+    /// Members of a loop, or of every branch of a choice, in order.
+    pub fn members(&self, number: usize) -> Vec<usize> {
+        let named = self.goal(number).map(members_of).unwrap_or_default();
+        let in_list = named.into_iter().filter(|(_, kind)| {
+            matches!(kind, MemberKind::Loop { .. } | MemberKind::Branch { .. })
+        });
+        in_list.filter_map(|(id, _)| self.number(&id.value)).collect()
+    }
+
+    /// The goal that judges items of this one.
+    pub fn verifier(&self, number: usize) -> Option<usize> {
+        self.owned(number, MemberKind::Verify)
+    }
+
+    /// The goal that runs in place of this one after a failure.
+    pub fn fallback(&self, number: usize) -> Option<usize> {
+        self.owned(number, MemberKind::Fallback)
+    }
+
+    fn owned(&self, number: usize, wanted: MemberKind) -> Option<usize> {
+        let named = members_of(self.goal(number)?);
+        let (id, _) = named.into_iter().find(|(_, kind)| *kind == wanted)?;
+        self.number(&id.value)
+    }
+
+    /// Goals that must have ended before this one starts, without those that these need.
+    pub fn direct_needs(&self, number: usize) -> Vec<usize> {
+        let Some(goal) = self.goal(number) else { return Vec::new() };
+        let mut needs: Vec<usize> = match &goal.needs {
+            Some(named) => named.iter().filter_map(|id| self.number(&id.value)).collect(),
+            None => Vec::new(),
+        };
+
+        match self.membership(number) {
+            None if goal.needs.is_none() => needs.extend(self.goal_above(number)),
+            None => {}
+            Some(membership) => needs.extend(self.needs_of_member(membership)),
+        }
+
+        needs
+    }
+
+    /// The nearest goal above that is no member of a list.
+    fn goal_above(&self, number: usize) -> Option<usize> {
+        (0..number).rev().find(|above| self.membership(*above).is_none())
+    }
+
+    fn needs_of_member(&self, membership: Membership) -> Vec<usize> {
+        let owner = membership.owner;
+        let mut needs = self.direct_needs_within(owner);
+        let Some(goal) = self.goal(owner) else { return needs };
+        let list: &[Placed<GoalId>] = match (&goal.form, membership.kind) {
+            (GoalForm::Loop { members, .. }, MemberKind::Loop { position }) => {
+                members.get(..position).unwrap_or_default()
+            }
+            (GoalForm::Choose(branches), MemberKind::Branch { branch, position }) => {
+                let run = branches.get(branch).map(|branch| branch.run.as_slice());
+                run.and_then(|run| run.get(..position)).unwrap_or_default()
+            }
+            _ => &[],
+        };
+        needs.extend(list.iter().filter_map(|id| self.number(&id.value)));
+        needs
+    }
+
+    /// As [`GoalGraph::direct_needs`], ending where lists contain each other.
+    fn direct_needs_within(&self, number: usize) -> Vec<usize> {
+        let mut owners = HashSet::new();
+        let mut next = Some(number);
+        while let Some(owner) = next {
+            if !owners.insert(owner) {
+                return Vec::new();
+            }
+            next = self.membership(owner).map(|membership| membership.owner);
+        }
+
+        self.direct_needs(number)
+    }
+
+    /// Goals whose outputs a goal may use: all that it needs, directly or indirectly, with the
+    /// members and the fallbacks of these. In the order of the file.
+    pub fn visible(&self, number: usize) -> Vec<usize> {
+        let mut found = HashSet::new();
+        let mut pending = self.direct_needs(number);
+        while let Some(next) = pending.pop() {
+            if found.insert(next) {
+                pending.extend(self.direct_needs(next));
+                pending.extend(self.members(next));
+                pending.extend(self.fallback(next));
+            }
+        }
+
+        let mut found: Vec<_> = found.into_iter().collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// A circle of goals that wait for each other, if there is one.
+    pub fn cycle(&self) -> Option<Vec<usize>> {
+        let mut ended = HashSet::new();
+        (0..self.definition.goals.len()).find_map(|start| {
+            let mut path = Vec::new();
+            self.cycle_from(start, &mut path, &mut ended)
+        })
+    }
+
+    fn cycle_from(
+        &self,
+        number: usize,
+        path: &mut Vec<usize>,
+        ended: &mut HashSet<usize>,
+    ) -> Option<Vec<usize>> {
+        if let Some(at) = path.iter().position(|on_path| *on_path == number) {
+            return path.get(at..).map(<[usize]>::to_vec);
+        }
+        if ended.contains(&number) {
+            return None;
+        }
+
+        path.push(number);
+        let waits_for = self.own_needs(number).into_iter().chain(self.members(number));
+        let waits_for = waits_for.chain(self.verifier(number)).chain(self.fallback(number));
+        let waits_for: Vec<_> = waits_for.collect();
+        let found = waits_for.into_iter().find_map(|next| self.cycle_from(next, path, ended));
+        path.pop();
+        ended.insert(number);
+        found
+    }
+
+    /// The goals that a goal itself names or follows. Those of its list's owner are left out, since
+    /// the owner waits for its members.
+    fn own_needs(&self, number: usize) -> Vec<usize> {
+        let Some(goal) = self.goal(number) else { return Vec::new() };
+        match &goal.needs {
+            Some(named) => named.iter().filter_map(|id| self.number(&id.value)).collect(),
+            None if self.membership(number).is_none() => {
+                self.goal_above(number).into_iter().collect()
+            }
+            None => Vec::new(),
+        }
+    }
+}
+
+/// Every goal that `goal` names as a member, with its place in the list.
+fn members_of(goal: &GoalDefinition) -> Vec<(&Placed<GoalId>, MemberKind)> {
+    let mut members = Vec::new();
+    match &goal.form {
+        GoalForm::Loop { members: list, .. } => {
+            let list = list.iter().enumerate();
+            members.extend(list.map(|(position, id)| (id, MemberKind::Loop { position })));
+        }
+        GoalForm::Choose(branches) => {
+            for (branch, one) in branches.iter().enumerate() {
+                let list = one.run.iter().enumerate();
+                members.extend(
+                    list.map(|(position, id)| (id, MemberKind::Branch { branch, position })),
+                );
+            }
+        }
+        GoalForm::Each(each) => {
+            members.extend(each.verify.as_ref().map(|verify| (&verify.goal, MemberKind::Verify)));
+        }
+        _ => {}
+    }
+
+    if let Some(FailurePolicy::Goal(fallback)) = &goal.on_failure {
+        members.push((fallback, MemberKind::Fallback));
+    }
+
+    members
+}

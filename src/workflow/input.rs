@@ -1,0 +1,99 @@
+//! The payload that a run begins with, from names and values.
+
+use crate::schema::{FieldCount, ShortType};
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+use super::definition::{WorkflowDefinition, WorkflowInput};
+use super::payloads::input_name;
+
+/// Why values are no input of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InputError {
+    #[error("the workflow has no input `{name}`; it has {}", known.join(", "))]
+    Unknown { name: String, known: Vec<String> },
+    #[error("the input `{0}` is given twice")]
+    Twice(String),
+    #[error("the input `{0}` is missing; add --input {0}=VALUE")]
+    Missing(String),
+    #[error("the input `{0}` has children: send the whole payload with `organism send`")]
+    Nested(String),
+}
+
+/// How often an input may be given, where its type is known.
+struct InputField {
+    name: String,
+    occurs: FieldCount,
+    is_nested: bool,
+}
+
+/// The payload with these values. With `stand_ins`, an input without a value holds its own name in
+/// brackets.
+///
+/// # Errors
+/// A value is for no input of the workflow, an input has two, or a required one has none.
+pub fn input_payload(
+    definition: &WorkflowDefinition,
+    values: &[(String, String)],
+    stand_ins: bool,
+) -> Result<Element, InputError> {
+    let fields = fields_of(definition, values);
+    for (given, _) in values {
+        if !fields.iter().any(|field| field.name == *given) {
+            let known = fields.into_iter().map(|field| field.name).collect();
+            return Err(InputError::Unknown { name: given.clone(), known });
+        }
+    }
+
+    let name = QName::from(&input_name(definition));
+    let namespace = name.namespace.clone();
+    let mut payload = Element::new(name);
+    for InputField { name, occurs, is_nested } in fields {
+        let given = values.iter().filter(|(given, _)| *given == name).map(|(_, value)| value);
+        let mut texts: Vec<String> = given.cloned().collect();
+        match occurs {
+            _ if texts.is_empty() && stand_ins => texts.push(format!("[input/{name}]")),
+            FieldCount::Once if texts.is_empty() && is_nested => {
+                return Err(InputError::Nested(name));
+            }
+            FieldCount::Once if texts.is_empty() => return Err(InputError::Missing(name)),
+            FieldCount::Once | FieldCount::AtMostOnce if texts.len() > 1 => {
+                return Err(InputError::Twice(name));
+            }
+            _ if is_nested && !texts.is_empty() => return Err(InputError::Nested(name)),
+            _ => {}
+        }
+        for text in texts {
+            let child = Element::new(QName::new(namespace.as_deref(), &name));
+            payload = payload.with_child(child.with_text(text));
+        }
+    }
+
+    Ok(payload)
+}
+
+/// The inputs of a workflow in order. Those of a payload of a schema are the given ones: the gate
+/// checks them.
+fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
+    match &definition.input {
+        WorkflowInput::Types(ShortType::Fields(fields)) => {
+            let fields = fields.iter().map(|field| InputField {
+                name: field.name.clone(),
+                occurs: field.occurs,
+                is_nested: matches!(field.of, ShortType::Fields(_)),
+            });
+            fields.collect()
+        }
+        WorkflowInput::Types(_) => Vec::new(),
+        WorkflowInput::Payload(_) => {
+            let mut names: Vec<&String> = values.iter().map(|(name, _)| name).collect();
+            names.dedup();
+            let field = |name: &String| InputField {
+                name: name.clone(),
+                occurs: FieldCount::AnyNumber,
+                is_nested: false,
+            };
+            names.into_iter().map(field).collect()
+        }
+    }
+}

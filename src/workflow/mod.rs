@@ -1,0 +1,44 @@
+//! Workflows: listeners whose handler is a definition.
+//!
+//! A run is a pure function of its definition and the messages of its call. Must not know the pump:
+//! a workflow meets it as any listener does. `docs/WORKFLOWS.md` describes definitions.
+
+mod call_fold;
+mod check;
+mod compile;
+mod definition;
+mod document;
+mod drawing;
+mod dry_run;
+mod expression;
+mod graph;
+mod handler;
+mod input;
+mod not_run;
+mod payloads;
+mod run_state;
+mod run_watch;
+mod shapes;
+mod template;
+mod view;
+
+pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check};
+pub use compile::{CompiledWorkflow, compile, peers_of};
+pub use definition::{
+    AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
+    GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, PlaceId,
+    Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
+};
+pub use document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
+pub use drawing::{mermaid, text as drawing};
+pub use dry_run::{DryRunDocument, dry_run};
+pub use graph::GoalGraph;
+pub use handler::WorkflowHandler;
+pub use input::{InputError, input_payload};
+pub use not_run::not_run;
+pub use payloads::{failed_name, input_name, output_name, schema as generated_schema};
+pub use run_state::{
+    GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunOutput, RunPart, RunStep, WorkflowRun,
+};
+pub use run_watch::{GoalStatus, RunWatch};
+pub use view::{ViewEntry, ViewValue};

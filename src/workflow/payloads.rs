@@ -1,0 +1,144 @@
+//! Payloads of a workflow: those that it accepts and replies, and those that open its goals.
+
+use std::fmt::Write as _;
+
+use crate::contract::write_goal;
+use crate::ids::{PayloadName, ThreadId};
+use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
+use crate::system;
+use crate::xml::escape::{escape_attribute, escape_text};
+
+use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
+use super::run_state::{GoalCall, GoalFailure, RunOutput};
+use super::view::{ViewEntry, ViewValue};
+
+/// The payload that opens a run.
+pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
+    match &definition.input {
+        WorkflowInput::Types(_) => name_of(definition, ""),
+        WorkflowInput::Payload(name) => name.value.clone(),
+    }
+}
+
+/// The reply of a run that has completed.
+pub fn output_name(definition: &WorkflowDefinition) -> PayloadName {
+    name_of(definition, OUTPUT)
+}
+
+/// The reply of a run that has failed.
+pub fn failed_name(definition: &WorkflowDefinition) -> PayloadName {
+    name_of(definition, FAILED)
+}
+
+fn name_of(definition: &WorkflowDefinition, suffix: &str) -> PayloadName {
+    let local = format!("{}{suffix}", definition.name.value);
+    PayloadName::new(&definition.namespace(), &local)
+}
+
+const OUTPUT: &str = "-output";
+const FAILED: &str = "-failed";
+
+/// The XSD of the payloads that are generated for a workflow.
+pub fn schema(definition: &WorkflowDefinition) -> String {
+    let name = &definition.name.value;
+    let failed = format!("{name}{FAILED}");
+    let field = |name: &str| ShortField {
+        name: name.to_owned(),
+        occurs: FieldCount::Once,
+        of: ShortType::Text,
+    };
+    let failure = ShortType::Fields(["goal", "code", "reason"].map(field).to_vec());
+    let mut elements = vec![(failed.as_str(), &failure)];
+    if let WorkflowInput::Types(types) = &definition.input {
+        elements.insert(0, (name.as_str(), types));
+    }
+
+    let mut text = short_form_xsd(&definition.namespace(), &elements);
+    let output = format!("{name}{OUTPUT}");
+    let content = match &definition.output {
+        WorkflowOutput::Table(table) => {
+            let children = table.iter().map(|(child, _)| open_element(child, " minOccurs=\"0\""));
+            let children: String = children.collect();
+            format!(
+                "  <xs:element name=\"{output}\"><xs:complexType><xs:sequence>\n{children}  \
+                 </xs:sequence></xs:complexType></xs:element>\n"
+            )
+        }
+        WorkflowOutput::LastGoal | WorkflowOutput::One(_) => open_element(&output, ""),
+    };
+    if let Some(end) = text.rfind("</xs:schema>") {
+        text.insert_str(end, &content);
+    }
+    text
+}
+
+/// The declaration of an element that holds text or a copy of any element.
+fn open_element(name: &str, occurs: &str) -> String {
+    let name = escape_attribute(name);
+    format!(
+        "  <xs:element name=\"{name}\"{occurs}><xs:complexType mixed=\"true\"><xs:sequence><xs:any \
+         minOccurs=\"0\" maxOccurs=\"unbounded\" processContents=\"skip\"/></xs:sequence>\
+         </xs:complexType></xs:element>\n"
+    )
+}
+
+/// The reply with the output of a run.
+pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
+    let namespace = definition.namespace();
+    let namespace = escape_attribute(&namespace);
+    let name = format!("{}{OUTPUT}", definition.name.value);
+    let content = match output {
+        RunOutput::One(value) => content_of(value),
+        RunOutput::Table(table) => table.iter().map(|(name, value)| element(name, value)).collect(),
+    };
+    format!("<{name} xmlns=\"{namespace}\">{content}</{name}>")
+}
+
+fn element(name: &str, value: &ViewValue) -> String {
+    format!("<{name}>{}</{name}>", content_of(value))
+}
+
+fn content_of(value: &ViewValue) -> String {
+    match value {
+        ViewValue::Text(text) => escape_text(text).into_owned(),
+        ViewValue::Payload(payload) => payload.to_xml(),
+        ViewValue::Several(entries) => {
+            entries.iter().map(|ViewEntry { name, value, .. }| element(name, value)).collect()
+        }
+    }
+}
+
+/// The reply of a run that has failed.
+pub fn failed(definition: &WorkflowDefinition, goal: &str, failure: &GoalFailure) -> String {
+    let namespace = definition.namespace();
+    let name = format!("{}{FAILED}", definition.name.value);
+    let mut out = format!("<{name} xmlns=\"{}\">", escape_attribute(&namespace));
+    for (child, text) in [("goal", goal), ("code", &failure.code), ("reason", &failure.reason)] {
+        let _ = write!(out, "<{child}>{}</{child}>", escape_text(text));
+    }
+    let _ = write!(out, "</{name}>");
+    out
+}
+
+/// The request for a thread that belongs to the run's call, with the call of a goal.
+pub fn spawn(label: &str, call: &GoalCall) -> String {
+    let payload = match call {
+        GoalCall::Agent { agent, document } => write_goal(agent, document),
+        GoalCall::Payload { payload, .. } => payload.to_xml(),
+    };
+    let namespace = system::NAMESPACE;
+    let label = escape_attribute(label);
+    format!(
+        "<c:spawn-thread xmlns:c=\"{namespace}\" suggested_sub_id=\"{label}\" bound=\"true\">\
+         <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
+    )
+}
+
+pub fn cancel(thread: &ThreadId) -> String {
+    format!("<c:cancel-thread xmlns:c=\"{}\" thread_id=\"{thread}\"/>", system::NAMESPACE)
+}
+
+/// The request for a delivery as soon as a thread has ended.
+pub fn wait() -> String {
+    format!("<c:wait xmlns:c=\"{}\" for=\"any\"/>", system::NAMESPACE)
+}

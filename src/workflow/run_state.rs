@@ -1,0 +1,316 @@
+//! The state of one run, as a fold over what happened to its goals.
+//!
+//! Holds no clock, no ids and no messages: the listener turns the messages of a call into
+//! [`RunEvent`]s, and [`RunStep`]s into payloads. The same events give the same steps, so a run is
+//! resumed by folding its thread again.
+
+mod advance;
+mod context;
+mod forms;
+
+use std::collections::BTreeMap;
+
+use crate::ids::ListenerName;
+use crate::schema::XPathError;
+use crate::xml::element::Element;
+
+use super::definition::{GoalForm, GoalId, WorkflowDefinition};
+use super::graph::GoalGraph;
+use super::view::ViewValue;
+
+/// One run of one goal: a thread of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GoalRun {
+    /// Number of the goal in the definition.
+    pub goal: usize,
+    /// Pass of the loop that the goal is in, from 1; 0 outside of a loop.
+    pub iteration: u32,
+    pub part: RunPart,
+    /// From 1; rises with each retry.
+    pub attempt: u32,
+}
+
+/// The part of a goal that a thread carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunPart {
+    Whole,
+    /// An agent of `all` or `first`, by its position.
+    Agent(usize),
+    /// An item of `each`, by its position from 0.
+    Item(usize),
+}
+
+/// Something that happened to a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEvent {
+    Started,
+    Completed {
+        run: GoalRun,
+        output: ViewValue,
+    },
+    /// `is_final`: a retry cannot succeed, or must not be made.
+    Failed {
+        run: GoalRun,
+        failure: GoalFailure,
+        is_final: bool,
+    },
+}
+
+/// The phase of a goal, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoalPhase {
+    Waiting,
+    Running,
+    Done,
+    Skipped,
+    /// It ended the run, or another goal runs in its place.
+    Failed,
+}
+
+/// Why a goal, or a run of one, has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoalFailure {
+    pub code: String,
+    /// One sentence for people.
+    pub reason: String,
+}
+
+impl GoalFailure {
+    pub fn new(code: &str, reason: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), reason: reason.into() }
+    }
+
+    /// An expression gave no value.
+    fn of_expression(error: &XPathError) -> Self {
+        let code = match error {
+            XPathError::TooManyOperations | XPathError::TooMuchText => "too-large",
+            _ => "bad-expression",
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// Something that a run wants done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunStep {
+    /// Open a bound thread with this label.
+    Start {
+        run: GoalRun,
+        label: String,
+        call: GoalCall,
+    },
+    /// Cancel the thread of a run whose result no longer counts.
+    Cancel {
+        run: GoalRun,
+    },
+    Complete {
+        output: RunOutput,
+    },
+    Fail {
+        goal: GoalId,
+        failure: GoalFailure,
+        is_undone: bool,
+    },
+}
+
+/// The call that a thread begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoalCall {
+    Agent {
+        agent: ListenerName,
+        document: String,
+    },
+    /// A listener or a workflow gets this payload.
+    Payload {
+        listener: ListenerName,
+        payload: Element,
+    },
+}
+
+/// The output of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunOutput {
+    One(ViewValue),
+    Table(Vec<(String, ViewValue)>),
+}
+
+/// A run under way.
+pub struct WorkflowRun<'a> {
+    definition: &'a WorkflowDefinition,
+    graph: &'a GoalGraph<'a>,
+    steps: Vec<RunStep>,
+    state: RunState,
+}
+
+/// The state of a run between its events. It follows from them alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunState {
+    input: Element,
+    goals: Vec<GoalState>,
+    /// Goals in the order in which they ended, each once.
+    ended: Vec<usize>,
+    /// Finished passes of each loop: outputs of its members.
+    passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
+    is_over: bool,
+}
+
+/// The state of one goal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum GoalState {
+    #[default]
+    Waiting,
+    Running(GoalProgress),
+    /// It failed, and another goal runs in its place.
+    Replaced,
+    Done(Option<ViewValue>),
+    Skipped,
+}
+
+impl GoalState {
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Skipped)
+    }
+
+    fn output(&self) -> Option<&ViewValue> {
+        match self {
+            Self::Done(output) => output.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The open runs and results of a running goal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct GoalProgress {
+    iteration: u32,
+    attempt: u32,
+    /// Runs whose result has not come.
+    open: Vec<GoalRun>,
+    /// Results of parts, by position.
+    results: BTreeMap<usize, PartResult>,
+    /// Items that have not started.
+    items: Vec<ViewValue>,
+    next_item: usize,
+    /// Members of the branch that was chosen, or of the loop, and the position of the running one.
+    members: Vec<usize>,
+    position: usize,
+}
+
+/// The result of one agent or item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PartResult {
+    Completed(ViewValue),
+    Failed(GoalFailure),
+}
+
+impl<'a> WorkflowRun<'a> {
+    pub fn new(
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        input: Element,
+    ) -> Self {
+        let state = RunState {
+            input,
+            goals: vec![GoalState::Waiting; definition.goals.len()],
+            ended: Vec::new(),
+            passes: BTreeMap::new(),
+            is_over: false,
+        };
+        Self::resumed(definition, graph, state)
+    }
+
+    /// The run in a state that earlier events of the same definition have led to.
+    pub fn resumed(
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        state: RunState,
+    ) -> Self {
+        Self { definition, graph, steps: Vec::new(), state }
+    }
+
+    pub fn into_state(self) -> RunState {
+        self.state
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.state.is_over
+    }
+
+    /// The phase of a goal, its pass, and how many of its parts have a result.
+    pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
+        match self.goal_state(number) {
+            GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),
+            GoalState::Running(progress) => {
+                let results = progress.results.len();
+                let all = match self.graph.goal(number).map(|goal| &goal.form) {
+                    Some(GoalForm::All { agents, .. } | GoalForm::First { agents, .. }) => {
+                        agents.len()
+                    }
+                    Some(GoalForm::Each(_)) => progress.items.len(),
+                    _ => 0,
+                };
+                (GoalPhase::Running, progress.iteration, (results, all))
+            }
+            GoalState::Replaced => (GoalPhase::Failed, 0, (0, 0)),
+            GoalState::Done(_) => (GoalPhase::Done, 0, (0, 0)),
+            GoalState::Skipped => (GoalPhase::Skipped, 0, (0, 0)),
+        }
+    }
+
+    /// Whether the result of a run of a goal has yet to come.
+    pub fn has_open(&self) -> bool {
+        self.state.goals.iter().any(|goal| match goal {
+            GoalState::Running(progress) => !progress.open.is_empty(),
+            _ => false,
+        })
+    }
+
+    /// Takes one event and returns what follows from it. Events of runs that are not open any more
+    /// have no effect.
+    pub fn step(&mut self, event: RunEvent) -> Vec<RunStep> {
+        if self.state.is_over {
+            return Vec::new();
+        }
+
+        match event {
+            RunEvent::Started => {}
+            RunEvent::Completed { run, output } => {
+                if self.close(&run) {
+                    self.part_ended(&run, PartResult::Completed(output));
+                }
+            }
+            RunEvent::Failed { run, failure, is_final } => {
+                if self.close(&run) && !self.retried(&run, is_final) {
+                    self.part_ended(&run, PartResult::Failed(failure));
+                }
+            }
+        }
+
+        self.advance();
+        std::mem::take(&mut self.steps)
+    }
+
+    fn goal_state(&self, number: usize) -> &GoalState {
+        self.state.goals.get(number).unwrap_or(&GoalState::Waiting)
+    }
+
+    fn set(&mut self, number: usize, state: GoalState) {
+        if let Some(place) = self.state.goals.get_mut(number) {
+            *place = state;
+        }
+    }
+
+    fn progress(&mut self, number: usize) -> Option<&mut GoalProgress> {
+        match self.state.goals.get_mut(number) {
+            Some(GoalState::Running(progress)) => Some(progress),
+            _ => None,
+        }
+    }
+
+    /// Takes a run off the open ones; `false` where it is not among them.
+    fn close(&mut self, run: &GoalRun) -> bool {
+        let Some(progress) = self.progress(run.goal) else { return false };
+        let at = progress.open.iter().position(|open| open == run);
+        at.map(|at| progress.open.remove(at)).is_some()
+    }
+}

@@ -1,0 +1,244 @@
+//! How a run goes on: which goal starts, what its end means, and when the run is over.
+
+use crate::schema::XPathError;
+
+use super::super::definition::{FailurePolicy, GoalCondition, GoalForm, LoopEnd, WorkflowOutput};
+use super::super::graph::MemberKind;
+use super::super::view::ViewValue;
+use super::{
+    GoalFailure, GoalProgress, GoalRun, GoalState, PartResult, RunOutput, RunStep, WorkflowRun,
+};
+
+impl WorkflowRun<'_> {
+    /// Starts every goal that can start, until the run waits or is over.
+    pub(super) fn advance(&mut self) {
+        loop {
+            if self.state.is_over {
+                return;
+            }
+
+            let ready = (0..self.state.goals.len()).find(|number| self.can_start(*number));
+            match ready {
+                Some(number) => self.start(number, 0),
+                None => break,
+            }
+        }
+
+        let is_top = |number: &usize| self.graph.membership(*number).is_none();
+        if (0..self.state.goals.len())
+            .filter(is_top)
+            .all(|number| self.goal_state(number).has_ended())
+        {
+            self.complete();
+        }
+    }
+
+    fn can_start(&self, number: usize) -> bool {
+        self.graph.membership(number).is_none()
+            && *self.goal_state(number) == GoalState::Waiting
+            && self.graph.direct_needs(number).iter().all(|need| self.goal_state(*need).has_ended())
+    }
+
+    /// Starts a goal in a pass of its loop; 0 outside of a loop.
+    pub(super) fn start(&mut self, number: usize, iteration: u32) {
+        let progress = GoalProgress { iteration, attempt: 1, ..GoalProgress::default() };
+        self.set(number, GoalState::Running(progress));
+        self.start_form(number);
+    }
+
+    /// Starts the failed run once more, where `retry` allows it. Each part has its own retries.
+    pub(super) fn retried(&mut self, run: &GoalRun, is_final: bool) -> bool {
+        let Some(goal) = self.graph.goal(run.goal) else { return false };
+        if is_final || run.attempt > goal.retry {
+            return false;
+        }
+
+        let again = GoalRun { attempt: run.attempt + 1, ..run.clone() };
+        self.start_run(again);
+        true
+    }
+
+    pub(super) fn end(&mut self, number: usize, output: Option<ViewValue>) {
+        self.set(number, GoalState::Done(output));
+        self.note_end(number);
+    }
+
+    pub(super) fn skip(&mut self, number: usize) {
+        self.set(number, GoalState::Skipped);
+        self.note_end(number);
+    }
+
+    /// Remembers the order of ends, and lets the list of a member go on.
+    fn note_end(&mut self, number: usize) {
+        self.state.ended.retain(|ended| *ended != number);
+        self.state.ended.push(number);
+        let Some(membership) = self.graph.membership(number) else { return };
+        match membership.kind {
+            MemberKind::Loop { .. } => self.next_of_loop(membership.owner),
+            MemberKind::Branch { .. } => self.next_of_branch(membership.owner),
+            // The goal that it replaces has waited for it.
+            MemberKind::Fallback => self.skip(membership.owner),
+            MemberKind::Verify => {}
+        }
+    }
+
+    /// Applies the policy of a goal that has failed for good.
+    pub(super) fn fail(&mut self, number: usize, failure: GoalFailure) {
+        self.cancel_open(number);
+        let Some(goal) = self.graph.goal(number) else { return };
+        match goal.on_failure.as_ref().unwrap_or(&self.definition.on_failure) {
+            FailurePolicy::Skip => self.skip(number),
+            FailurePolicy::Goal(_) => {
+                let iteration = self.iteration_of(number);
+                self.set(number, GoalState::Replaced);
+                match self.graph.fallback(number) {
+                    Some(fallback) => self.start(fallback, iteration),
+                    None => self.skip(number),
+                }
+            }
+            policy => {
+                let is_undone = *policy == FailurePolicy::Undo;
+                self.stop(number, failure, is_undone);
+            }
+        }
+    }
+
+    fn iteration_of(&self, number: usize) -> u32 {
+        match self.goal_state(number) {
+            GoalState::Running(progress) => progress.iteration,
+            _ => 0,
+        }
+    }
+
+    fn cancel_open(&mut self, number: usize) {
+        if let Some(progress) = self.progress(number) {
+            let open = std::mem::take(&mut progress.open);
+            self.steps.extend(open.into_iter().map(|run| RunStep::Cancel { run }));
+        }
+    }
+
+    /// Ends the run as failed. What is still open is cancelled.
+    fn stop(&mut self, number: usize, failure: GoalFailure, is_undone: bool) {
+        let Some(goal) = self.graph.goal(number) else { return };
+        (0..self.state.goals.len()).for_each(|other| self.cancel_open(other));
+        let goal = goal.id.value.clone();
+        self.steps.push(RunStep::Fail { goal, failure, is_undone });
+        self.state.is_over = true;
+    }
+
+    /// Starts the next member of a loop, the next pass, or ends the loop.
+    pub(super) fn next_of_loop(&mut self, number: usize) {
+        let Some(goal) = self.graph.goal(number) else { return };
+        let GoalForm::Loop { until, max, at_max, .. } = &goal.form else { return };
+        let Some(progress) = self.progress(number) else { return };
+        let iteration = progress.iteration;
+        progress.position += 1;
+        if let Some(member) = progress.members.get(progress.position).copied() {
+            return self.start(member, iteration);
+        }
+
+        let members = progress.members.clone();
+        let outputs = members.iter().filter_map(|member| {
+            self.goal_state(*member).output().map(|output| (*member, output.clone()))
+        });
+        let pass: Vec<_> = outputs.collect();
+        self.state.passes.entry(number).or_default().push(pass);
+        match self.is_met(number, until) {
+            Err(error) => self.fail(number, GoalFailure::of_expression(&error)),
+            Ok(true) => self.end(number, None),
+            Ok(false) if iteration < *max => {
+                if let Some(progress) = self.progress(number) {
+                    progress.iteration += 1;
+                    progress.position = 0;
+                }
+                // Their outputs stand in the passes; this pass has none yet.
+                members.iter().for_each(|member| self.set(*member, GoalState::Waiting));
+                if let Some(first) = members.first() {
+                    self.start(*first, iteration + 1);
+                }
+            }
+            Ok(false) => match at_max {
+                LoopEnd::Continue => self.end(number, None),
+                LoopEnd::Fail => {
+                    let reason = format!("its condition did not hold after {max} passes");
+                    self.fail(number, GoalFailure::new("iterations-spent", reason));
+                }
+            },
+        }
+    }
+
+    fn next_of_branch(&mut self, number: usize) {
+        let Some(progress) = self.progress(number) else { return };
+        progress.position += 1;
+        let iteration = progress.iteration;
+        match progress.members.get(progress.position).copied() {
+            Some(member) => self.start(member, iteration),
+            None => self.end(number, None),
+        }
+    }
+
+    /// Whether a condition holds. A judge is not asked yet.
+    pub(super) fn is_met(
+        &self,
+        number: usize,
+        condition: &GoalCondition,
+    ) -> Result<bool, XPathError> {
+        match condition {
+            GoalCondition::XPath(expression) => {
+                let view = self.view_of(number, None)?;
+                view.evaluate(&expression.value).map(|value| value.is_true())
+            }
+            GoalCondition::Judge { .. } => Err(XPathError::Invalid("a judge is no XPath".into())),
+        }
+    }
+
+    fn complete(&mut self) {
+        let output = self.output();
+        let step = match output {
+            Ok(Some(output)) => RunStep::Complete { output },
+            Ok(None) => {
+                let reason = "the output of the workflow selects nothing";
+                self.without_output(GoalFailure::new("no-output", reason))
+            }
+            Err(error) => self.without_output(GoalFailure::of_expression(&error)),
+        };
+        self.steps.push(step);
+        self.state.is_over = true;
+    }
+
+    fn without_output(&self, failure: GoalFailure) -> RunStep {
+        let last = self.definition.goals.last().map(|goal| goal.id.value.clone());
+        match last {
+            Some(goal) => RunStep::Fail { goal, failure, is_undone: false },
+            None => RunStep::Complete { output: RunOutput::Table(Vec::new()) },
+        }
+    }
+
+    fn output(&self) -> Result<Option<RunOutput>, XPathError> {
+        match &self.definition.output {
+            WorkflowOutput::LastGoal => {
+                let last = self.state.goals.iter().rev().find_map(GoalState::output);
+                Ok(last.cloned().map(RunOutput::One))
+            }
+            WorkflowOutput::One(expression) => {
+                let view = self.whole_view()?;
+                Ok(view.select(&expression.value)?.map(RunOutput::One))
+            }
+            WorkflowOutput::Table(table) => {
+                let view = self.whole_view()?;
+                let mut selected = Vec::new();
+                for (name, expression) in table {
+                    if let Some(value) = view.select(&expression.value)? {
+                        selected.push((name.clone(), value));
+                    }
+                }
+                Ok(Some(RunOutput::Table(selected)))
+            }
+        }
+    }
+
+    /// Takes the result of a part to its goal.
+    pub(super) fn part_ended(&mut self, run: &GoalRun, result: PartResult) {
+        self.end_part(run, result);
+    }
+}

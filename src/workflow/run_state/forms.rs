@@ -1,0 +1,361 @@
+//! The forms of goals in a run: what each one starts, and what its results mean.
+
+use std::collections::BTreeMap;
+
+use crate::ids::ListenerName;
+use crate::schema::{XPathDocument, XPathError, XPathValue};
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+use super::super::definition::{EachItem, GoalForm, GoalTarget, ItemFailure, Mapping, Placed};
+use super::super::document::TaskDocument;
+use super::super::shapes::labels;
+use super::super::view::{ViewEntry, ViewValue};
+use super::{GoalCall, GoalFailure, GoalRun, GoalState, PartResult, RunPart, RunStep, WorkflowRun};
+
+impl WorkflowRun<'_> {
+    /// Starts what a goal's form begins with.
+    pub(super) fn start_form(&mut self, number: usize) {
+        let Some(goal) = self.graph.goal(number) else { return };
+        match &goal.form {
+            GoalForm::Run(_) | GoalForm::Ask { .. } => self.start_part(number, RunPart::Whole),
+            GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
+                for position in 0..agents.len() {
+                    self.start_part(number, RunPart::Agent(position));
+                }
+            }
+            GoalForm::Each(each) => self.start_each(number, each),
+            GoalForm::Loop { .. } => self.start_members(number, self.graph.members(number), 1),
+            GoalForm::Choose(branches) => {
+                for branch in branches {
+                    let is_met = match &branch.when {
+                        Some(condition) => self.is_met(number, condition),
+                        None => Ok(true),
+                    };
+                    match is_met {
+                        Ok(false) => {}
+                        Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
+                        Ok(true) => {
+                            let run = branch.run.iter();
+                            let run = run.filter_map(|id| self.graph.number(&id.value)).collect();
+                            let iteration = self.progress(number).map_or(0, |one| one.iteration);
+                            return self.start_members(number, run, iteration);
+                        }
+                    }
+                }
+                self.skip(number);
+            }
+        }
+    }
+
+    fn start_members(&mut self, number: usize, members: Vec<usize>, iteration: u32) {
+        let first = members.first().copied();
+        if let Some(progress) = self.progress(number) {
+            progress.members = members;
+            progress.iteration = iteration;
+        }
+        match first {
+            Some(first) => self.start(first, iteration),
+            None => self.end(number, None),
+        }
+    }
+
+    fn start_part(&mut self, number: usize, part: RunPart) {
+        let Some(progress) = self.progress(number) else { return };
+        let run = GoalRun { goal: number, iteration: progress.iteration, part, attempt: 1 };
+        self.start_run(run);
+    }
+
+    /// Opens a thread for a run. A call that cannot be made fails the part.
+    pub(super) fn start_run(&mut self, run: GoalRun) {
+        match self.call(&run) {
+            Ok(call) => {
+                let label = self.label(&run);
+                if let Some(progress) = self.progress(run.goal) {
+                    progress.open.push(run.clone());
+                    self.steps.push(RunStep::Start { run, label, call });
+                }
+            }
+            Err(error) => {
+                let failure = GoalFailure::of_expression(&error);
+                self.end_part(&run, PartResult::Failed(failure));
+            }
+        }
+    }
+
+    fn start_each(&mut self, number: usize, each: &EachItem) {
+        let items = self.view_of(number, None).and_then(|view| view.items(&each.items.value));
+        let items = match items {
+            Ok(items) => items,
+            Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
+        };
+        if items.len() > usize::try_from(each.max_items).unwrap_or(usize::MAX) {
+            let reason =
+                format!("{} items are more than max_items = {}", items.len(), each.max_items);
+            return self.fail(number, GoalFailure::new("too-many-items", reason));
+        }
+        if items.is_empty() {
+            return self.end(number, Some(ViewValue::Several(Vec::new())));
+        }
+
+        if let Some(progress) = self.progress(number) {
+            progress.items = items;
+        }
+        self.start_items(number, each);
+    }
+
+    /// Starts items until as many are open as may be.
+    fn start_items(&mut self, number: usize, each: &EachItem) {
+        let most = usize::try_from(each.concurrency).unwrap_or(usize::MAX);
+        while let Some(progress) = self.progress(number) {
+            if progress.open.len() >= most || progress.next_item >= progress.items.len() {
+                return;
+            }
+
+            let position = progress.next_item;
+            progress.next_item += 1;
+            self.start_part(number, RunPart::Item(position));
+        }
+    }
+
+    fn item_of(&self, run: &GoalRun) -> Option<&ViewValue> {
+        match (self.goal_state(run.goal), run.part) {
+            (GoalState::Running(progress), RunPart::Item(position)) => progress.items.get(position),
+            _ => None,
+        }
+    }
+
+    fn call(&self, run: &GoalRun) -> Result<GoalCall, XPathError> {
+        let goal = self.graph.goal(run.goal);
+        let form = goal.map(|goal| &goal.form);
+        let missing = || XPathError::Invalid("the goal starts no call".to_owned());
+        match form.ok_or_else(missing)? {
+            GoalForm::Run(target) => self.target_call(run, target, None),
+            GoalForm::All { agents, prompt, .. } | GoalForm::First { agents, prompt } => {
+                let RunPart::Agent(position) = run.part else { return Err(missing()) };
+                let agent = agents.get(position).ok_or_else(missing)?;
+                let document = self.document(run, prompt, None)?.text();
+                Ok(GoalCall::Agent { agent: agent.value.clone(), document })
+            }
+            GoalForm::Each(each) => self.target_call(run, &each.target, each.role.as_ref()),
+            GoalForm::Ask { .. } | GoalForm::Loop { .. } | GoalForm::Choose(_) => Err(missing()),
+        }
+    }
+
+    fn target_call(
+        &self,
+        run: &GoalRun,
+        target: &GoalTarget,
+        role: Option<&Placed<String>>,
+    ) -> Result<GoalCall, XPathError> {
+        let item = self.item_of(run);
+        match target {
+            GoalTarget::Agent { agent, prompt } => {
+                let document = match role {
+                    None => self.document(run, prompt, item)?.text(),
+                    Some(role) => {
+                        let goal = self.graph.goal(run.goal).map(|goal| goal.id.value.to_string());
+                        let view = self.view_of(run.goal, item)?;
+                        let task = TaskDocument {
+                            role: view.insert(&role.value)?,
+                            parent_goal: goal.unwrap_or_default(),
+                            task: self.filled(run.goal, prompt, item)?,
+                            corrections: Vec::new(),
+                        };
+                        task.text()
+                    }
+                };
+                Ok(GoalCall::Agent { agent: agent.value.clone(), document })
+            }
+            GoalTarget::Listener { listener, payload, with }
+            | GoalTarget::Workflow { workflow: listener, payload, with } => {
+                let name = payload
+                    .as_ref()
+                    .map(|name| QName::new(Some(&name.value.namespace), &name.value.local));
+                let payload = self.mapped(run, with, name, &listener.value)?;
+                Ok(GoalCall::Payload { listener: listener.value.clone(), payload })
+            }
+        }
+    }
+
+    /// The payload that a mapping makes.
+    fn mapped(
+        &self,
+        run: &GoalRun,
+        with: &Mapping,
+        name: Option<QName>,
+        listener: &ListenerName,
+    ) -> Result<Element, XPathError> {
+        let view = self.view_of(run.goal, self.item_of(run))?;
+        match with {
+            Mapping::Element(expression) => {
+                let selected = view.payload(&expression.value)?;
+                let nothing = || format!("{} selects no element", expression.value);
+                selected.ok_or_else(|| XPathError::Invalid(nothing()))
+            }
+            Mapping::Fields(fields) => {
+                let name = name.unwrap_or_else(|| QName::new(None, listener.as_str()));
+                let namespace = name.namespace.clone();
+                let mut payload = Element::new(name);
+                for (field, expression) in fields {
+                    // A value that selects nothing leaves its child out.
+                    let Some(value) = view.text(&expression.value)? else { continue };
+                    payload = match field.strip_prefix('@') {
+                        Some(attribute) => payload.with_attribute(attribute, value),
+                        None => {
+                            let child = Element::new(QName::new(namespace.as_deref(), field));
+                            payload.with_child(child.with_text(value))
+                        }
+                    };
+                }
+                Ok(payload)
+            }
+        }
+    }
+
+    /// Takes the result of one part of a goal.
+    pub(super) fn end_part(&mut self, run: &GoalRun, result: PartResult) {
+        let number = run.goal;
+        let Some(goal) = self.graph.goal(number) else { return };
+        let position = match run.part {
+            RunPart::Whole => 0,
+            RunPart::Agent(position) | RunPart::Item(position) => position,
+        };
+        let Some(progress) = self.progress(number) else { return };
+        if matches!(goal.form, GoalForm::All { .. } | GoalForm::First { .. } | GoalForm::Each(_)) {
+            progress.results.insert(position, result.clone());
+        }
+        match (&goal.form, result) {
+            (GoalForm::All { agents, vote: None, .. }, PartResult::Completed(_)) => {
+                self.end_all(number, agents);
+            }
+            (GoalForm::All { agents, vote: Some(by), .. }, _) => {
+                self.end_vote(number, agents.len(), by);
+            }
+            (GoalForm::First { .. }, PartResult::Completed(output)) => {
+                self.cancel_rest(number);
+                self.end(number, Some(output));
+            }
+            (GoalForm::First { agents, .. }, PartResult::Failed(failure)) => {
+                if self.result_count(number) == agents.len() {
+                    self.fail(number, failure);
+                }
+            }
+            (GoalForm::Each(each), result) => self.end_item(number, each, result),
+            (_, PartResult::Completed(output)) => self.end(number, Some(output)),
+            (_, PartResult::Failed(failure)) => self.fail(number, failure),
+        }
+    }
+
+    fn result_count(&self, number: usize) -> usize {
+        match self.goal_state(number) {
+            GoalState::Running(progress) => progress.results.len(),
+            _ => 0,
+        }
+    }
+
+    /// Takes the results of a goal that has all of them.
+    fn take_results(&mut self, number: usize) -> BTreeMap<usize, PartResult> {
+        self.progress(number)
+            .map(|progress| std::mem::take(&mut progress.results))
+            .unwrap_or_default()
+    }
+
+    fn cancel_rest(&mut self, number: usize) {
+        let open = self.progress(number).map(|progress| std::mem::take(&mut progress.open));
+        let cancelled = open.into_iter().flatten().map(|run| RunStep::Cancel { run });
+        self.steps.extend(cancelled);
+    }
+
+    fn end_all(&mut self, number: usize, agents: &[Placed<ListenerName>]) {
+        if self.result_count(number) < agents.len() {
+            return;
+        }
+
+        let outputs = labels(agents).into_iter().zip(self.take_results(number).into_values());
+        let outputs = outputs.filter_map(|(name, result)| match result {
+            PartResult::Completed(value) => Some(ViewEntry::new(&name, value)),
+            PartResult::Failed(_) => None,
+        });
+        self.end(number, Some(ViewValue::Several(outputs.collect())));
+    }
+
+    /// Ends a vote where all results are there: the first output of a strict majority of all voters.
+    fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
+        if self.result_count(number) < voters {
+            return;
+        }
+
+        let mut votes: Vec<(String, ViewValue)> = Vec::new();
+        for result in self.take_results(number).into_values() {
+            let PartResult::Completed(output) = result else { continue };
+            match vote_of(&output, &by.value) {
+                Ok(vote) => votes.push((vote, output)),
+                Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
+            }
+        }
+
+        let agreeing = |vote: &str| votes.iter().filter(|(other, _)| other == vote).count();
+        let winner = votes.iter().find(|(vote, _)| agreeing(vote) * 2 > voters);
+        match winner.map(|(_, output)| output.clone()) {
+            Some(output) => self.end(number, Some(output)),
+            None => {
+                let reason =
+                    format!("no output has the votes of more than half of {voters} voters");
+                self.fail(number, GoalFailure::new("no-majority", reason));
+            }
+        }
+    }
+
+    fn end_item(&mut self, number: usize, each: &EachItem, result: PartResult) {
+        if let (PartResult::Failed(failure), ItemFailure::Stop) = (result, each.on_item_failure) {
+            return self.fail(number, failure);
+        }
+
+        self.start_items(number, each);
+        let Some(progress) = self.progress(number) else { return };
+        if progress.results.len() < progress.items.len() {
+            return;
+        }
+
+        let results = std::mem::take(&mut progress.results);
+        let items = std::mem::take(&mut progress.items);
+        let mut outputs = Vec::new();
+        for (position, result) in results {
+            match result {
+                PartResult::Completed(value) => {
+                    outputs.push(ViewEntry::of_item("item", position, value));
+                }
+                PartResult::Failed(failure) if each.on_item_failure == ItemFailure::Collect => {
+                    let value = failed_item(position, &failure.code, items.get(position));
+                    outputs.push(ViewEntry::of_item("failed", position, value));
+                }
+                PartResult::Failed(_) => {}
+            }
+        }
+        self.end(number, Some(ViewValue::Several(outputs)));
+    }
+}
+
+/// The vote in an output: the value of an expression on it.
+fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
+    let element = match output {
+        ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
+        ViewValue::Payload(payload) => payload.clone(),
+        ViewValue::Several(_) => Element::local("output"),
+    };
+    let document = XPathDocument::of_payload(&element).ok_or(XPathError::TooMuchText)?;
+    document.evaluate(by).map(|value: XPathValue| value.to_text())
+}
+
+/// A failed item among the results, with the item as content.
+fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
+    let failed = Element::local("failed")
+        .with_attribute("n", (position + 1).to_string())
+        .with_attribute("code", code);
+    ViewValue::Payload(match item {
+        Some(ViewValue::Payload(item)) => failed.with_child(item.clone()),
+        Some(ViewValue::Text(text)) => failed.with_text(text.clone()),
+        _ => failed,
+    })
+}

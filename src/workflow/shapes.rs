@@ -1,0 +1,112 @@
+//! The shapes of what expressions can select: the view of a run, before there is one.
+
+use crate::contract::Contracts;
+use crate::ids::{ListenerName, PayloadName};
+use crate::schema::Schemas;
+
+use super::definition::{
+    AskForm, GoalDefinition, GoalForm, GoalOutput, GoalTarget, Placed, WorkflowDefinition,
+    WorkflowInput,
+};
+use super::expression::ValueShape;
+
+/// Makes shapes from what a config declares.
+pub struct ShapeSource<'a> {
+    pub schemas: &'a Schemas,
+    /// `None` where the contracts have problems of their own.
+    pub contracts: Option<&'a Contracts>,
+}
+
+impl ShapeSource<'_> {
+    pub fn input(&self, definition: &WorkflowDefinition) -> ValueShape {
+        match &definition.input {
+            WorkflowInput::Types(types) => ValueShape::of_type(types),
+            WorkflowInput::Payload(name) => self.payload(&name.value),
+        }
+    }
+
+    /// The shape of a goal's output; `None` for a goal without one.
+    pub fn goal(&self, goal: &GoalDefinition) -> Option<ValueShape> {
+        match &goal.form {
+            GoalForm::Run(target) => Some(self.target(goal, target)),
+            GoalForm::All { agents, vote: None, .. } => {
+                let output = self.output(goal);
+                let labels = labels(agents).into_iter().map(|label| (label, output.clone()));
+                Some(ValueShape::Children(labels.collect()))
+            }
+            GoalForm::All { .. } | GoalForm::First { .. } => Some(self.output(goal)),
+            GoalForm::Each(each) => {
+                let item = self.target(goal, &each.target);
+                Some(ValueShape::Children(vec![
+                    ("item".to_owned(), item),
+                    ("failed".to_owned(), ValueShape::Open),
+                ]))
+            }
+            GoalForm::Ask { form: AskForm::Output, .. } => Some(self.output(goal)),
+            GoalForm::Ask { form: AskForm::Verdict { .. }, .. } => {
+                let leaf = |name: &str| (name.to_owned(), ValueShape::Leaf);
+                Some(ValueShape::Children(vec![leaf("decision"), leaf("text")]))
+            }
+            GoalForm::Loop { .. } | GoalForm::Choose(_) => None,
+        }
+    }
+
+    /// The shape of one run of a goal.
+    pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
+        match target {
+            GoalTarget::Agent { .. } => self.output(goal),
+            GoalTarget::Listener { listener, .. } => self.replies(&listener.value),
+            GoalTarget::Workflow { .. } => ValueShape::Open,
+        }
+    }
+
+    fn output(&self, goal: &GoalDefinition) -> ValueShape {
+        match &goal.output {
+            GoalOutput::Text => ValueShape::Leaf,
+            GoalOutput::Types(types) => ValueShape::of_type(types),
+            GoalOutput::Payload(name) => self.payload(&name.value),
+        }
+    }
+
+    fn payload(&self, name: &PayloadName) -> ValueShape {
+        if !self.schemas.contains(name) {
+            return ValueShape::Open;
+        }
+
+        let description = self.schemas.describe(name);
+        match description.parameters.is_empty() && description.text.is_none() {
+            true => ValueShape::Open,
+            false => ValueShape::of_parameters(&description.parameters),
+        }
+    }
+
+    /// The children of every reply that a listener may give.
+    fn replies(&self, listener: &ListenerName) -> ValueShape {
+        let contract = self.contracts.and_then(|contracts| contracts.get(listener));
+        let Some(contract) = contract else { return ValueShape::Open };
+        let mut all = Vec::new();
+        for reply in &contract.replies {
+            match self.payload(reply) {
+                ValueShape::Children(children) => all.extend(children),
+                ValueShape::Leaf => {}
+                ValueShape::Open => return ValueShape::Open,
+            }
+        }
+
+        if all.is_empty() { ValueShape::Leaf } else { ValueShape::Children(all) }
+    }
+}
+
+/// The labels of agents that run at once: the name, with a number where it stands there again.
+pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
+    let mut labels = Vec::new();
+    for (index, agent) in agents.iter().enumerate() {
+        let before = agents.iter().take(index).filter(|one| one.value == agent.value).count();
+        labels.push(match before {
+            0 => agent.value.to_string(),
+            earlier => format!("{}-{}", agent.value, earlier + 1),
+        });
+    }
+
+    labels
+}

@@ -1,0 +1,84 @@
+//! Prompts with placeholders: `{{XPath}}` inserts text.
+
+use super::definition::Placed;
+
+/// A part of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptPart<'a> {
+    Text(&'a str),
+    /// The expression between the braces.
+    Expression(&'a str),
+}
+
+/// The parts of a prompt. A `{{` without its `}}` is text.
+pub fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = prompt;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let Some((expression, behind)) = after.split_once("}}") else { break };
+        if !before.is_empty() {
+            parts.push(PromptPart::Text(before));
+        }
+        parts.push(PromptPart::Expression(expression.trim()));
+        rest = behind;
+    }
+
+    if !rest.is_empty() {
+        parts.push(PromptPart::Text(rest));
+    }
+
+    parts
+}
+
+/// The prompt with every expression replaced by what `insert` gives. What was inserted is not read
+/// for placeholders again.
+pub fn fill<E>(
+    prompt: &str,
+    mut insert: impl FnMut(&str) -> Result<String, E>,
+) -> Result<String, E> {
+    let mut out = String::new();
+    for part in parts(prompt) {
+        match part {
+            PromptPart::Text(text) => out.push_str(text),
+            PromptPart::Expression(expression) => out.push_str(&insert(expression)?),
+        }
+    }
+
+    Ok(out)
+}
+
+/// The expressions of a prompt, each at the prompt's place.
+pub fn expressions(prompt: &Placed<String>) -> impl Iterator<Item = Placed<String>> {
+    parts(&prompt.value).into_iter().filter_map(|part| match part {
+        PromptPart::Expression(text) => Some(Placed::new(text.to_owned(), prompt.place)),
+        PromptPart::Text(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn filled(prompt: &str) -> String {
+        let insert = |expression: &str| Ok::<_, Infallible>(format!("<{expression}>{{{{x}}}}"));
+        match fill(prompt, insert) {
+            Ok(text) => text,
+            Err(never) => match never {},
+        }
+    }
+
+    #[test]
+    fn a_placeholder_is_replaced_and_its_text_is_not_read_again() {
+        assert_eq!(filled("a {{ input/b }} c"), "a <input/b>{{x}} c");
+        assert_eq!(filled("{{a}}{{b}}"), "<a>{{x}}<b>{{x}}");
+    }
+
+    #[test]
+    fn an_open_brace_without_its_end_is_text() {
+        for text in ["a {{ b", "{ {a} }", "}}", ""] {
+            assert_eq!(filled(text), text);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The view of a run: the document that expressions start from.
+
+use crate::schema::{XPathDocument, XPathError, XPathNode, XPathValue};
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+/// The input and the outputs of a run, as expressions see them.
+pub struct RunView {
+    document: XPathDocument,
+    /// The entries with the namespaces of their payloads.
+    originals: Vec<Element>,
+}
+
+/// An output with the name that expressions have for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViewEntry {
+    pub name: String,
+    /// For an item of a list: its position there, from 0.
+    pub item: Option<usize>,
+    pub value: ViewValue,
+}
+
+impl ViewEntry {
+    pub fn new(name: &str, value: ViewValue) -> Self {
+        Self { name: name.to_owned(), item: None, value }
+    }
+
+    pub fn of_item(name: &str, position: usize, value: ViewValue) -> Self {
+        Self { item: Some(position), ..Self::new(name, value) }
+    }
+}
+
+/// The output of a goal, or of a run of a goal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ViewValue {
+    Text(String),
+    Payload(Element),
+    /// Outputs of several runs of one goal.
+    Several(Vec<ViewEntry>),
+}
+
+impl RunView {
+    /// `None` where an output is beyond the limits of a payload.
+    pub fn new(entries: &[ViewEntry]) -> Option<Self> {
+        let children: Vec<_> =
+            entries.iter().map(|entry| (element_of(entry), payload_of(&entry.value))).collect();
+        let mut document = XPathDocument::new("run", &children)?;
+        for (position, entry) in (0u32..).zip(entries) {
+            if let ViewValue::Several(runs) = &entry.value {
+                for (inner, run) in (0u32..).zip(runs) {
+                    if let Some(name) = payload_of(&run.value) {
+                        document.name_payload(vec![position, inner], &name);
+                    }
+                }
+            }
+        }
+
+        let originals = entries.iter().map(original_of).collect();
+        Some(Self { document, originals })
+    }
+
+    /// The value of an expression.
+    ///
+    /// # Errors
+    /// The expression is not XPath 1.0, or its evaluation exceeds a bound.
+    pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
+        self.document.evaluate(expression)
+    }
+
+    /// The text of the first node, or the value; `None` where nothing is selected.
+    ///
+    /// # Errors
+    /// As [`RunView::evaluate`].
+    pub fn text(&self, expression: &str) -> Result<Option<String>, XPathError> {
+        let value = self.evaluate(expression)?;
+        let is_nothing = matches!(&value, XPathValue::Nodes(nodes) if nodes.is_empty());
+        Ok((!is_nothing).then(|| value.to_text()))
+    }
+
+    /// Each node that is selected, in order.
+    ///
+    /// # Errors
+    /// As [`RunView::evaluate`], or the expression has a value that is no set of nodes.
+    pub fn items(&self, expression: &str) -> Result<Vec<ViewValue>, XPathError> {
+        let XPathValue::Nodes(nodes) = self.evaluate(expression)? else {
+            return Err(XPathError::Invalid(format!("{expression} selects no nodes")));
+        };
+        Ok(nodes.iter().map(|node| self.value_of(node)).collect())
+    }
+
+    /// The value that an output selects: a copy of an element with children, or else text.
+    ///
+    /// # Errors
+    /// As [`RunView::evaluate`].
+    pub fn select(&self, expression: &str) -> Result<Option<ViewValue>, XPathError> {
+        let value = self.evaluate(expression)?;
+        let XPathValue::Nodes(nodes) = &value else {
+            return Ok(Some(ViewValue::Text(value.to_text())));
+        };
+        let mut values: Vec<_> = nodes.iter().map(|node| self.value_of(node)).collect();
+        if values.len() <= 1 {
+            return Ok(values.pop());
+        }
+
+        let is_text = values.iter().all(|value| matches!(value, ViewValue::Text(_)));
+        if is_text {
+            let texts: Vec<_> = nodes.iter().map(|node| node.text.as_str()).collect();
+            return Ok(Some(ViewValue::Text(texts.join("\n"))));
+        }
+        let entries = values.into_iter().map(|value| ViewEntry::new("item", value));
+        Ok(Some(ViewValue::Several(entries.collect())))
+    }
+
+    /// The first element that is selected, with its namespaces.
+    ///
+    /// # Errors
+    /// As [`RunView::evaluate`].
+    pub fn payload(&self, expression: &str) -> Result<Option<Element>, XPathError> {
+        let XPathValue::Nodes(nodes) = self.evaluate(expression)? else { return Ok(None) };
+        let positions = nodes.first().and_then(|node| node.element.as_ref());
+        Ok(positions.and_then(|at| self.original_at(at)).cloned())
+    }
+
+    fn value_of(&self, node: &XPathNode) -> ViewValue {
+        let original = node.element.as_ref().and_then(|at| self.original_at(at));
+        match original.filter(|element| element.children().next().is_some()) {
+            Some(element) => ViewValue::Payload(element.clone()),
+            None => ViewValue::Text(node.text.clone()),
+        }
+    }
+
+    fn original_at(&self, positions: &[u32]) -> Option<&Element> {
+        let (first, rest) = positions.split_first()?;
+        let entry = self.originals.get(usize::try_from(*first).ok()?)?;
+        rest.iter().try_fold(entry, |element, position| {
+            element.children().nth(usize::try_from(*position).ok()?)
+        })
+    }
+
+    /// The text that a placeholder inserts: nodes stand on one line each, and an element with
+    /// children is its XML.
+    ///
+    /// # Errors
+    /// As [`RunView::evaluate`].
+    pub fn insert(&self, expression: &str) -> Result<String, XPathError> {
+        let value = self.evaluate(expression)?;
+        let XPathValue::Nodes(nodes) = &value else { return Ok(value.to_text()) };
+        let texts = nodes.iter().map(|node| {
+            let element = node.element.as_ref().and_then(|at| self.document.element_at(at));
+            match element.filter(|element| element.children().next().is_some()) {
+                Some(element) => element.to_xml(),
+                None => node.text.clone(),
+            }
+        });
+        Ok(texts.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// The entry as an element of its name.
+fn element_of(entry: &ViewEntry) -> Element {
+    let mut element = Element::new(QName::new(None, &entry.name));
+    match &entry.value {
+        ViewValue::Text(text) => element.with_text(text.clone()),
+        ViewValue::Payload(payload) => {
+            element.attributes.clone_from(&payload.attributes);
+            element.content.clone_from(&payload.content);
+            element
+        }
+        ViewValue::Several(runs) => {
+            runs.iter().fold(element, |element, run| element.with_child(element_of(run)))
+        }
+    }
+}
+
+/// The entry with the payloads that it stands for, child for child as in [`element_of`].
+fn original_of(entry: &ViewEntry) -> Element {
+    let element = Element::local(&entry.name);
+    match &entry.value {
+        ViewValue::Text(text) => element.with_text(text.clone()),
+        ViewValue::Payload(payload) => payload.clone(),
+        ViewValue::Several(runs) => {
+            runs.iter().fold(element, |element, run| element.with_child(original_of(run)))
+        }
+    }
+}
+
+fn payload_of(value: &ViewValue) -> Option<String> {
+    match value {
+        ViewValue::Payload(payload) => Some(payload.local_name().to_owned()),
+        ViewValue::Text(_) | ViewValue::Several(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, value: ViewValue) -> ViewEntry {
+        ViewEntry::new(name, value)
+    }
+
+    fn payload(text: &str) -> ViewValue {
+        ViewValue::Payload(Element::read(text).expect("it is one element"))
+    }
+
+    fn view() -> RunView {
+        RunView::new(&[
+            entry("input", payload("<essay xmlns='urn:e'><topic>a &lt; b</topic></essay>")),
+            entry("draft", ViewValue::Text("one\n\nPUBLISH".to_owned())),
+            entry("plan", payload("<plan xmlns='urn:p'><task><role>r</role></task><task/></plan>")),
+            entry(
+                "evaluate",
+                ViewValue::Several(vec![
+                    entry("optimist", ViewValue::Text("yes".to_owned())),
+                    entry("critic", payload("<verdict xmlns='urn:v'>no</verdict>")),
+                ]),
+            ),
+        ])
+        .expect("it is a view")
+    }
+
+    fn inserted(expression: &str) -> String {
+        view().insert(expression).expect("the expression has a value")
+    }
+
+    #[test]
+    fn an_output_stands_under_the_name_of_its_goal() {
+        assert_eq!(inserted("input/topic"), "a < b");
+        assert_eq!(inserted("last-line(draft)"), "publish");
+        assert_eq!(inserted("evaluate/critic"), "no");
+        assert_eq!(inserted("payload(evaluate/critic)"), "verdict");
+        assert_eq!(inserted("payload(plan)"), "plan");
+        assert_eq!(inserted("payload(draft)"), "");
+    }
+
+    #[test]
+    fn several_nodes_stand_on_one_line_each() {
+        assert_eq!(inserted("evaluate/*"), "yes\nno");
+    }
+
+    #[test]
+    fn an_element_with_children_is_inserted_as_its_xml() {
+        assert_eq!(inserted("plan/task[1]"), "<task><role>r</role></task>");
+        assert_eq!(inserted("plan/task[1]/role"), "r");
+    }
+
+    #[test]
+    fn a_selected_payload_keeps_its_namespaces() {
+        let selected = view().payload("plan | draft").expect("a value").expect("an element");
+        assert_eq!(selected.local_name(), "draft");
+        let selected = view().payload("plan").expect("a value").expect("an element");
+        assert_eq!(selected.name.namespace(), "urn:p");
+        let item = view().items("plan/task").expect("nodes").into_iter().next();
+        let Some(ViewValue::Payload(item)) = item else { panic!("it is an element") };
+        assert_eq!(item.to_xml(), "<task xmlns=\"urn:p\"><role>r</role></task>");
+    }
+
+    #[test]
+    fn an_output_is_an_element_with_children_or_else_text() {
+        let selected = |expression: &str| view().select(expression).expect("a value");
+        assert_eq!(selected("draft"), Some(ViewValue::Text("one\n\nPUBLISH".to_owned())));
+        assert!(matches!(selected("plan"), Some(ViewValue::Payload(_))));
+        assert_eq!(selected("plan/nothing"), None);
+        assert_eq!(selected("evaluate/*"), Some(ViewValue::Text("yes\nno".to_owned())));
+        assert_eq!(selected("count(plan/task)"), Some(ViewValue::Text("2".to_owned())));
+    }
+
+    #[test]
+    fn nothing_selected_inserts_nothing() {
+        assert_eq!(inserted("plan/nothing"), "");
+    }
+}

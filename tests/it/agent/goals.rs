@@ -1,0 +1,157 @@
+//! Goals of workflows: their documents stand in the prompt as they are, and the text of a turn answers
+//! them.
+
+use organism::agent::{ActionTransport, AgentOptions, FinalFormat, FinalMode};
+use organism::ids::PayloadName;
+use organism::model::{StopReason, ToolChoice};
+use organism::thread::Closing;
+use organism::xml::element::Element;
+
+use super::desk::DESK;
+use super::scripted::{Reply, Says, Scripted, reply};
+use super::stage::{Stage, researcher};
+
+const WAYS: [ActionTransport; 3] =
+    [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
+
+const DOCUMENT: &str = "<workflow name=\"w\">\n\n<current-goal id=\"a\">\nIs &lt;/goal&gt; \
+                        &amp;amp; ok?\t\r\n]]>\n</current-goal>\n\n</workflow>";
+
+/// The result of a run whose goal is answered by these turns, and by nothing after them.
+fn answered(options: AgentOptions, turns: Vec<Reply>) -> (Closing, String) {
+    let mut options = options;
+    options.max_iterations = u32::try_from(turns.len()).unwrap();
+    let says = turns.into_iter().map(Says::Exactly).collect();
+    let model = Scripted::new(options.transport, says);
+    let mut stage = Stage::with_goal(DOCUMENT, options, model);
+    stage.start_workflow();
+    let (how, texts) = stage.results[0].clone();
+    (how, Element::read(&texts[0]).unwrap().text())
+}
+
+fn completed(text: &str) -> (Closing, String) {
+    (Closing::Completed, format!("attempt_completion: {text}"))
+}
+
+// C7
+#[test]
+fn the_prompt_shows_the_document_of_a_goal_alone_and_unescaped() {
+    for way in WAYS {
+        let model = Scripted::new(way, vec![Says::Exactly(reply("Yes."))]);
+        let mut options = researcher(way);
+        options.notice = false;
+        let mut stage = Stage::with_goal(DOCUMENT, options, model.clone());
+        stage.start_workflow();
+        let messages = &model.heard()[0].messages;
+        assert_eq!(messages.len(), 1, "{way:?}");
+        // The goal came in the workflow's thread, after the request to the workflow.
+        let shown: Vec<_> = messages[0].texts().collect();
+        assert!(shown[0].ends_with(DOCUMENT), "{way:?}: {shown:?}");
+        assert!(!shown[0].contains("<goal"), "{way:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn the_text_of_a_turn_answers_a_goal_whatever_ends_the_agents_other_calls() {
+    let text = "# Yes\n\na < b && <b>c</b>";
+    for way in WAYS {
+        for by in [FinalMode::Action, FinalMode::Text] {
+            let mut options = researcher(way);
+            options.final_by = by;
+            assert_eq!(answered(options, vec![reply(text)]), completed(text), "{way:?} {by:?}");
+        }
+    }
+}
+
+#[test]
+fn a_declared_final_and_a_format_are_for_other_calls_than_goals() {
+    for way in WAYS {
+        let mut options = researcher(way);
+        options.contract.replies = vec![PayloadName::new(DESK, "answer")];
+        options.final_format = FinalFormat::Xml;
+        options.tool_choice = (way == ActionTransport::Native).then_some(ToolChoice::Required);
+        assert_eq!(answered(options, vec![reply("Yes.")]), completed("Yes."), "{way:?}");
+    }
+}
+
+#[test]
+fn a_choice_that_demands_a_tool_is_not_sent_with_a_goal() {
+    let way = ActionTransport::Native;
+    let model = Scripted::new(way, vec![Says::Exactly(reply("Yes."))]);
+    let mut options = researcher(way);
+    options.tool_choice = Some(ToolChoice::Required);
+    let mut stage = Stage::with_goal(DOCUMENT, options, model.clone());
+    stage.start_workflow();
+    assert_eq!(model.heard()[0].tool_choice, None);
+}
+
+#[test]
+fn attempt_completion_answers_a_goal_of_an_agent_with_another_final() {
+    let completion = "<attempt_completion><result>Yes.</result></attempt_completion>";
+    let mut options = researcher(ActionTransport::Xml);
+    options.contract.replies = vec![PayloadName::new(DESK, "answer")];
+    assert_eq!(answered(options, vec![reply(completion)]), completed("Yes."));
+
+    let mut options = researcher(ActionTransport::Native);
+    options.contract.replies = vec![PayloadName::new(DESK, "answer")];
+    let called = reply("Done.").call("attempt_completion", r#"{"result":"Yes."}"#);
+    assert_eq!(answered(options, vec![called]), completed("Yes."));
+}
+
+#[test]
+fn a_turn_that_cannot_answer_a_goal_gets_another_turn() {
+    let cases = [
+        reply("Look. <search><qurey>q</qurey></search>"),
+        reply("Look. <search><query>q</query>"),
+        reply("I would do\n```\n<search><query>q</query></search>\n```"),
+        reply("Cut").stop(StopReason::Length),
+        reply(" "),
+    ];
+    for first in cases {
+        let title = first.text.clone();
+        let turns = vec![first, reply("Yes.")];
+        let answer = answered(researcher(ActionTransport::Xml), turns);
+        assert_eq!(answer, completed("Yes."), "{title}");
+    }
+}
+
+#[test]
+fn the_text_of_a_turn_with_an_action_is_never_the_answer() {
+    let turns = vec![reply("No. <search><query>q</query></search>"), reply("Yes.")];
+    assert_eq!(answered(researcher(ActionTransport::Xml), turns), completed("Yes."));
+}
+
+#[test]
+fn a_goal_without_an_answer_fails_when_the_last_turn_is_spent() {
+    let (how, _) = answered(researcher(ActionTransport::Xml), vec![reply(" "), reply(" ")]);
+    assert_eq!(how, Closing::Completed, "the workflow was told and replied");
+    let (_, text) = answered(researcher(ActionTransport::Xml), vec![reply(" "), reply(" ")]);
+    assert!(text.starts_with("system-error"), "{text}");
+}
+
+#[test]
+fn other_calls_of_the_same_agent_keep_their_final() {
+    for way in WAYS {
+        let turns = vec![Says::Exactly(reply("Yes.")), Says::Exactly(reply(""))];
+        let model = Scripted::new(way, turns);
+        let mut options = researcher(way);
+        options.max_iterations = 2;
+        let mut stage = Stage::with_goal(DOCUMENT, options, model.clone());
+        stage.ask();
+        assert_eq!(stage.results[0].0, Closing::Failed, "{way:?}");
+        let heard = &model.heard()[0];
+        assert!(!heard.system.contains("text of such a response is your answer"), "{way:?}");
+    }
+}
+
+#[test]
+fn the_prompt_of_a_goal_says_that_the_text_is_the_answer() {
+    for way in WAYS {
+        let model = Scripted::new(way, vec![Says::Exactly(reply("Yes."))]);
+        let mut stage = Stage::with_goal(DOCUMENT, researcher(way), model.clone());
+        stage.start_workflow();
+        let system = &model.heard()[0].system;
+        assert!(system.contains("text of such a response is your answer"), "{way:?}");
+        assert!(!system.contains("DO NOT respond with plain text"), "{way:?}");
+    }
+}

@@ -1,0 +1,258 @@
+//! Allotments: what a spawned thread may use at most, with everything beneath it.
+
+use std::time::Duration;
+
+use organism::contract::{Contract, Role, TreeLimits};
+use organism::envelope::{Money, Spending, Turn};
+use organism::ids::{CallId, ThreadId};
+use organism::thread::Fact;
+
+use super::world::{World, agent, client, core, fresh, listener, name, names, reservation, word};
+
+const FREE: Money = Money(0);
+
+fn world_with(limits: TreeLimits) -> World {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    (boss.accepts, boss.replies) = (names(&["count"]), names(&["counted"]));
+    let mut contracts = vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["writer"]),
+        agent("writer", &["ask"], &["report"], &["finder", "boss"]),
+        listener("finder", &["look"], &["found"], &[]),
+        boss,
+    ];
+    for contract in &mut contracts {
+        contract.timeout = Duration::from_secs(100 * 3600);
+    }
+    World::with_limits(contracts, limits)
+}
+
+fn world() -> World {
+    world_with(TreeLimits::default())
+}
+
+fn spawn(label: &str, limits: &str) -> String {
+    let inner = format!("<initial-payload>{}</initial-payload>", word("ask", label));
+    core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {limits}"), &inner)
+}
+
+/// A tree whose root has spawned a writer with each of these limits, and waits for all.
+fn spawned(world: &mut World, limits: &[(&str, &str)]) -> (ThreadId, CallId) {
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    let mut outcome: Vec<_> = limits.iter().map(|(label, limits)| spawn(label, limits)).collect();
+    outcome.push(core("wait", "", ""));
+    world.play("thinker", &outcome);
+    (thread, call)
+}
+
+fn turn(tokens: u64, money: Money) -> Option<Turn> {
+    let note = core("model-turn", "", "");
+    Some(Turn { note, tokens_in: tokens, money, ..Turn::default() })
+}
+
+fn spent(world: &World, thread: &ThreadId) -> Spending {
+    world.core.state().thread(thread).unwrap().allotted.as_ref().unwrap().spent
+}
+
+#[test]
+fn a_model_call_that_an_allotment_does_not_cover_is_refused_before_it_is_made() {
+    let mut world = world();
+    let (thread, _) = spawned(&mut world, &[("a", "tokens=\"500\"")]);
+    let writer = world.delivery("writer");
+    let refused = world.reserve(&writer, 600, FREE).unwrap_err();
+    let a = thread.child("a");
+    let text = format!(
+        "the next model call may take 600 tokens, and 500 of the 500 of thread {a} are left"
+    );
+    assert_eq!(refused, text);
+    assert_eq!(world.reserve(&writer, 500, FREE), Ok(()));
+}
+
+#[test]
+fn an_allotment_of_money_bounds_what_model_calls_cost() {
+    let mut world = world();
+    spawned(&mut world, &[("a", "money=\"0.50\"")]);
+    let writer = world.delivery("writer");
+    assert!(world.reserve(&writer, 1, Money(500_000_001)).is_err());
+    assert_eq!(world.reserve(&writer, 1, Money(500_000_000)), Ok(()));
+}
+
+#[test]
+fn spending_counts_against_each_allotment_up_the_tree() {
+    let mut world = world();
+    let (thread, _) = spawned(&mut world, &[("a", "tokens=\"1000\"")]);
+    let a = thread.child("a");
+    let b = a.child("b");
+    let writer = world.delivery("writer");
+    let beneath = [spawn("b", "tokens=\"5000\""), core("wait", "", "")];
+    world.answer_turn(&writer, &beneath, turn(300, FREE));
+    let deeper = world.delivery("writer");
+    assert_eq!(deeper.thread, b);
+
+    let refused = world.reserve(&deeper, 701, FREE).unwrap_err();
+    assert!(refused.ends_with(&format!("700 of the 1000 of thread {a} are left")), "{refused}");
+    assert_eq!(world.reserve(&deeper, 700, FREE), Ok(()));
+    world.answer_turn(&deeper, &[word("report", "r")], turn(650, FREE));
+    assert_eq!(spent(&world, &b).tokens, 650);
+    assert_eq!(spent(&world, &a).tokens, 950);
+
+    let writer = world.delivery("writer");
+    assert!(world.reserve(&writer, 51, FREE).is_err());
+    assert_eq!(world.reserve(&writer, 50, FREE), Ok(()));
+}
+
+#[test]
+fn reservations_beneath_an_allotment_cannot_take_the_same_twice() {
+    let mut world = world();
+    let (thread, _) = spawned(&mut world, &[("a", "tokens=\"1000\"")]);
+    let a = thread.child("a");
+    let writer = world.delivery("writer");
+    let beneath = [spawn("b", ""), spawn("c", ""), core("wait", "", "")];
+    world.answer_turn(&writer, &beneath, turn(0, FREE));
+    let [first, second] = [world.delivery("writer"), world.delivery("writer")];
+    assert_eq!(world.reserve(&first, 600, FREE), Ok(()));
+    let refused = world.reserve(&second, 600, FREE).unwrap_err();
+    assert!(refused.ends_with(&format!("400 of the 1000 of thread {a} are left")), "{refused}");
+    assert_eq!(world.reserve(&second, 400, FREE), Ok(()));
+}
+
+#[test]
+fn two_threads_have_an_allotment_each_and_what_one_leaves_is_free_for_the_other() {
+    let limits = TreeLimits { tokens: 1_000, ..TreeLimits::default() };
+    let mut world = world_with(limits);
+    spawned(&mut world, &[("a", "tokens=\"800\""), ("b", "tokens=\"800\"")]);
+    let [first, second] = [world.delivery("writer"), world.delivery("writer")];
+    assert_eq!(world.reserve(&first, 700, FREE), Ok(()));
+    let refused = world.reserve(&second, 700, FREE).unwrap_err();
+    assert!(refused.ends_with("300 of the 1000 of this tree are left"), "{refused}");
+    world.answer_turn(&first, &[word("report", "r")], turn(100, FREE));
+    assert_eq!(world.reserve(&second, 800, FREE), Ok(()));
+}
+
+#[test]
+fn a_thread_whose_tokens_are_used_fails_and_its_spawner_goes_on() {
+    let mut world = world();
+    let (_, call) = spawned(&mut world, &[("a", "tokens=\"500\"")]);
+    let writer = world.delivery("writer");
+    world.answer_turn(&writer, &[word("look", "q")], turn(500, FREE));
+    world.play("finder", &[word("found", "f")]);
+    let woken = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result failed");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    assert!(result.contains("code=\"budget-spent\""), "{result}");
+    assert!(result.contains("all 500 tokens of thread"), "{result}");
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+#[test]
+fn a_thread_ends_when_its_time_is_over_with_everything_beneath_it() {
+    let mut world = world();
+    let (thread, call) = spawned(&mut world, &[("a", "timeout=\"PT10M\"")]);
+    let writer = world.delivery("writer");
+    world.answer(&writer, &[spawn("b", ""), word("look", "q")]);
+    world.pass(Duration::from_secs(9 * 60));
+    assert_eq!(world.core.state().tree(&thread).unwrap().calls.len(), 4);
+    world.pass(Duration::from_secs(2 * 60));
+    assert_eq!(world.core.state().tree(&thread).unwrap().calls.len(), 1, "the root goes on");
+
+    let woken = world.delivery_for("thinker");
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result failed");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    let a = thread.child("a");
+    assert!(result.contains("code=\"timeout\""), "{result}");
+    assert!(result.contains(&format!("the time of thread {a} is over")), "{result}");
+
+    let send = core("send-to-thread", &format!("thread_id=\"{a}\""), &word("ask", "more"));
+    world.answer(&woken, &[send]);
+    let told = world.delivery_for("thinker");
+    assert_eq!(fresh(&told).last().unwrap(), "system-error budget-spent");
+    world.answer(&told, &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+#[test]
+fn the_time_of_a_thread_runs_while_a_person_decides() {
+    let mut world = world();
+    spawned(&mut world, &[("a", "timeout=\"PT10M\"")]);
+    world.play("writer", &[word("count", "n")]);
+    world.pass(Duration::from_secs(11 * 60));
+    let woken = world.delivery("thinker");
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result failed");
+}
+
+#[test]
+fn the_shortest_time_up_the_tree_ends_a_thread() {
+    let mut world = world();
+    let (thread, _) = spawned(&mut world, &[("a", "timeout=\"PT10M\"")]);
+    let writer = world.delivery("writer");
+    world.answer(&writer, &[spawn("b", "timeout=\"PT1M\""), core("wait", "", "")]);
+    world.delivery("writer");
+    world.pass(Duration::from_secs(61));
+    let woken = world.delivery("writer");
+    assert_eq!(woken.thread, thread.child("a"));
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result failed");
+}
+
+#[test]
+fn allotments_survive_a_restart() {
+    let mut world = world();
+    let limits = "tokens=\"1000\" timeout=\"PT10M\"";
+    let (thread, _) = spawned(&mut world, &[("a", limits)]);
+    let a = thread.child("a");
+    let writer = world.delivery("writer");
+    world.answer_turn(&writer, &[word("ask", "on")], turn(300, FREE));
+    let writer = world.delivery("writer");
+    assert_eq!(world.reserve(&writer, 200, FREE), Ok(()));
+
+    world.restart();
+    world.pass(Duration::from_secs(10));
+    assert_eq!(spent(&world, &a).tokens, 500, "the reservation of a killed pump is charged");
+    let writer = world.delivery("writer");
+    assert!(world.reserve(&writer, 501, FREE).is_err());
+    assert_eq!(world.reserve(&writer, 500, FREE), Ok(()));
+    world.pass(Duration::from_secs(11 * 60));
+    assert_eq!(fresh(&world.delivery("thinker")).last().unwrap(), "thread-result failed");
+}
+
+#[test]
+fn a_turn_that_ends_after_its_call_counts_against_the_allotment() {
+    let mut world = world();
+    let (thread, _) = spawned(&mut world, &[("a", "tokens=\"1000\" timeout=\"PT10M\"")]);
+    let a = thread.child("a");
+    let writer = world.delivery("writer");
+    assert_eq!(world.ask_for(&writer, reservation(Spending { tokens: 400, money: FREE })), Ok(()));
+    world.pass(Duration::from_secs(11 * 60));
+    world.answer_turn(&writer, &[word("report", "r")], turn(350, FREE));
+    assert_eq!(spent(&world, &a).tokens, 350);
+}
+
+#[test]
+fn a_thread_without_an_allotment_keeps_the_form_of_its_records() {
+    let mut world = world();
+    spawned(&mut world, &[("a", "")]);
+    let writer = world.delivery("writer");
+    assert_eq!(world.reserve(&writer, 600, FREE), Ok(()));
+    let facts = || world.records.iter().flat_map(|record| &record.facts);
+    assert!(facts().any(|fact| matches!(fact, Fact::Reserved { thread: None, .. })));
+    assert!(!facts().any(|fact| matches!(fact, Fact::ThreadOpened { allotment: Some(_), .. })));
+}
+
+#[test]
+fn an_allotment_that_is_none_is_refused() {
+    let wrong = [
+        "tokens=\"0\"",
+        "tokens=\"many\"",
+        "money=\"-1\"",
+        "money=\"1e3\"",
+        "timeout=\"-PT1M\"",
+        "timeout=\"PT0S\"",
+        "timeout=\"P2Y\"",
+        "timeout=\"soon\"",
+    ];
+    for limits in wrong {
+        let mut world = world();
+        world.open("desk", &word("plan", "p"));
+        world.play("thinker", &[spawn("a", limits)]);
+        assert_eq!(world.refusals(), ["thinker schema-invalid"], "{limits}");
+    }
+}

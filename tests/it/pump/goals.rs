@@ -1,0 +1,159 @@
+//! Goals: payloads that agents accept from workflows alone, and answer in a way of their own.
+
+use organism::bus::Delivery;
+use organism::contract::{Contract, goal_answer, goal_name, write_goal};
+
+use super::world::{World, agent, client, core, fresh, listener, name, word, workflow};
+
+/// `flow` may send goals to `writer`, whose own final is `report`. `desk` and `helper` may call `writer`.
+fn contracts() -> Vec<Contract> {
+    vec![
+        client("desk", &["flow", "writer", "helper", "plain"]),
+        workflow("flow", &["plan"], &["answer"], &["writer"]),
+        agent("writer", &["ask"], &["report"], &["writer"]),
+        agent("helper", &["count"], &["counted"], &["writer"]),
+        listener("plain", &["look"], &["found"], &["writer"]),
+    ]
+}
+
+fn goal(document: &str) -> String {
+    write_goal(&name("writer"), document)
+}
+
+fn completion(text: &str) -> String {
+    let namespace = organism::agent::NAMESPACE;
+    format!(
+        "<attempt_completion xmlns=\"{namespace}\"><result>{text}</result></attempt_completion>"
+    )
+}
+
+/// The new messages of a delivery, without the ids.
+fn news(delivery: &Delivery) -> Vec<String> {
+    let without_ids = |gist: &String| gist.split(" sess-").next().unwrap_or_default().to_owned();
+    fresh(delivery).iter().map(without_ids).collect()
+}
+
+fn spawn(inner: &str) -> String {
+    core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
+}
+
+// C7
+#[test]
+fn a_goal_of_a_workflow_is_recorded_and_delivered_byte_for_byte() {
+    let documents = [
+        "<workflow name=\"w\">\n\n<current-goal id=\"a\">\nWrite.\n</current-goal>\n\n</workflow>",
+        "  </goal> &amp; ]]> <!-- x --> <?pi?> \"q\" 'a'\ttab\r\nline  ",
+        "caf\u{e9} \u{1f600} \u{2028}",
+    ];
+    for document in documents {
+        let mut world = World::new(contracts());
+        let (_, call) = world.open("desk", &word("plan", "p"));
+        world.play("flow", &[spawn(&goal(document)), core("wait", "for=\"any\"", "")]);
+        let asked = world.delivery("writer");
+        let payload = asked.messages[0].payload.as_str();
+        assert_eq!(payload, goal(document));
+        assert_eq!(organism::contract::read_goal(payload).as_deref(), Some(document));
+
+        world.answer(&asked, &[completion("done")]);
+        let woken = world.play("flow", &[word("answer", "a")]);
+        assert_eq!(news(&woken), ["thread-spawned", "waiting any", "thread-result completed"]);
+        assert_eq!(world.result(call), "completed: answer(a)");
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_goal_of_any_other_sender_is_refused_like_an_unknown_payload() {
+    let unknown = "<nothing xmlns=\"urn:nowhere\"/>".to_owned();
+    let requests = [("writer", "ask"), ("helper", "count"), ("plain", "look")];
+    for (sender, request) in requests {
+        for payload in [goal("Do."), spawn(&goal("Do."))] {
+            let mut world = World::new(contracts());
+            world.open("desk", &word(request, "x"));
+            world.play(sender, &[payload]);
+            assert_eq!(world.refusals(), [format!("{sender} not-in-vocabulary")]);
+        }
+    }
+
+    let world = World::new(contracts());
+    let of = |sender: &str, text: &str| {
+        let refusal = world.gate.check(&name(sender), text.as_bytes()).unwrap_err();
+        (refusal.rule, refusal.message)
+    };
+    for sender in ["desk", "writer", "helper", "plain"] {
+        assert_eq!(of(sender, &goal("Do.")), of(sender, &unknown), "{sender}");
+    }
+}
+
+#[test]
+fn a_workflow_sends_goals_only_to_agents_that_are_its_peers() {
+    let world = World::new(contracts());
+    assert!(world.gate.check(&name("flow"), goal("Do.").as_bytes()).is_ok());
+    let other = write_goal(&name("helper"), "Do.");
+    assert!(world.gate.check(&name("flow"), other.as_bytes()).is_err());
+    let plain = write_goal(&name("plain"), "Do.");
+    assert!(world.gate.check(&name("flow"), plain.as_bytes()).is_err());
+}
+
+#[test]
+fn a_goal_is_no_payload_with_which_an_agent_goes_on() {
+    let world = World::new(contracts());
+    let words = world.gate.contracts.vocabulary(&name("writer")).unwrap();
+    assert_eq!(words.meaning(&goal_name(&name("writer"))), None);
+}
+
+#[test]
+fn the_answer_to_a_goal_ends_no_other_call() {
+    let mut world = World::new(contracts());
+    let (_, call) = world.open("desk", &word("ask", "x"));
+    world.play("writer", &[completion("done")]);
+    let woken = world.play("writer", &[word("report", "r")]);
+    assert_eq!(fresh(&woken), ["huh not-in-vocabulary"]);
+    assert_eq!(world.result(call), "completed: report(r)");
+    world.check_replay();
+}
+
+#[test]
+fn an_agent_that_no_workflow_names_has_no_answer_to_goals() {
+    let world = World::new(contracts());
+    let words = |who: &str| world.gate.contracts.vocabulary(&name(who)).unwrap();
+    assert!(words("writer").meaning(&goal_answer()).is_some());
+    assert_eq!(words("helper").meaning(&goal_answer()), None);
+}
+
+#[test]
+fn a_workflow_is_answered_each_refused_payload_and_goes_on() {
+    let mut world = World::new(contracts());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let refused = write_goal(&name("helper"), "Do.");
+    world.play("flow", &[refused, spawn(&goal("Do.")), core("wait", "for=\"all\"", "")]);
+    world.play("writer", &[completion("done")]);
+    let woken = world.play("flow", &[word("answer", "a")]);
+    let told =
+        ["huh not-in-vocabulary", "thread-spawned", "waiting all", "thread-result completed"];
+    assert_eq!(news(&woken), told);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+#[test]
+fn an_empty_outcome_of_a_workflow_waits_for_its_threads_and_then_acknowledges() {
+    let mut world = World::new(contracts());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("flow", &[spawn(&goal("Do."))]);
+    let asked = world.delivery_for("writer");
+    world.play("flow", &[]);
+    world.answer(&asked, &[completion("done")]);
+    world.play("flow", &[]);
+    assert_eq!(world.result(call), "completed: ack");
+}
+
+#[test]
+fn rounds_of_a_workflow_that_fail_are_neither_paced_nor_bounded() {
+    let mut world = World::new(contracts());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    for _ in 0..200 {
+        world.play("flow", &[word("look", "x")]);
+    }
+    world.play("flow", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}

@@ -1,0 +1,136 @@
+//! Wall time of a tree: it stands still while the tree waits for people only.
+
+use std::time::Duration;
+
+use organism::contract::{Approval, Contract, Role, TreeLimits};
+use organism::ids::{CallId, ThreadId};
+
+use super::world::{World, agent, client, core, listener, name, names, word};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// `thinker` may call a person, `finder`, and `runner`, whose calls need approval.
+fn world_with(wall_time: Duration) -> World {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));
+    let mut runner = listener("runner", &["run"], &["ran"], &[]);
+    runner.approval = Approval::Always;
+    let mut contracts = vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan", "look"], &["answer", "found"], &["boss", "counter", "runner"]),
+        listener("counter", &["count"], &["counted"], &[]),
+        boss,
+        runner,
+    ];
+    for contract in &mut contracts {
+        contract.timeout = 1_000 * HOUR;
+    }
+    World::with_limits(contracts, TreeLimits { wall_time, ..TreeLimits::default() })
+}
+
+fn world() -> World {
+    world_with(Duration::from_secs(24 * 3600))
+}
+
+/// Hours that count against the limit, after which one more passes.
+fn hours_after(world: &mut World, thread: &ThreadId) -> u64 {
+    world.pass(HOUR);
+    let worked = world.core.state().tree(thread).unwrap().worked(world.now);
+    (worked.as_secs() + 60) / HOUR.as_secs()
+}
+
+fn held(world: &World) -> CallId {
+    let calls = world.core.state().trees.values().flat_map(|tree| tree.calls.values());
+    calls.filter(|call| call.held.is_some()).map(|call| call.id).next().unwrap()
+}
+
+#[test]
+fn wall_time_stands_still_while_a_tree_waits_for_people_only() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which"), word("run", "x")]);
+    assert_eq!(hours_after(&mut world, &thread), 0);
+
+    world.restart();
+    assert_eq!(hours_after(&mut world, &thread), 0);
+
+    let question = world.core.state().trees[&thread].calls.values();
+    let question = question.filter(|call| call.callee == name("boss")).map(|call| call.id).next();
+    world.answer_question(question.unwrap(), "boss", &word("report", "left")).unwrap();
+    assert_eq!(hours_after(&mut world, &thread), 0, "the approval is missing");
+
+    let missing = held(&world);
+    world.refuse(missing, "no").unwrap();
+    assert_eq!(hours_after(&mut world, &thread), 1, "the agent has its turn");
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    world.check_replay();
+}
+
+#[test]
+fn wall_time_runs_while_any_listener_of_the_tree_is_busy() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which"), word("count", "n")]);
+    assert_eq!(hours_after(&mut world, &thread), 1);
+
+    world.play("counter", &[word("counted", "n")]);
+    assert_eq!(hours_after(&mut world, &thread), 1, "only the person is missing");
+    let question = held(&world);
+    world.answer_question(question, "boss", &word("report", "left")).unwrap();
+    assert_eq!(hours_after(&mut world, &thread), 2);
+    world.check_replay();
+}
+
+#[test]
+fn wall_time_stands_still_while_a_call_waits_for_a_thread_that_waits_for_a_person() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    world.play("thinker", &[core("spawn-thread", "", &inner), core("wait", "", "")]);
+    assert_eq!(hours_after(&mut world, &thread), 1, "the child has its turn");
+
+    world.play("thinker", &[word("ask", "which")]);
+    assert_eq!(hours_after(&mut world, &thread), 1);
+    let question = held(&world);
+    world.answer_question(question, "boss", &word("report", "left")).unwrap();
+    assert_eq!(hours_after(&mut world, &thread), 2);
+    world.check_replay();
+}
+
+#[test]
+fn wall_time_runs_while_a_call_waits_for_a_timer_too() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    let timer = core("set-timer", "after=\"PT9H\"", "");
+    let outcome = [core("spawn-thread", "", &inner), timer, core("wait", "for=\"any\"", "")];
+    world.play("thinker", &outcome);
+    world.play("thinker", &[word("ask", "which")]);
+    assert_eq!(hours_after(&mut world, &thread), 1);
+    world.check_replay();
+}
+
+#[test]
+fn a_tree_whose_time_people_took_still_has_it() {
+    let mut world = world_with(2 * HOUR);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which")]);
+    world.pass(100 * HOUR);
+    let question = held(&world);
+    world.answer_question(question, "boss", &word("report", "left")).unwrap();
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+
+    let mut world = world_with(2 * HOUR);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which"), word("count", "n")]);
+    world.pass(Duration::from_secs(20));
+    let count = world.delivery("counter");
+    world.answer(&count, &[word("counted", "n")]);
+    let question = held(&world);
+    world.pass(100 * HOUR);
+    world.answer_question(question, "boss", &word("report", "left")).unwrap();
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}

@@ -1,0 +1,556 @@
+//! Workflows: definitions that are checked, drawn, and run without models.
+//!
+//! `tests/data/workflow/NAME.toml` is a definition without the sections that every config needs;
+//! `NAME.documents` holds the documents of its agents.
+
+mod documents;
+mod parts;
+mod runs;
+mod script;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use expect_test::{Expect, expect};
+use organism::config::{Config, ConfigEnvironment, ConfigProblems, load_for_servers};
+use organism::workflow::{WorkflowDefinition, drawing, dry_run, input_payload, mermaid};
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A directory like `config/`, from which listeners and schemas are found as from there.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["listeners", "schemas"] {
+        std::os::unix::fs::symlink(repository().join(name), directory.path().join(name)).unwrap();
+    }
+    std::fs::create_dir(directory.path().join("config")).unwrap();
+    for (from, to) in [
+        ("config/research-desk/recording.toml", "config/voice.toml"),
+        ("tests/data/workflow/travel.xsd", "config/travel.xsd"),
+    ] {
+        std::fs::copy(repository().join(from), directory.path().join(to)).unwrap();
+    }
+    directory
+}
+
+fn write(directory: &Path, text: &str) -> PathBuf {
+    let path = directory.join("config/organism.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// The definition of this name, as a whole config.
+fn definition_text(name: &str) -> String {
+    let path = repository().join("tests/data/workflow").join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut head = String::new();
+    for (key, line) in [
+        ("organism.name", "organism.name = \"test\"\n".to_owned()),
+        ("clients.desk", format!("clients.desk.peers = [\"{name}\"]\n")),
+        (
+            "models.voice",
+            "models.voice = { provider = \"playback\", recording = \"voice.toml\" }\n".to_owned(),
+        ),
+    ] {
+        if !text.contains(key) {
+            head.push_str(&line);
+        }
+    }
+    let search = "\n[listeners.search]\ncommand = [\"sh\"]\nschema = \
+                  \"../listeners/code-search/schema/code-search.xsd\"\naccepts = [\"search\"]\n\
+                  replies = [\"search-results\", \"tool-error\"]\n";
+    let tail = if text.contains("[listeners.search]") { "" } else { search };
+    let text = text.replace("crew/recording.toml", "voice.toml").replace("${WORKSPACE}", ".");
+    let text = text.replace("../listeners/travel/schema/travel.xsd", "travel.xsd");
+    // Undo comes with the listeners that it concerns.
+    let text: String =
+        text.split_inclusive('\n').filter(|line| !line.starts_with("undo.")).collect();
+    format!("{head}{text}{tail}")
+}
+
+fn load_text(text: &str) -> Result<Config, ConfigProblems> {
+    let directory = directory();
+    let path = write(directory.path(), text);
+    let around = ConfigEnvironment {
+        variables: std::collections::BTreeMap::new(),
+        directory: directory.path().to_owned(),
+        program_directory: None,
+    };
+    load_for_servers(&path, &around)
+}
+
+fn definition(name: &str) -> WorkflowDefinition {
+    let config = load_text(&definition_text(name));
+    let config = config.unwrap_or_else(|problems| panic!("{name}: {problems}"));
+    let mut definitions = config.workflows.into_iter().map(|one| one.definition);
+    definitions.find(|one| one.name.value.as_str() == name).unwrap()
+}
+
+/// `line:column code message` of each problem of a changed definition.
+fn problems(name: &str, changes: &[(&str, &str)]) -> String {
+    let mut text = definition_text(name);
+    for (from, to) in changes {
+        assert!(text.contains(from), "{name} has no `{from}`");
+        text = text.replacen(from, to, 1);
+    }
+    let Err(problems) = load_text(&text) else { return String::new() };
+    let lines = problems.iter().map(|problem| {
+        let slice = problem.place.source.shown().inner().get(problem.place.span.clone());
+        let part = slice.unwrap_or_default();
+        let help = problem.help.as_deref().unwrap_or_default();
+        format!("{}: {} | {part} | {help}\n", problem.code, problem.message)
+    });
+    lines.collect()
+}
+
+#[test]
+fn the_seven_definitions_have_no_problem() {
+    for name in ["crew", "essay", "code-review", "decision", "research", "intake", "trip"] {
+        let definition = definition(name);
+        assert!(!definition.goals.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_drawing_shows_forms_lists_and_branches() {
+    let check = |name: &str, expected: Expect| expected.assert_eq(&drawing(&definition(name)));
+    check(
+        "crew",
+        expect![[r#"
+        crew
+          plan  agent planner
+          clarify  choose
+            last-line(plan) != 'none'
+              question  ask owner
+          work  loop until last-line(review) = 'accept', at most 4 times
+            build  agent coder
+            review  agent reviewer
+    "#]],
+    );
+    check(
+        "intake",
+        expect![[r#"
+        intake
+          sort  agent reader
+          invoice  choose
+            sort/kind = 'invoice'
+              read  all of reader, reader, reader, majority
+                on failure
+                  by-hand  ask accounts
+              release  choose
+                (read | by-hand)/payable >= 5000
+                  approve  ask accounts
+              book  listener ledger
+          answer  choose
+            not(book/entry)
+              letter  agent correspondent
+    "#]],
+    );
+    check(
+        "research",
+        expect![[r#"
+        research
+          plan  agent lead
+          study  each plan/task: agent specialist, at most 6, 8 at once, retry 1
+            check  agent checker
+          report  agent lead, delegates to specialist at most 3 times
+    "#]],
+    );
+}
+
+#[test]
+fn a_flowchart_shows_goals_and_their_needs() {
+    expect![[r#"
+        flowchart TD
+          g0["outline<br>agent writer"]
+          subgraph g1["improve<br>loop until last-line(critique) = 'publish', at most 4 times"]
+            g2["draft<br>agent writer"]
+            g3["critique<br>agent critic"]
+          end
+          g0 --> g1
+          g2 --> g3
+          g3 -. again .-> g2
+    "#]]
+    .assert_eq(&mermaid(&definition("essay")));
+    expect![[r#"
+        flowchart TD
+          g0["flight<br>listener flights"]
+          g1["hotel<br>listener hotels"]
+          g2["confirm<br>ask traveller"]
+          g3["pay<br>listener payments"]
+          g0 --> g2
+          g1 --> g2
+          g2 --> g3
+    "#]]
+    .assert_eq(&mermaid(&definition("trip")));
+}
+
+fn documents(name: &str, inputs: &[(&str, &str)]) -> String {
+    let definition = definition(name);
+    let inputs: Vec<_> =
+        inputs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let input = input_payload(&definition, &inputs, true).unwrap();
+    let documents = dry_run(&definition, &input);
+    documents.iter().map(|one| format!("== {}\n{}\n", one.title, one.text)).collect()
+}
+
+/// The documents of the golden file, with outputs replaced as a dry run has them.
+#[test]
+fn a_dry_run_prints_the_golden_documents_of_the_essay() {
+    let inputs = [("topic", "city parking"), ("readers", "town councillors"), ("words", "800")];
+    let printed = documents("essay", &inputs);
+    let golden =
+        std::fs::read_to_string(repository().join("tests/data/workflow/essay.documents")).unwrap();
+    let golden = golden.split("== draft, iteration 2").next().unwrap();
+    let outline =
+        "Claim: a street without parking gains shops. 1. What a space earns. 2. Who loses.";
+    let draft =
+        "# The Price of a Parking Space\nA space takes 12 m² &amp; earns less than a café table…";
+    let golden = golden.replace(outline, "[output of outline]").replace(draft, "[output of draft]");
+    assert_eq!(printed, golden);
+}
+
+#[test]
+fn a_dry_run_shows_items_agents_supervisors_and_questions() {
+    let check = |name: &str, inputs: &[(&str, &str)], expected: Expect| {
+        expected.assert_eq(&documents(name, inputs));
+    };
+    check(
+        "decision",
+        &[("question", "Move?")],
+        expect![[r#"
+        == frame
+        <workflow name="decision">
+
+        <current-goal id="frame">
+        Frame this decision: the options (at most four), the criteria with their weight, what is unknown.
+        Move?
+        [input/facts]
+        </current-goal>
+
+        </workflow>
+        == frame, supervisor
+        <workflow name="decision">
+
+        <context>
+          <goal id="frame">
+        [output of frame]
+          </goal>
+        </context>
+
+        <current-goal id="frame[supervisor]">
+        Frame this decision: the options (at most four), the criteria with their weight, what is unknown.
+        Move?
+        [input/facts]
+        </current-goal>
+
+        </workflow>
+        == evaluate, optimist
+        <workflow name="decision">
+
+        <context>
+          <goal id="frame">
+        [output of frame]
+          </goal>
+        </context>
+
+        <current-goal id="evaluate">
+        Evaluate each option by each criterion, from your side. Mark what you know and what you assume.
+        </current-goal>
+
+        </workflow>
+        == evaluate, critic
+        <workflow name="decision">
+
+        <context>
+          <goal id="frame">
+        [output of frame]
+          </goal>
+        </context>
+
+        <current-goal id="evaluate">
+        Evaluate each option by each criterion, from your side. Mark what you know and what you assume.
+        </current-goal>
+
+        </workflow>
+        == answer, optimist
+        <workflow name="decision">
+
+        <context>
+          <goal id="frame">
+        [output of frame]
+          </goal>
+
+          <goal id="evaluate[optimist]">
+        [output of evaluate[optimist]]
+          </goal>
+
+          <goal id="evaluate[critic]">
+        [output of evaluate[critic]]
+          </goal>
+        </context>
+
+        <current-goal id="answer">
+        Read the other side. Withdraw what it refuted, and refute what you still can. At most ten lines.
+        </current-goal>
+
+        </workflow>
+        == answer, critic
+        <workflow name="decision">
+
+        <context>
+          <goal id="frame">
+        [output of frame]
+          </goal>
+
+          <goal id="evaluate[optimist]">
+        [output of evaluate[optimist]]
+          </goal>
+
+          <goal id="evaluate[critic]">
+        [output of evaluate[critic]]
+          </goal>
+        </context>
+
+        <current-goal id="answer">
+        Read the other side. Withdraw what it refuted, and refute what you still can. At most ten lines.
+        </current-goal>
+
+        </workflow>
+        == recommend
+        <workflow name="decision">
+
+        <context>
+          <goal id="frame">
+        [output of frame]
+          </goal>
+
+          <goal id="evaluate[optimist]">
+        [output of evaluate[optimist]]
+          </goal>
+
+          <goal id="evaluate[critic]">
+        [output of evaluate[critic]]
+          </goal>
+
+          <goal id="answer[optimist]">
+        [output of answer[optimist]]
+          </goal>
+
+          <goal id="answer[critic]">
+        [output of answer[critic]]
+          </goal>
+        </context>
+
+        <current-goal id="recommend">
+        Recommend one option. Give the two strongest reasons, the strongest objection, and
+        the first sign that would show the choice to be wrong.
+        </current-goal>
+
+        </workflow>
+    "#]],
+    );
+    check(
+        "research",
+        &[("question", "May a client forge a sender?")],
+        expect![[r#"
+        == plan
+        <workflow name="research">
+
+        <current-goal id="plan">
+        Which specialists does this question need, and what does each have to find out? At most six.
+        May a client forge a sender?
+        </current-goal>
+
+        </workflow>
+        == study, item 1
+        <task role="[item/role]" parent-goal="study">
+        [item/find]
+        Give the file and line of each claim, and say what you did not find.
+        </task>
+        == check, item 1
+        <workflow name="research">
+
+        <context>
+          <goal id="study[1]">
+        [output of study[1]]
+          </goal>
+        </context>
+
+        <current-goal id="check">
+        The task was: [item/find]
+        Open each place that the finding names. End with a line SOUND or UNSOUND.
+        </current-goal>
+
+        </workflow>
+        == report
+        <workflow name="research">
+
+        <context>
+          <goal id="plan">
+        [output of plan]
+          </goal>
+
+          <goal id="study[1]">
+        [output of study[1]]
+          </goal>
+        </context>
+
+        <current-goal id="report">
+        Answer from the findings, with their places: May a client forge a sender?
+        Delegate what they leave open. Name what stays unanswered.
+        </current-goal>
+
+        </workflow>
+    "#]],
+    );
+}
+
+#[test]
+fn names_that_are_not_there_are_reported_with_what_was_meant() {
+    let found = problems(
+        "essay",
+        &[
+            ("agent = \"critic\"", "agent = \"critik\""),
+            ("loop = [\"draft\", \"critique\"]", "loop = [\"draft\", \"critic\"]"),
+            (
+                "until = \"last-line(critique) = 'publish'\"",
+                "until = \"last-lines(draft) = 'publish'\"",
+            ),
+            ("{{input/words}} words on", "{{input/word}} words on"),
+        ],
+    );
+    expect![[r#"
+        expression-never-matches: `input` never holds `word` | ********** | did you mean `words`?
+        unknown-goal: workflow `essay` has no goal `critic` | "critic" | there are outline, improve, draft, critique
+        bad-expression: there is no function `last-lines` | last-lines | did you mean `last-line`?
+        unknown-peer: there is no agent `critik` | "critik" | did you mean `critic`?
+    "#]].assert_eq(&found);
+}
+
+#[test]
+fn an_order_that_cannot_be_is_reported() {
+    let found = problems(
+        "trip",
+        &[
+            ("hotel.needs = []", "hotel.needs = [\"pay\"]"),
+            ("name = \"text\", from", "name = \"text\", spare = \"text\", from"),
+            ("amount = \"flight/price | hotel/price\"", "amount = \"flight/prize\""),
+        ],
+    );
+    expect![[r#"
+        input-unused: nothing in workflow `trip` uses the input `spare` | trip | insert {{input/spare}} in a prompt, or take it out
+        goal-cycle: these goals wait for each other: hotel -> pay -> confirm -> hotel | hotel | take one of them out of `needs`, or out of its list
+        expression-never-matches: `flight` never holds `prize` | flight/prize | did you mean `price`?
+    "#]].assert_eq(&found);
+}
+
+#[test]
+fn a_form_that_lacks_a_key_is_reported() {
+    let found = problems(
+        "essay",
+        &[
+            (", max = 4, at_max = \"continue\"", ""),
+            (
+                "outline = { agent = \"writer\", prompt = \"\"\"",
+                "outline = { agent = \"writer\", unused = \"\"\"",
+            ),
+            ("critique = { agent = \"critic\",", "critique = {"),
+        ],
+    );
+    expect![[r#"
+        input-unused: nothing in workflow `essay` uses the input `topic` | essay | insert {{input/topic}} in a prompt, or take it out
+        missing-key: goal `outline` needs `prompt` | outline | add prompt = "the task", or prompt_file = "prompt.md"
+        unknown-key: goal `outline` has no key `unused` | unused | its keys are agent, prompt, prompt_file, listener, payload, with, workflow, all, first, vote, each, max_items, concurrency, on_item_failure, verify, accept, role, loop, until, max, at_max, choose, ask, form, about, needs, context, output, retry, on_failure, timeout, tokens, money, supervisor, supervise, corrections, roles
+        missing-key: goal `improve` needs `max` | improve | add max = 4
+        missing-key: goal `critique` needs `agent` | critique | a goal has one of `each`, `agent`, `listener`, `workflow`, `all`, `first`, `loop`, `choose`, `ask`
+    "#]].assert_eq(&found);
+}
+
+#[test]
+fn goals_in_two_lists_and_branches_behind_an_open_one_are_reported() {
+    let found = problems(
+        "intake",
+        &[
+            (
+                "answer = { choose = [{ when = \"not(book/entry)\", run = [\"letter\"] }] }",
+                "answer = { choose = [{ run = [\"letter\"] }, { when = \"1\", run = [\"book\"] }] }",
+            ),
+            (
+                "read.all = [\"reader\", \"reader\", \"reader\"]",
+                "read.needs = [\"approve\"]\nread.all = [\"reader\", \"desk\"]",
+            ),
+        ],
+    );
+    expect![[r#"
+        goal-unreachable: this entry can never be reached: one without `when` stands before it | { when = "1", run = ["book"] } | put the entry without `when` last
+        goal-in-two-lists: `book` already runs in `invoice`; a goal stands in one list only | "book" | give this list a goal of its own
+        goal-in-two-lists: `approve` runs only in `release`, so nothing else can need it | "approve" | write needs = ["release"]
+        unknown-peer: `desk` is a client, not agent | "desk" | there are reader, correspondent
+    "#]].assert_eq(&found);
+}
+
+#[test]
+fn budgets_that_cannot_hold_are_reported() {
+    let found = problems(
+        "essay",
+        &[
+            ("tokens = 300_000", "tokens = 300_000_000\ntimeout = \"1h\""),
+            ("draft = { agent", "draft = { timeout = \"2h\", tokens = 400_000_000, agent"),
+        ],
+    );
+    expect![[r#"
+        budget-too-large: `essay` may use 300000000 tokens, and a tree 10000000 | essay | lower `tokens` of the workflow, or raise it in [limits]
+        budget-too-large: `draft` may take longer than its run | draft | lower `timeout` of the goal, or raise that of the workflow
+        budget-too-large: `draft` may use 400000000 tokens, and its run 10000000 | tokens | lower it, or raise `tokens` of the workflow and of [limits]
+    "#]].assert_eq(&found);
+}
+
+fn organism(directory: &Path, arguments: &[&str]) -> Output {
+    let config = directory.join("config/organism.toml");
+    Command::new(env!("CARGO_BIN_EXE_organism"))
+        .arg("workflow")
+        .args(arguments)
+        .arg("--config")
+        .arg(config)
+        .env("HOME", directory)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_command_shows_a_workflow_and_runs_it_dry() {
+    let directory = directory();
+    write(directory.path(), &definition_text("essay"));
+    let shown = organism(directory.path(), &["show", "essay"]);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    assert!(
+        text(&shown.stdout).starts_with("essay\n  outline  agent writer\n"),
+        "{}",
+        text(&shown.stdout)
+    );
+
+    let run = organism(directory.path(), &["run", "essay", "--dry-run", "--input", "topic=a < b"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    assert!(
+        text(&run.stdout).contains(" on a &lt; b, for [input/readers]."),
+        "{}",
+        text(&run.stdout)
+    );
+
+    for (arguments, expected) in [
+        (vec!["show", "esay"], "did you mean `essay`?"),
+        (
+            vec!["run", "essay", "--dry-run", "--input", "tpic=x"],
+            "the workflow has no input `tpic`; it has topic, readers, words",
+        ),
+        (vec!["run", "essay", "--dry-run", "--input", "topic"], "write NAME=VALUE"),
+    ] {
+        let refused = organism(directory.path(), &arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
+    }
+}
