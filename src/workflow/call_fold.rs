@@ -4,7 +4,9 @@
 //! n-th answer belongs to the n-th request, whatever the deliveries were.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
+use crate::clock::Time;
 use crate::envelope::Message;
 use crate::ids::{ListenerName, MessageId, ThreadId};
 use crate::system::{self, ThreadStatus};
@@ -37,6 +39,22 @@ pub struct RunThreads {
     unwanted: HashSet<GoalRun>,
     /// A thread is on record that this definition would not have opened.
     is_foreign: bool,
+    clock: RunClock,
+}
+
+/// Time of a run, as its messages tell it.
+#[derive(Debug, Clone, Copy, Default)]
+struct RunClock {
+    /// When the run began.
+    began: Time,
+    /// When the latest message came.
+    now: Time,
+}
+
+impl RunClock {
+    fn elapsed(self) -> Duration {
+        self.now.since(self.began)
+    }
 }
 
 /// A call so far: its run and its threads.
@@ -58,7 +76,9 @@ impl<'a> CallFold<'a> {
     ) -> Option<Self> {
         let input = Element::read_document(request.payload.as_str())?;
         let run = WorkflowRun::new(definition, graph, input);
-        Some(Self { definition, once, run, threads: RunThreads::default() })
+        let clock = RunClock { began: request.time, now: request.time };
+        let threads = RunThreads { clock, ..RunThreads::default() };
+        Some(Self { definition, once, run, threads })
     }
 
     /// The fold that an earlier delivery has led to.
@@ -97,6 +117,14 @@ impl<'a> CallFold<'a> {
             return Vec::new();
         }
 
+        self.threads.clock.now = message.time;
+        if let Some(limit) = self.definition.timeout
+            && self.threads.clock.elapsed() >= limit
+        {
+            let steps = self.run.step(RunEvent::TimeOver { limit });
+            return self.requests(steps);
+        }
+
         match &*message.name.local {
             "thread-spawned" => self.opened(message),
             "thread-result" => self.result(message),
@@ -118,9 +146,14 @@ impl<'a> CallFold<'a> {
                         }
                     }
                 }
-                step => {
-                    if let RunStep::Start { run, label, .. } = &step {
+                mut step => {
+                    if let RunStep::Start { run, label, limits, .. } = &mut step {
                         self.threads.requested.push_back((run.clone(), label.clone()));
+                        // What is left to the run ends each of its threads, so that the run ends
+                        // in time without a timer.
+                        let left = self.definition.timeout;
+                        let left = left.map(|all| all.saturating_sub(self.threads.clock.elapsed()));
+                        limits.timeout = limits.timeout.into_iter().chain(left).min();
                     }
                     requests.push(RunRequest::Step(step));
                 }
@@ -210,7 +243,7 @@ impl<'a> CallFold<'a> {
 
     /// The listener that a run calls, where it is no agent of several.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
-        match &self.definition.goals.get(run.goal)?.form {
+        match &self.definition.goals.get(self.run.subject(run))?.form {
             GoalForm::Run(target) => Some(&target.name().value),
             GoalForm::Each(each) => Some(&each.target.name().value),
             _ => None,

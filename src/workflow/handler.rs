@@ -131,8 +131,8 @@ impl WorkflowHandler {
                 }
                 // The reply ends every thread of the run.
                 _ if is_over => {}
-                RunRequest::Step(RunStep::Start { label, call, .. }) => {
-                    payloads.push(payloads::spawn(&label, &call).into_bytes());
+                RunRequest::Step(RunStep::Start { label, call, limits, .. }) => {
+                    payloads.push(payloads::spawn(&label, &call, limits).into_bytes());
                 }
                 RunRequest::Step(RunStep::Cancel { .. }) => {}
                 RunRequest::CancelThread(thread) => {

@@ -38,7 +38,8 @@ pub use input::{InputError, input_payload};
 pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, schema as generated_schema};
 pub use run_state::{
-    GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunOutput, RunPart, RunStep, WorkflowRun,
+    GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunKind, RunLimits, RunOutput, RunPart,
+    RunStep, WorkflowRun,
 };
 pub use run_watch::{GoalStatus, RunWatch};
 pub use view::{ViewEntry, ViewValue};

@@ -27,8 +27,8 @@ pub fn not_run(definition: &WorkflowDefinition) -> Vec<DefinitionProblem> {
     };
 
     let name = definition.name.place;
-    if definition.timeout.is_some() || !definition.budget.is_open() {
-        add(name, "`timeout`, `tokens` and `money` of a workflow");
+    if !definition.budget.is_open() {
+        add(name, "`tokens` and `money` of a workflow");
     }
     if definition.on_failure == FailurePolicy::Undo {
         add(name, "`on_failure = \"undo\"`");
@@ -53,8 +53,6 @@ fn settings_of(goal: &GoalDefinition) -> Vec<&'static str> {
         }
     };
     let is_judge = |condition: &GoalCondition| matches!(condition, GoalCondition::Judge { .. });
-    let limits = goal.timeout.is_some() || !goal.budget.is_open();
-    add(limits, "`timeout`, `tokens` and `money` of a goal");
     add(goal.on_failure == Some(FailurePolicy::Undo), "`on_failure = \"undo\"`");
     add(goal.supervision.is_some(), "`supervisor`");
     add(goal.roles.is_some(), "`roles`");
@@ -62,7 +60,6 @@ fn settings_of(goal: &GoalDefinition) -> Vec<&'static str> {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),
         GoalForm::All { .. } | GoalForm::First { .. } => true,
         GoalForm::Each(each) => {
-            add(each.verify.is_some(), "`verify`");
             matches!(each.target, GoalTarget::Agent { .. })
         }
         GoalForm::Loop { until, .. } => {

@@ -9,7 +9,7 @@ use crate::system;
 use crate::xml::escape::{escape_attribute, escape_text};
 
 use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
-use super::run_state::{GoalCall, GoalFailure, RunOutput};
+use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
 use super::view::{ViewEntry, ViewValue};
 
 /// The payload that opens a run.
@@ -121,17 +121,34 @@ pub fn failed(definition: &WorkflowDefinition, goal: &str, failure: &GoalFailure
 }
 
 /// The request for a thread that belongs to the run's call, with the call of a goal.
-pub fn spawn(label: &str, call: &GoalCall) -> String {
+pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
     let payload = match call {
         GoalCall::Agent { agent, document } => write_goal(agent, document),
         GoalCall::Payload { payload, .. } => payload.to_xml(),
     };
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);
+    let limits = limit_attributes(limits);
     format!(
-        "<c:spawn-thread xmlns:c=\"{namespace}\" suggested_sub_id=\"{label}\" bound=\"true\">\
+        "<c:spawn-thread xmlns:c=\"{namespace}\" suggested_sub_id=\"{label}\" bound=\"true\"{limits}>\
          <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
     )
+}
+
+fn limit_attributes(limits: RunLimits) -> String {
+    let mut out = String::new();
+    if let Some(tokens) = limits.budget.tokens {
+        let _ = write!(out, " tokens=\"{tokens}\"");
+    }
+    if let Some(money) = limits.budget.money {
+        let _ = write!(out, " money=\"{money}\"");
+    }
+    if let Some(timeout) = limits.timeout {
+        // Rounded up: a thread must not end before the run's time is over.
+        let millis = timeout.as_micros().div_ceil(1_000).max(1);
+        let _ = write!(out, " timeout=\"PT{}.{:03}S\"", millis / 1_000, millis % 1_000);
+    }
+    out
 }
 
 pub fn cancel(thread: &ThreadId) -> String {

@@ -5,11 +5,15 @@
 //! resumed by folding its thread again.
 
 mod advance;
+mod calls;
 mod context;
 mod forms;
+mod review;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+use crate::contract::Budget;
 use crate::ids::ListenerName;
 use crate::schema::XPathError;
 use crate::xml::element::Element;
@@ -28,6 +32,16 @@ pub struct GoalRun {
     pub part: RunPart,
     /// From 1; rises with each retry.
     pub attempt: u32,
+    pub kind: RunKind,
+}
+
+/// The reason for which a thread of a goal is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunKind {
+    /// It carries the goal out.
+    Work,
+    /// It judges the output of an item.
+    Verify,
 }
 
 /// The part of a goal that a thread carries out.
@@ -53,6 +67,10 @@ pub enum RunEvent {
         run: GoalRun,
         failure: GoalFailure,
         is_final: bool,
+    },
+    /// The time of the whole run is over.
+    TimeOver {
+        limit: Duration,
     },
 }
 
@@ -98,6 +116,7 @@ pub enum RunStep {
         run: GoalRun,
         label: String,
         call: GoalCall,
+        limits: RunLimits,
     },
     /// Cancel the thread of a run whose result no longer counts.
     Cancel {
@@ -111,6 +130,13 @@ pub enum RunStep {
         failure: GoalFailure,
         is_undone: bool,
     },
+}
+
+/// Limits of a thread with everything beneath it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunLimits {
+    pub timeout: Option<Duration>,
+    pub budget: Budget,
 }
 
 /// The call that a thread begins with.
@@ -139,6 +165,9 @@ pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     steps: Vec<RunStep>,
+    /// Runs whose call cannot be made. They fail once the steps under way are done, so that no
+    /// number of them deepens the stack.
+    unstartable: VecDeque<(GoalRun, GoalFailure)>,
     state: RunState,
 }
 
@@ -183,9 +212,10 @@ impl GoalState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GoalProgress {
     iteration: u32,
-    attempt: u32,
     /// Runs whose result has not come.
     open: Vec<GoalRun>,
+    /// Reviews of items, by position.
+    reviews: BTreeMap<usize, ItemReview>,
     /// Results of parts, by position.
     results: BTreeMap<usize, PartResult>,
     /// Items that have not started.
@@ -194,6 +224,17 @@ struct GoalProgress {
     /// Members of the branch that was chosen, or of the loop, and the position of the running one.
     members: Vec<usize>,
     position: usize,
+}
+
+/// The review of an item's output before it counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct ItemReview {
+    /// Attempt that gave the output.
+    attempt: u32,
+    /// The output under review.
+    output: Option<ViewValue>,
+    /// Corrections so far, in order.
+    corrections: Vec<String>,
 }
 
 /// The result of one agent or item.
@@ -225,7 +266,7 @@ impl<'a> WorkflowRun<'a> {
         graph: &'a GoalGraph<'a>,
         state: RunState,
     ) -> Self {
-        Self { definition, graph, steps: Vec::new(), state }
+        Self { definition, graph, steps: Vec::new(), unstartable: VecDeque::new(), state }
     }
 
     pub fn into_state(self) -> RunState {
@@ -276,17 +317,24 @@ impl<'a> WorkflowRun<'a> {
             RunEvent::Started => {}
             RunEvent::Completed { run, output } => {
                 if self.close(&run) {
-                    self.part_ended(&run, PartResult::Completed(output));
+                    self.completed(&run, output);
                 }
             }
             RunEvent::Failed { run, failure, is_final } => {
-                if self.close(&run) && !self.retried(&run, is_final) {
-                    self.part_ended(&run, PartResult::Failed(failure));
+                if self.close(&run) {
+                    self.failed(&run, failure, is_final);
                 }
             }
+            RunEvent::TimeOver { limit } => self.time_over(limit),
         }
 
         self.advance();
+        while let Some((run, failure)) = self.unstartable.pop_front() {
+            if self.close(&run) {
+                self.failed(&run, failure, true);
+            }
+            self.advance();
+        }
         std::mem::take(&mut self.steps)
     }
 

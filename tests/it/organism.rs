@@ -58,6 +58,7 @@ mod waiters;
 mod waits;
 mod ways_on;
 mod workflow;
+mod workflow_reviews;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@
 
 mod documents;
 mod parts;
+mod reviews;
 mod runs;
 mod script;
 

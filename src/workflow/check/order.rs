@@ -33,6 +33,7 @@ pub(super) fn check(
         branches(goal, problems);
         nesting(graph, number, goal, problems);
         settings(goal, problems);
+        of_verifier(graph, number, goal, problems);
         label(graph, number, goal, problems);
         goal_budget(definition, context, goal, problems);
     }
@@ -162,17 +163,33 @@ fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && goal.output != GoalOutput::Text, "output");
     refuse(!has_output && goal.supervision.is_some(), "supervisor");
     refuse(!has_output && goal.roles.is_some(), "roles");
+    let is_limited = goal.timeout.is_some() || !goal.budget.is_open();
+    refuse(!has_output && is_limited, "timeout, tokens and money");
+}
+
+/// Settings that a goal that judges items cannot have: its failure is that of the item.
+fn of_verifier(
+    graph: &GoalGraph<'_>,
+    number: usize,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
+    if graph.membership(number).is_none_or(|membership| membership.kind != MemberKind::Verify) {
+        return;
+    }
+
+    let settings =
+        [(goal.on_failure.is_some(), "on_failure"), (goal.supervision.is_some(), "supervisor")];
+    for (_, setting) in settings.iter().filter(|(is_set, _)| *is_set) {
+        let message = format!("`{}` judges items and has no {setting}", goal.id.value);
+        let help = "set it for the goal whose items it judges";
+        problems.add(DefinitionFault::Setting, goal.id.place, message, help);
+    }
 }
 
 /// The longest label of a thread of the goal.
 fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: &mut ProblemList) {
-    let in_loop = graph.membership(number).and_then(|membership| {
-        match (&graph.goal(membership.owner)?.form, membership.kind) {
-            (GoalForm::Loop { max, .. }, MemberKind::Loop { .. }) => Some(max.to_string().len()),
-            (GoalForm::Each(each), MemberKind::Verify) => Some(each.max_items.to_string().len()),
-            _ => None,
-        }
-    });
+    let in_lists = list_suffixes(graph, number);
     let own = match &goal.form {
         GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
             labels(agents).iter().map(String::len).max()
@@ -180,7 +197,7 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
         GoalForm::Each(each) => Some(each.max_items.to_string().len()),
         _ => None,
     };
-    let suffixes = [in_loop, own].into_iter().flatten().map(|length| length + 1);
+    let suffixes = in_lists.into_iter().chain(own).map(|length| length + 1);
     let length = goal.id.value.as_str().len() + suffixes.sum::<usize>();
     if length > limits::LABEL_CHARS_MAX {
         let message = format!(
@@ -189,6 +206,21 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
             limits::LABEL_CHARS_MAX
         );
         problems.add(DefinitionFault::LongLabel, goal.id.place, message, "choose a shorter name");
+    }
+}
+
+/// Lengths of the pass and the item in the labels of a goal, from the lists that it is in.
+fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
+    let Some(membership) = graph.membership(number) else { return Vec::new() };
+    let form = graph.goal(membership.owner).map(|owner| &owner.form);
+    match (form, membership.kind) {
+        (Some(GoalForm::Loop { max, .. }), MemberKind::Loop { .. }) => vec![max.to_string().len()],
+        (Some(GoalForm::Each(each)), MemberKind::Verify) => {
+            let mut suffixes = list_suffixes(graph, membership.owner);
+            suffixes.push(each.max_items.to_string().len());
+            suffixes
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -1,12 +1,15 @@
 //! How a run goes on: which goal starts, what its end means, and when the run is over.
 
+use std::time::Duration;
+
 use crate::schema::XPathError;
 
 use super::super::definition::{FailurePolicy, GoalCondition, GoalForm, LoopEnd, WorkflowOutput};
 use super::super::graph::MemberKind;
 use super::super::view::ViewValue;
 use super::{
-    GoalFailure, GoalProgress, GoalRun, GoalState, PartResult, RunOutput, RunStep, WorkflowRun,
+    GoalFailure, GoalProgress, GoalRun, GoalState, PartResult, RunKind, RunOutput, RunStep,
+    WorkflowRun,
 };
 
 impl WorkflowRun<'_> {
@@ -41,21 +44,41 @@ impl WorkflowRun<'_> {
 
     /// Starts a goal in a pass of its loop; 0 outside of a loop.
     pub(super) fn start(&mut self, number: usize, iteration: u32) {
-        let progress = GoalProgress { iteration, attempt: 1, ..GoalProgress::default() };
+        let progress = GoalProgress { iteration, ..GoalProgress::default() };
         self.set(number, GoalState::Running(progress));
         self.start_form(number);
     }
 
-    /// Starts the failed run once more, where `retry` allows it. Each part has its own retries.
-    pub(super) fn retried(&mut self, run: &GoalRun, is_final: bool) -> bool {
-        let Some(goal) = self.graph.goal(run.goal) else { return false };
-        if is_final || run.attempt > goal.retry {
-            return false;
+    /// Takes the output of a run.
+    pub(super) fn completed(&mut self, run: &GoalRun, output: ViewValue) {
+        match run.kind {
+            RunKind::Work => self.worked(run, output),
+            RunKind::Verify => self.verified(run, output),
+        }
+    }
+
+    /// Starts a failed run once more, where `retry` allows it. Each part has its own retries.
+    pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
+        let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
+        if !is_final && run.attempt <= retry {
+            return self.start_run(GoalRun { attempt: run.attempt + 1, ..run.clone() });
         }
 
-        let again = GoalRun { attempt: run.attempt + 1, ..run.clone() };
-        self.start_run(again);
-        true
+        match run.kind {
+            RunKind::Work => self.end_part(run, PartResult::Failed(failure)),
+            RunKind::Verify => {
+                let failure = self.failure_of_review(run, failure);
+                self.end_part(run, PartResult::Failed(failure));
+            }
+        }
+    }
+
+    /// Ends the run, whatever is under way: its time is over.
+    pub(super) fn time_over(&mut self, limit: Duration) {
+        let running = |number: &usize| matches!(self.goal_state(*number), GoalState::Running(_));
+        let number = (0..self.state.goals.len()).rev().find(running).unwrap_or_default();
+        let reason = format!("the time of the run, {} s, is over", limit.as_secs_f64());
+        self.stop(number, GoalFailure::new("timeout", reason), false);
     }
 
     pub(super) fn end(&mut self, number: usize, output: Option<ViewValue>) {
@@ -185,7 +208,7 @@ impl WorkflowRun<'_> {
     ) -> Result<bool, XPathError> {
         match condition {
             GoalCondition::XPath(expression) => {
-                let view = self.view_of(number, None)?;
+                let view = self.view_with(number, None)?;
                 view.evaluate(&expression.value).map(|value| value.is_true())
             }
             GoalCondition::Judge { .. } => Err(XPathError::Invalid("a judge is no XPath".into())),
@@ -235,10 +258,5 @@ impl WorkflowRun<'_> {
                 Ok(Some(RunOutput::Table(selected)))
             }
         }
-    }
-
-    /// Takes the result of a part to its goal.
-    pub(super) fn part_ended(&mut self, run: &GoalRun, result: PartResult) {
-        self.end_part(run, result);
     }
 }

@@ -9,15 +9,15 @@ use super::super::graph::MemberKind;
 use super::super::shapes::labels;
 use super::super::template;
 use super::super::view::{RunView, ViewEntry, ViewValue};
-use super::{GoalRun, GoalState, RunPart, WorkflowRun};
+use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
     /// The view of a goal: the input, the outputs of the goals that it needs, those of its loop, and
-    /// its item.
-    pub(super) fn view_of(
+    /// `more`.
+    pub(super) fn view_with(
         &self,
         number: usize,
-        item: Option<&ViewValue>,
+        more: impl IntoIterator<Item = ViewEntry>,
     ) -> Result<RunView, XPathError> {
         let mut seen = self.graph.visible(number);
         seen.extend(self.graph.members(number));
@@ -29,7 +29,23 @@ impl WorkflowRun<'_> {
 
         seen.sort_unstable();
         seen.dedup();
-        self.view(&seen, item)
+        self.view(&seen, more)
+    }
+
+    /// The view of a run: that of its goal, and for a verification the output to judge.
+    pub(super) fn run_view(&self, run: &GoalRun) -> Result<RunView, XPathError> {
+        let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
+        self.view_with(self.subject(run), item.into_iter().chain(self.judged(run)))
+    }
+
+    /// The output that a verification judges, under the name of the goal that gave it.
+    fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
+        if run.kind != RunKind::Verify {
+            return None;
+        }
+
+        let output = self.review(run)?.output.clone()?;
+        Some(ViewEntry::new(self.graph.goal(run.goal)?.id.value.as_str(), output))
     }
 
     /// The view of the run's output: every goal.
@@ -38,7 +54,11 @@ impl WorkflowRun<'_> {
         self.view(&all, None)
     }
 
-    fn view(&self, seen: &[usize], item: Option<&ViewValue>) -> Result<RunView, XPathError> {
+    fn view(
+        &self,
+        seen: &[usize],
+        more: impl IntoIterator<Item = ViewEntry>,
+    ) -> Result<RunView, XPathError> {
         let mut entries =
             vec![ViewEntry::new("input", ViewValue::Payload(self.state.input.clone()))];
         for number in seen {
@@ -48,7 +68,7 @@ impl WorkflowRun<'_> {
             }
         }
 
-        entries.extend(item.map(|item| ViewEntry::new("item", item.clone())));
+        entries.extend(more);
         RunView::new(&entries).ok_or(XPathError::TooMuchText)
     }
 
@@ -66,41 +86,36 @@ impl WorkflowRun<'_> {
         pass.iter().find(|(member, _)| *member == number).map(|(_, output)| output.clone())
     }
 
-    /// The text of a prompt with its expressions filled in.
-    pub(super) fn filled(
-        &self,
-        number: usize,
-        prompt: &Placed<String>,
-        item: Option<&ViewValue>,
-    ) -> Result<String, XPathError> {
-        let view = self.view_of(number, item)?;
-        template::fill(&prompt.value, |expression| view.insert(expression))
-    }
-
     /// The document of one run of a goal.
     pub(super) fn document(
         &self,
         run: &GoalRun,
         prompt: &Placed<String>,
-        item: Option<&ViewValue>,
     ) -> Result<GoalDocument, XPathError> {
-        let Some(goal) = self.graph.goal(run.goal) else { return Ok(GoalDocument::default()) };
+        let number = self.subject(run);
+        let Some(goal) = self.graph.goal(number) else { return Ok(GoalDocument::default()) };
+        let view = self.run_view(run)?;
         let mut document = GoalDocument {
             workflow: self.definition.name.value.to_string(),
             goal: goal.id.value.to_string(),
-            prompt: self.filled(run.goal, prompt, item)?,
+            prompt: template::fill(&prompt.value, |expression| view.insert(expression))?,
+            corrections: self.corrections(run),
             ..GoalDocument::default()
         };
 
         let in_loop = self
             .graph
-            .membership(run.goal)
+            .membership(number)
             .filter(|membership| matches!(membership.kind, MemberKind::Loop { .. }));
         let same_loop = in_loop.map(|membership| self.graph.members(membership.owner));
         let same_loop = same_loop.unwrap_or_default();
-        let shown = self.shown(run.goal, goal);
+        let shown = self.shown(number, goal);
         for earlier in shown.iter().filter(|earlier| !same_loop.contains(earlier)) {
             document.context.extend(self.entries(*earlier, self.goal_state(*earlier).output()));
+        }
+        if let (Some(judged), RunPart::Item(position)) = (self.judged(run), run.part) {
+            let id = format!("{}[{}]", judged.name, position + 1);
+            document.context.push(ContextEntry { id, body: body(&judged.value) });
         }
 
         if let Some(membership) = in_loop {
@@ -186,7 +201,7 @@ impl WorkflowRun<'_> {
 
     /// The label of a run's thread.
     pub(super) fn label(&self, run: &GoalRun) -> String {
-        let Some(goal) = self.graph.goal(run.goal) else { return String::new() };
+        let Some(goal) = self.graph.goal(self.subject(run)) else { return String::new() };
         let mut label = goal.id.value.to_string();
         let agents = match &goal.form {
             GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => agents.as_slice(),
@@ -208,7 +223,7 @@ impl WorkflowRun<'_> {
 }
 
 /// An output as text of a document: XML without namespace declarations.
-fn body(value: &ViewValue) -> String {
+pub(super) fn body(value: &ViewValue) -> String {
     match value {
         ViewValue::Text(text) => text.clone(),
         ViewValue::Payload(payload) => bare(payload).to_xml(),

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use crate::ids::ListenerName;
 use crate::schema::{XPathDocument, XPathError, XPathValue};
 use crate::xml::element::Element;
-use crate::xml::shape::QName;
 
-use super::super::definition::{EachItem, GoalForm, GoalTarget, ItemFailure, Mapping, Placed};
-use super::super::document::TaskDocument;
+use super::super::definition::{EachItem, GoalForm, ItemFailure, Placed};
 use super::super::shapes::labels;
 use super::super::view::{ViewEntry, ViewValue};
-use super::{GoalCall, GoalFailure, GoalRun, GoalState, PartResult, RunPart, RunStep, WorkflowRun};
+use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
 
 impl WorkflowRun<'_> {
     /// Starts what a goal's form begins with.
@@ -62,29 +60,28 @@ impl WorkflowRun<'_> {
 
     fn start_part(&mut self, number: usize, part: RunPart) {
         let Some(progress) = self.progress(number) else { return };
-        let run = GoalRun { goal: number, iteration: progress.iteration, part, attempt: 1 };
-        self.start_run(run);
+        let iteration = progress.iteration;
+        let kind = RunKind::Work;
+        self.start_run(GoalRun { goal: number, iteration, part, attempt: 1, kind });
     }
 
-    /// Opens a thread for a run. A call that cannot be made fails the part.
+    /// Opens a thread for a run. A run whose call cannot be made fails.
     pub(super) fn start_run(&mut self, run: GoalRun) {
-        match self.call(&run) {
-            Ok(call) => {
-                let label = self.label(&run);
-                if let Some(progress) = self.progress(run.goal) {
-                    progress.open.push(run.clone());
-                    self.steps.push(RunStep::Start { run, label, call });
-                }
-            }
+        let call = self.call(&run);
+        let label = self.label(&run);
+        let limits = self.limits(&run);
+        let Some(progress) = self.progress(run.goal) else { return };
+        progress.open.push(run.clone());
+        match call {
+            Ok(call) => self.steps.push(RunStep::Start { run, label, call, limits }),
             Err(error) => {
-                let failure = GoalFailure::of_expression(&error);
-                self.end_part(&run, PartResult::Failed(failure));
+                self.unstartable.push_back((run, GoalFailure::of_expression(&error)));
             }
         }
     }
 
     fn start_each(&mut self, number: usize, each: &EachItem) {
-        let items = self.view_of(number, None).and_then(|view| view.items(&each.items.value));
+        let items = self.view_with(number, None).and_then(|view| view.items(&each.items.value));
         let items = match items {
             Ok(items) => items,
             Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
@@ -118,101 +115,6 @@ impl WorkflowRun<'_> {
         }
     }
 
-    fn item_of(&self, run: &GoalRun) -> Option<&ViewValue> {
-        match (self.goal_state(run.goal), run.part) {
-            (GoalState::Running(progress), RunPart::Item(position)) => progress.items.get(position),
-            _ => None,
-        }
-    }
-
-    fn call(&self, run: &GoalRun) -> Result<GoalCall, XPathError> {
-        let goal = self.graph.goal(run.goal);
-        let form = goal.map(|goal| &goal.form);
-        let missing = || XPathError::Invalid("the goal starts no call".to_owned());
-        match form.ok_or_else(missing)? {
-            GoalForm::Run(target) => self.target_call(run, target, None),
-            GoalForm::All { agents, prompt, .. } | GoalForm::First { agents, prompt } => {
-                let RunPart::Agent(position) = run.part else { return Err(missing()) };
-                let agent = agents.get(position).ok_or_else(missing)?;
-                let document = self.document(run, prompt, None)?.text();
-                Ok(GoalCall::Agent { agent: agent.value.clone(), document })
-            }
-            GoalForm::Each(each) => self.target_call(run, &each.target, each.role.as_ref()),
-            GoalForm::Ask { .. } | GoalForm::Loop { .. } | GoalForm::Choose(_) => Err(missing()),
-        }
-    }
-
-    fn target_call(
-        &self,
-        run: &GoalRun,
-        target: &GoalTarget,
-        role: Option<&Placed<String>>,
-    ) -> Result<GoalCall, XPathError> {
-        let item = self.item_of(run);
-        match target {
-            GoalTarget::Agent { agent, prompt } => {
-                let document = match role {
-                    None => self.document(run, prompt, item)?.text(),
-                    Some(role) => {
-                        let goal = self.graph.goal(run.goal).map(|goal| goal.id.value.to_string());
-                        let view = self.view_of(run.goal, item)?;
-                        let task = TaskDocument {
-                            role: view.insert(&role.value)?,
-                            parent_goal: goal.unwrap_or_default(),
-                            task: self.filled(run.goal, prompt, item)?,
-                            corrections: Vec::new(),
-                        };
-                        task.text()
-                    }
-                };
-                Ok(GoalCall::Agent { agent: agent.value.clone(), document })
-            }
-            GoalTarget::Listener { listener, payload, with }
-            | GoalTarget::Workflow { workflow: listener, payload, with } => {
-                let name = payload
-                    .as_ref()
-                    .map(|name| QName::new(Some(&name.value.namespace), &name.value.local));
-                let payload = self.mapped(run, with, name, &listener.value)?;
-                Ok(GoalCall::Payload { listener: listener.value.clone(), payload })
-            }
-        }
-    }
-
-    /// The payload that a mapping makes.
-    fn mapped(
-        &self,
-        run: &GoalRun,
-        with: &Mapping,
-        name: Option<QName>,
-        listener: &ListenerName,
-    ) -> Result<Element, XPathError> {
-        let view = self.view_of(run.goal, self.item_of(run))?;
-        match with {
-            Mapping::Element(expression) => {
-                let selected = view.payload(&expression.value)?;
-                let nothing = || format!("{} selects no element", expression.value);
-                selected.ok_or_else(|| XPathError::Invalid(nothing()))
-            }
-            Mapping::Fields(fields) => {
-                let name = name.unwrap_or_else(|| QName::new(None, listener.as_str()));
-                let namespace = name.namespace.clone();
-                let mut payload = Element::new(name);
-                for (field, expression) in fields {
-                    // A value that selects nothing leaves its child out.
-                    let Some(value) = view.text(&expression.value)? else { continue };
-                    payload = match field.strip_prefix('@') {
-                        Some(attribute) => payload.with_attribute(attribute, value),
-                        None => {
-                            let child = Element::new(QName::new(namespace.as_deref(), field));
-                            payload.with_child(child.with_text(value))
-                        }
-                    };
-                }
-                Ok(payload)
-            }
-        }
-    }
-
     /// Takes the result of one part of a goal.
     pub(super) fn end_part(&mut self, run: &GoalRun, result: PartResult) {
         let number = run.goal;
@@ -222,6 +124,7 @@ impl WorkflowRun<'_> {
             RunPart::Agent(position) | RunPart::Item(position) => position,
         };
         let Some(progress) = self.progress(number) else { return };
+        progress.reviews.remove(&position);
         if matches!(goal.form, GoalForm::All { .. } | GoalForm::First { .. } | GoalForm::Each(_)) {
             progress.results.insert(position, result.clone());
         }

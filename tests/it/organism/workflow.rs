@@ -34,7 +34,7 @@ fn house(config: &str) -> House {
 }
 
 /// Every message on record with this local name.
-fn messages(house: &House, name: &str) -> Vec<Json> {
+pub fn messages(house: &House, name: &str) -> Vec<Json> {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let is_named = |line: &Json| {
         let named = line["name"].as_str().and_then(|name| name.rsplit('}').next());
@@ -120,9 +120,7 @@ fn a_goal_without_an_answer_fails_the_run_after_its_retries() {
 
 #[test]
 fn a_cancelled_run_leaves_no_goal_under_way() {
-    let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");
-    let hold = config.replace("accepts = [\"work\"]", "accepts = [\"hold\"]");
-    let house = house(&hold.replace("replies = [\"worked\"]", "replies = [\"held\"]"));
+    let house = house(&with_held_units());
     let running = house.run();
     let sent = send(&house, &[1, 2, 3], &["--no-wait"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -138,9 +136,7 @@ fn a_cancelled_run_leaves_no_goal_under_way() {
 
 #[test]
 fn a_run_is_not_continued_on_another_definition() {
-    let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");
-    let hold = config.replace("accepts = [\"work\"]", "accepts = [\"hold\"]");
-    let house = house(&hold.replace("replies = [\"worked\"]", "replies = [\"held\"]"));
+    let house = house(&with_held_units());
     let running = house.run();
     send(&house, &[1], &["--no-wait"]);
     until("the unit is under way", || (messages(&house, "hold").len() == 1).then_some(()));
@@ -152,6 +148,52 @@ fn a_run_is_not_continued_on_another_definition() {
     let failed = until("the run ends", || messages(&house, "tour-failed").pop());
     assert!(failed["payload"].as_str().unwrap().contains("definition-changed"), "{failed}");
     assert_eq!(again.stop(), Some(0));
+    house.verified();
+}
+
+/// A tour whose units of work are never done.
+fn with_held_units() -> String {
+    let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");
+    let hold = config.replace("accepts = [\"work\"]", "accepts = [\"hold\"]");
+    hold.replace("replies = [\"worked\"]", "replies = [\"held\"]")
+}
+
+#[test]
+fn a_goal_that_times_out_follows_its_policy() {
+    let limited = "work = { timeout = \"300ms\", on_item_failure = \"collect\", needs";
+    let house = house(&with_held_units().replace("work = { needs", limited));
+    let sent = send(&house, &[1, 2], &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let expected = OUTPUT.split("<units>").next().unwrap();
+    assert_eq!(sent.out.split("<side>").next(), Some(expected), "{sent:?}");
+    let failed = messages(&house, "thread-result");
+    let timed_out = failed.iter().filter(|result| {
+        let payload = result["payload"].as_str().unwrap();
+        payload.contains("status=\"failed\"") && payload.contains("code=\"timeout\"")
+    });
+    assert_eq!(timed_out.count(), 2, "{failed:?}");
+    house.verified();
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let limited = with_held_units().replace("output = { text", "timeout = \"1s\"\noutput = { text");
+    let house = house(&limited);
+    let sent = send(&house, &[1, 2], &[]);
+    let expected = "<tour-failed xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\">\
+                    <goal>work</goal><code>timeout</code>\
+                    <reason>the time of the run, 1 s, is over</reason></tour-failed>\n";
+    assert_eq!(sent.out, expected, "{sent:?}");
+    house.verified();
+}
+
+#[test]
+fn a_goal_that_has_used_its_tokens_fails_and_is_not_retried() {
+    let house =
+        house(&CONFIG.replace("outline = { agent", "outline = { retry = 2, tokens = 3, agent"));
+    let sent = send(&house, &[], &[]);
+    assert!(sent.out.contains("<goal>outline</goal><code>budget-spent</code>"), "{sent:?}");
+    assert_eq!(messages(&house, "goal").len(), 1);
     house.verified();
 }
 
@@ -282,15 +324,17 @@ fn a_workflow_is_called_by_another_one_like_a_listener() {
     house.verified();
 }
 
+const ROLES: &str = "outline = { roles = { agent = \"critic\", max = 1, depth = 1 }, agent";
+
 #[test]
 fn an_organism_does_not_start_with_a_setting_that_no_run_carries_out() {
-    let house = house(&CONFIG.replace("max = 3", "max = 3, timeout = \"1h\""));
+    let house = house(&CONFIG.replace("outline = { agent", ROLES));
     let sent = send(&house, &[], &[]);
     assert_eq!(sent.code, Some(78), "{sent:?}");
     let checked = house.organism(&["check"]);
     assert_eq!(checked.code, Some(78), "{checked:?}");
     for shown in [sent, checked] {
-        assert!(shown.err.contains("no run carries out `timeout`"), "{shown:?}");
+        assert!(shown.err.contains("no run carries out `roles`"), "{shown:?}");
     }
     let drawn = house.organism(&["workflow", "show", "tour"]);
     assert_eq!(drawn.code, Some(0), "{drawn:?}");
