@@ -8,7 +8,7 @@ use rand_core::RngCore as _;
 
 use super::Options;
 use super::child::{Child, SpawnError};
-use super::child_io::{ChildExit, ChildIo};
+use super::child_frames::{ChildExit, ChildIo};
 use super::dispatch::InstanceHandle;
 use super::restarts::{RestartDecision, Restarts};
 

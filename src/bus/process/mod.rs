@@ -6,7 +6,7 @@
 //! bytes.
 
 mod child;
-mod child_io;
+mod child_frames;
 mod dispatch;
 mod frame;
 mod instance;

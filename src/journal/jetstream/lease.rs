@@ -17,8 +17,8 @@ use crate::limits;
 use crate::nats::{NoResponse, PermissionError};
 
 use super::Options;
+use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
-use super::bounds::AcknowledgedMark;
 use super::identity::JoiningHost;
 
 /// Id of a process that may pump, as others know it.

@@ -8,7 +8,7 @@ use crate::journal::Error;
 use crate::limits;
 
 use super::Options;
-use super::bounds::AcknowledgedMark;
+use super::acknowledged_bounds::AcknowledgedMark;
 use super::lease::{Lease, RenewalResult};
 use super::periodic_thread::PeriodicThread;
 

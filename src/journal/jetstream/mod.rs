@@ -7,8 +7,8 @@
 //!
 //! Must not know how a connection is made; that is `nats`.
 
+mod acknowledged_bounds;
 mod api;
-mod bounds;
 mod commit_codec;
 mod fencing;
 pub mod identity;
@@ -49,7 +49,7 @@ use commit_codec::CommitEncoder;
 use publish::StreamPublisher;
 use stream_monitor::LeadershipWatch;
 
-pub use bounds::{AcknowledgedMark, ProjectionHead, ProjectionReport};
+pub use acknowledged_bounds::{AcknowledgedMark, ProjectionHead, ProjectionReport};
 pub use identity::JoiningHost;
 pub use lease::{LeaseHandover, MemberId, this_process};
 pub use projection_check::{StreamAgreement, compare_with_stream};

@@ -15,8 +15,8 @@ use crate::journal::{Error, HashedRecord};
 use crate::limits;
 use crate::nats::{self, BlockingClient};
 
+use super::acknowledged_bounds::StreamBounds;
 use super::api::{JetStreamApi, StreamDescription, code};
-use super::bounds::StreamBounds;
 use super::commit_codec::{CommitEncoder, JournalIdentity};
 use super::identity::JoiningHost;
 use super::lease::Lease;

@@ -21,8 +21,8 @@ use crate::limits;
 use crate::nats;
 
 use super::Options;
+use super::acknowledged_bounds::StreamBounds;
 use super::api::JetStreamApi;
-use super::bounds::StreamBounds;
 use super::commit_codec::{CommitContents, CommitEncoder};
 use super::identity::{self, JoiningHost};
 use super::lease::{Lease, LeaseEntry};

@@ -18,8 +18,8 @@ use crate::journal::{Error, TreeHeads, durable_file};
 use crate::mutant::mutant;
 use crate::nats;
 
+use super::acknowledged_bounds::{AcknowledgedMark, hash_at};
 use super::api::{JetStreamApi, StreamDescription, code};
-use super::bounds::{AcknowledgedMark, hash_at};
 use super::commit_codec::CommitEncoder;
 use super::identity::JoiningHost;
 use super::lease::{Lease, LeaseEntry};

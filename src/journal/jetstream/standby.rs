@@ -13,8 +13,8 @@ use crate::journal::{Error, HashedRecord};
 use crate::mutant::mutant;
 use crate::nats;
 
+use super::acknowledged_bounds::{PumpDirectories, StreamBounds, hash_at};
 use super::api::{ApiFailure, JetStreamApi, code};
-use super::bounds::{PumpDirectories, StreamBounds, hash_at};
 use super::identity::JoiningHost;
 use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
 use super::open::{connect, found, strange};

@@ -11,8 +11,8 @@ use crate::journal::Error;
 use crate::limits;
 
 use super::Options;
+use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{JetStreamApi, code};
-use super::bounds::AcknowledgedMark;
 use super::lease::LeaseHandover;
 use super::lease_renewal::{FatalCondition, LeaseRenewal};
 use super::periodic_thread::PeriodicThread;
