@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use super::access::{AccessRules, DeniedCaller, SocketCaller};
 use super::partitioned::PartitionMap;
+use super::request_lines::LineBuffer;
 use crate::children;
 use crate::config::Config;
 use crate::envelope::{Refusal, Rule};
@@ -321,7 +322,7 @@ async fn serve(
     let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
     let writer = ResponseWriter { write, patience: context.patience };
-    let read = RequestReader { read, buffered: Vec::new() };
+    let read = RequestReader { read, lines: LineBuffer::default() };
     let mut connection = ControlConnection { read, writer, serving: Some(serving), closed };
     // If the client has left, it gets no responses, but its request is carried out.
     if let Err(error) = connection.serve(&context, &caller).await {
@@ -480,23 +481,20 @@ fn aborted() -> io::Error {
 struct RequestReader {
     read: OwnedReadHalf,
     /// Bytes behind the last request.
-    buffered: Vec<u8>,
+    lines: LineBuffer,
 }
 
 impl RequestReader {
     /// Returns the next line; less of it where it is too long, or where the client has left.
     async fn next_line(&mut self) -> io::Result<Vec<u8>> {
-        let mut searched = 0;
         loop {
-            let unsearched = self.buffered.get(searched..).unwrap_or_default();
-            if let Some(end) = memchr::memchr(b'\n', unsearched) {
-                let behind = self.buffered.split_off(searched + end + 1);
-                return Ok(std::mem::replace(&mut self.buffered, behind));
+            if let Some(line) = self.lines.take_line() {
+                return Ok(line);
             }
 
-            searched = self.buffered.len();
-            if searched >= limits::FRAME_BYTES_MAX || self.fill().await? == 0 {
-                return Ok(std::mem::take(&mut self.buffered));
+            let is_full = self.lines.len() >= limits::FRAME_BYTES_MAX;
+            if is_full || self.fill().await? == 0 {
+                return Ok(self.lines.take_rest());
             }
         }
     }
@@ -506,9 +504,9 @@ impl RequestReader {
     async fn has_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {
-                self.buffered.clear();
+                self.lines.clear();
             }
-            let is_full = self.buffered.len() >= limits::FRAME_BYTES_MAX;
+            let is_full = self.lines.len() >= limits::FRAME_BYTES_MAX;
             if is_full || matches!(self.fill().await, Ok(0) | Err(_)) {
                 return;
             }
@@ -517,8 +515,7 @@ impl RequestReader {
 
     /// Reads more; returns the number of bytes. Dropping the future loses none.
     async fn fill(&mut self) -> io::Result<usize> {
-        self.buffered.reserve(READ_BYTES);
-        self.read.read_buf(&mut self.buffered).await
+        self.read.read_buf(self.lines.room(READ_BYTES)).await
     }
 }
 

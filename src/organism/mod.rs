@@ -22,6 +22,7 @@ mod pump_rpc;
 mod pump_runtime;
 pub mod repair;
 pub mod repair_stream;
+mod request_lines;
 mod start;
 
 use std::sync::Arc;

@@ -1,0 +1,99 @@
+//! The lines of a connection, from the bytes that have arrived.
+
+/// Bytes that have arrived and are not taken yet. A client may send many requests at once, so that taking
+/// a line moves none of the lines behind it.
+#[derive(Default)]
+pub(super) struct LineBuffer {
+    bytes: Vec<u8>,
+    /// Number of bytes at the beginning that are taken.
+    taken: usize,
+    /// Number of bytes at the beginning that hold no end of a line that is not taken.
+    searched: usize,
+}
+
+impl LineBuffer {
+    /// Number of bytes that are not taken.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self { bytes: std::mem::take(&mut self.bytes), ..Self::default() };
+        self.bytes.clear();
+    }
+
+    /// The buffer to append to, with room for so many bytes.
+    pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
+        self.bytes.reserve(bytes);
+        &mut self.bytes
+    }
+
+    /// Takes the next line, with its end; `None` if its end has not arrived.
+    pub fn take_line(&mut self) -> Option<Vec<u8>> {
+        let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
+        let Some(end) = memchr::memchr(b'\n', unsearched) else {
+            self.searched = self.bytes.len();
+            return None;
+        };
+
+        let end = self.searched + end + 1;
+        let line = self.bytes.get(self.taken..end).unwrap_or_default().to_vec();
+        self.taken = end;
+        self.searched = end;
+        // Each byte is moved at most once for each byte that was taken before it.
+        if self.taken >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+            self.searched = 0;
+        }
+        Some(line)
+    }
+
+    /// Takes everything that has arrived.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        let rest = self.bytes.split_off(self.taken);
+        self.clear();
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(text: &str) -> LineBuffer {
+        let mut lines = LineBuffer::default();
+        lines.room(text.len()).extend_from_slice(text.as_bytes());
+        lines
+    }
+
+    #[test]
+    fn lines_come_in_order_however_they_arrive() {
+        let mut lines = filled("one\ntw");
+        assert_eq!(lines.take_line().as_deref(), Some(&b"one\n"[..]));
+        assert_eq!(lines.take_line(), None);
+        lines.room(3).extend_from_slice(b"o\n\nend");
+        assert_eq!(lines.take_line().as_deref(), Some(&b"two\n"[..]));
+        assert_eq!(lines.take_line().as_deref(), Some(&b"\n"[..]));
+        assert_eq!(lines.take_line(), None);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.take_rest(), b"end");
+        assert_eq!(lines.len(), 0);
+        lines.room(2).extend_from_slice(b"x\n");
+        assert_eq!(lines.take_line().as_deref(), Some(&b"x\n"[..]));
+    }
+
+    #[test]
+    fn a_line_is_taken_without_a_move_of_those_behind_it() {
+        let count = 10_000;
+        let mut lines = filled(&"request\n".repeat(count));
+        let mut moves = 0;
+        for left in (0..count).rev() {
+            let before = lines.bytes.len();
+            assert!(lines.take_line().is_some());
+            moves += usize::from(lines.bytes.len() != before);
+            assert_eq!(lines.len(), left * "request\n".len());
+        }
+        assert!(moves < 20, "{moves} moves");
+    }
+}
