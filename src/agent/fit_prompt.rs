@@ -91,7 +91,7 @@ fn candidates(
             continue;
         }
         let saves =
-            terms.count(&render::text_of(seen, version)).saturating_sub(limits::STUB_TOKENS);
+            terms.count(&render::text_of(seen, agent, version)).saturating_sub(limits::STUB_TOKENS);
         if saves > 0 {
             candidates.push(StubCandidate {
                 at,

@@ -95,7 +95,8 @@ impl TurnInputs {
             }
         }
 
-        let mut messages = render::conversation(&items, self.native.as_deref(), version);
+        let native = self.native.as_deref();
+        let mut messages = render::conversation(&items, &past.agent, native, version);
         if let Some(notice) = &past.notice {
             say_last(&mut messages, notice.clone());
         }

@@ -288,8 +288,8 @@ impl ModelAgent {
             let plain = window_full && tools.is_empty();
             let native = self.options.transport.is_native() && !plain;
             let provider = native.then(|| self.model.route().provider);
-            let mut messages =
-                render::conversation(items, provider.as_deref(), self.options.version);
+            let version = self.options.version;
+            let mut messages = render::conversation(items, name, provider.as_deref(), version);
             if let Some(notice) = notice(window_full) {
                 say_last(&mut messages, notice);
             }

@@ -18,14 +18,16 @@ pub enum RendererVersion {
     V5,
     /// As the fifth, and it names what limits a spawned thread.
     V6,
+    /// As the sixth, and the goal of another agent in the same thread looks like any message.
+    V7,
 }
 
 impl RendererVersion {
     /// The version of new turns.
-    pub const CURRENT: Self = Self::V6;
+    pub const CURRENT: Self = Self::V7;
 
     /// All versions whose turns can be rebuilt.
-    pub const ALL: [Self; 4] = [Self::V3, Self::V4, Self::V5, Self::V6];
+    pub const ALL: [Self; 5] = [Self::V3, Self::V4, Self::V5, Self::V6, Self::V7];
 
     /// Name of the version in records.
     pub const fn as_str(self) -> &'static str {
@@ -34,6 +36,7 @@ impl RendererVersion {
             Self::V4 => "4",
             Self::V5 => "5",
             Self::V6 => "6",
+            Self::V7 => "7",
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::native::NativeTools;
 use super::xml_final::TurnSlots;
 use crate::agent::system_prompt::prompt_sections::{PromptInput, name_of_final};
-use crate::agent::{ActionTransport, FinalMode};
+use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 
 /// How far a call has come at one of its turns.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +59,9 @@ pub fn write(
     let answer = format!("write your answer as {words} in a response without any action");
     let _ = match taught.transport {
         // The turn's slot is named nowhere else.
-        ActionTransport::XmlFinal if taught.finals.by == FinalMode::Text => {
+        ActionTransport::XmlFinal
+            if taught.finals.by == FinalMode::Text && taught.version >= RendererVersion::V6 =>
+        {
             writeln!(out, "To end the task, {answer}, or: {}", slots.example(format))
         }
         _ if taught.finals.by == FinalMode::Text => writeln!(out, "To end the task, {answer}."),

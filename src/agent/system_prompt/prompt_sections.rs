@@ -304,7 +304,7 @@ fn core_words(out: &mut String, taught: &PromptInput) {
                 out.push_str(match taught.version {
                     RendererVersion::V3 | RendererVersion::V4 => "",
                     RendererVersion::V5 => SPAWN_ATTRIBUTES_5,
-                    RendererVersion::V6 => SPAWN_ATTRIBUTES,
+                    RendererVersion::V6 | RendererVersion::V7 => SPAWN_ATTRIBUTES,
                 });
             }
         }

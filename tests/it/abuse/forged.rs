@@ -242,7 +242,7 @@ fn shown_as_system(
     let tree: Vec<Record> = records.iter().filter(|r| r.tree == *thread).cloned().collect();
     let (memory, version) = (MemoryScope::Thread, RendererVersion::CURRENT);
     let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
-    let said = render::conversation(&history::of(&tree, &view).items, None, version);
+    let said = render::conversation(&history::of(&tree, &view).items, &agent, None, version);
     let heard = said.iter().filter(|said| said.role == ChatRole::User);
     let blocks = heard.flat_map(|said| said.texts()).flat_map(|text| text.split("\n\n"));
     let (mut seen, mut wrong) = (0, Vec::new());

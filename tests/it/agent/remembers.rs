@@ -39,7 +39,8 @@ fn shown_at(story: &Story, call: MessageId, memory: MemoryScope, at: Position) -
         memory,
         version,
     };
-    let said = render::conversation(&history::of(&story.records, &view).items, None, version);
+    let items = history::of(&story.records, &view).items;
+    let said = render::conversation(&items, &agent, None, version);
     said.iter().map(|said| (said.role, said.texts().collect())).collect()
 }
 

@@ -5,6 +5,7 @@ mod rendered_message;
 
 use std::collections::BTreeMap;
 
+use crate::ids::ListenerName;
 use crate::model::{ChatBlock, ChatMessage, ChatRole};
 use crate::xml::escape::escape_text;
 
@@ -24,14 +25,15 @@ const CLEARED: &str = "What came before is no longer shown.";
 const SILENT: &str = "(nothing)";
 
 /// The messages of a model request. Roles alternate, and the first and the last message are the
-/// user's. Native calls of `provider` and their results are sent as blocks, those of other
+/// user's. `viewer` is the agent that reads them. Native calls of `provider` and their results are sent as blocks, those of other
 /// providers as XML.
 pub fn conversation(
     items: &[MemoryItem],
+    viewer: &ListenerName,
     provider: Option<&str>,
     version: RendererVersion,
 ) -> Vec<ChatMessage> {
-    let mut talk = ConversationBuilder::new(version);
+    let mut talk = ConversationBuilder::new(viewer, version);
     for item in items {
         match item {
             MemoryItem::ModelText(model_text) => talk.speak(model_text, provider),
@@ -45,6 +47,7 @@ pub fn conversation(
 
 /// Builds the messages of a conversation.
 struct ConversationBuilder<'a> {
+    viewer: &'a ListenerName,
     version: RendererVersion,
     messages: Vec<ChatMessage>,
     /// `seq` of the last turn.
@@ -65,8 +68,9 @@ struct PendingToolResult<'a> {
 }
 
 impl<'a> ConversationBuilder<'a> {
-    fn new(version: RendererVersion) -> Self {
+    fn new(viewer: &'a ListenerName, version: RendererVersion) -> Self {
         Self {
+            viewer,
             version,
             messages: Vec::new(),
             turn: 0,
@@ -108,7 +112,7 @@ impl<'a> ConversationBuilder<'a> {
     }
 
     fn hear(&mut self, seen: &'a ThreadMessage) {
-        let shown = shown_or_stub(seen, self.version);
+        let shown = shown_or_stub(seen, self.viewer, self.version);
         let call = seen.native.filter(|(turn, _)| *turn == self.turn);
         if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {
             owed.results.push(shown);

@@ -7,6 +7,7 @@ use crate::agent::RendererVersion;
 use crate::agent::history::{AnsweredCall, ThreadMessage};
 use crate::contract::{goal_name, read_goal};
 use crate::envelope::{Kind, Message};
+use crate::ids::ListenerName;
 use crate::mutant::mutant;
 use crate::system;
 use crate::xml::element::{Element, Node};
@@ -112,13 +113,17 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Text of a message in the prompt, unless a stub replaces the message.
-pub fn text_of(seen: &ThreadMessage, version: RendererVersion) -> String {
-    shown(seen, version).block(version)
+/// Text of a message in the prompt of `viewer`, unless a stub replaces the message.
+pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
+    shown(seen, viewer, version).block(version)
 }
 
-pub(super) fn shown_or_stub(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> {
-    let shown = shown(seen, version);
+pub(super) fn shown_or_stub<'a>(
+    seen: &'a ThreadMessage,
+    viewer: &ListenerName,
+    version: RendererVersion,
+) -> RenderedMessage<'a> {
+    let shown = shown(seen, viewer, version);
     if !seen.left_out {
         return shown;
     }
@@ -156,7 +161,11 @@ fn thread_of(message: &Message) -> Option<(String, String)> {
     Some((attribute("thread_id")?, attribute("status")?))
 }
 
-fn shown(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> {
+fn shown<'a>(
+    seen: &'a ThreadMessage,
+    viewer: &ListenerName,
+    version: RendererVersion,
+) -> RenderedMessage<'a> {
     let message = &seen.message;
     match (message.kind, &seen.answers) {
         (Kind::Own, _) => RenderedMessage::result(Some(&message.name.local), None, "recorded"),
@@ -164,14 +173,16 @@ fn shown(seen: &ThreadMessage, version: RendererVersion) -> RenderedMessage<'_> 
         (Kind::System, answered) if message.from.is_core() => {
             system_payload(message, answered.as_ref())
         }
-        _ => RenderedMessage::Plain(others(message)),
+        _ => RenderedMessage::Plain(others(message, viewer, version)),
     }
 }
 
-/// Block for a message from another sender, such as the request. A goal is its document alone: the gate
-/// lets only workflows send one.
-fn others(message: &Message) -> String {
-    if message.name == goal_name(&message.to)
+/// Block for a message from another sender, such as the request. A goal of the viewer is its document
+/// alone: the gate lets only workflows send one. The goal of another agent looks like any message.
+fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
+    let is_own = message.to == *viewer || version < RendererVersion::V7;
+    if is_own
+        && message.name == goal_name(&message.to)
         && let Some(document) = read_goal(message.payload.as_str())
     {
         return document;
@@ -389,4 +400,46 @@ fn inert(payload: &str) -> String {
 
     out.push_str(rest);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::contract::write_goal;
+    use crate::envelope::Payload;
+    use crate::ids::{MessageId, ThreadId};
+
+    fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_goal_stands_bare_in_the_prompt_of_its_own_agent_alone() {
+        let writer = name("writer");
+        let message = Message {
+            id: MessageId(Uuid::nil()),
+            kind: Kind::Call,
+            from: name("flow"),
+            to: writer.clone(),
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            seq: 1,
+            cause: None,
+            call: None,
+            time: Time(0),
+            name: goal_name(&writer),
+            payload: Payload::new(write_goal(&writer, "Write.")),
+        };
+        let shown = |viewer: &str, version| others(&message, &name(viewer), version);
+        for version in RendererVersion::ALL {
+            assert_eq!(shown("writer", version), "Write.");
+        }
+
+        let current = RendererVersion::CURRENT;
+        let of_another = shown("critic", current);
+        assert!(of_another.starts_with("<message from=\"flow\" to=\"writer\">"), "{of_another}");
+        assert_eq!(shown("critic", RendererVersion::V6), "Write.");
+    }
 }

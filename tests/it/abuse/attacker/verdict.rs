@@ -309,7 +309,7 @@ impl Evidence {
         let version = RendererVersion::CURRENT;
         let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
         let items = history::of(&records, &view).items;
-        let said = render::conversation(&items, Some("openai-compatible"), version);
+        let said = render::conversation(&items, &agent, Some("openai-compatible"), version);
         let user = said.iter().filter(|said| said.role == organism::model::ChatRole::User);
         user.flat_map(|said| said.texts()).collect::<Vec<_>>().join("\n\n")
     }
