@@ -26,6 +26,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("ignore-the-core-words", "a listener uses the core words that its config names"),
     ("acknowledge-too-early", "a call is not acknowledged while its threads run"),
     ("let-bound-threads-run", "a thread that is bound to a call ends with it"),
+    ("wake-what-is-closed", "a call that is being cancelled ends as cancelled"),
     ("reach-any-thread", "a listener reaches no thread but those beneath its own"),
     ("answer-with-a-finding", "the text of a turn with a finding is no answer"),
     ("take-goals-from-anybody", "an agent accepts goals from workflows alone"),

@@ -45,9 +45,10 @@ impl Contract {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether a call of it ends after too many rounds in a row that brought only failures. A workflow
-    /// bounds its rounds itself.
-    pub fn has_bounded_rounds(&self) -> bool {
-        self.role != Role::Workflow
+    /// Whether only refused requests count as failures in the bound of failed rounds. The goals of a
+    /// workflow may fail one after the other, and the definition says what follows; a workflow whose
+    /// requests are all refused makes no progress.
+    pub fn counts_refusals_only(&self) -> bool {
+        self.role == Role::Workflow
     }
 }

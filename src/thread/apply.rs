@@ -8,7 +8,6 @@ use super::request_counts::RECORDED_SINCE;
 use super::state::{
     AwaitedAction, Held, KeyUse, PendingMessage, ReplyOrder, State, Thread, Timer, Tree,
 };
-use super::wall_time::PEOPLE_ONLY_SINCE;
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
@@ -17,6 +16,10 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, T
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::WaitFor;
+
+/// First version of the step in which a clock that is set forward also moves the times of trees without
+/// an open call.
+const AT_REST_SINCE: u32 = 29;
 
 impl State {
     /// Applies a fact that was recorded in `tree` at `time`.
@@ -136,10 +139,21 @@ impl State {
 
     /// Sets the position of the latest record of `tree`, all of whose facts are applied.
     pub fn reached(&mut self, tree: &ThreadId, position: Position) {
-        let is_older = self.core_version < PEOPLE_ONLY_SINCE;
+        self.set_head(tree, position);
+        self.follow_people(tree);
+    }
+
+    /// Sets the position of the latest record of `tree`.
+    pub fn set_head(&mut self, tree: &ThreadId, position: Position) {
         if let Some(tree) = self.trees.get_mut(tree) {
             tree.head = position;
-            tree.follow_people(self.time, is_older);
+        }
+    }
+
+    /// Notes whether `tree` waits for people only, after all facts of a record.
+    pub fn follow_people(&mut self, tree: &ThreadId) {
+        if let Some(tree) = self.trees.get_mut(tree) {
+            tree.follow_people(self.time, self.core_version);
         }
     }
 
@@ -151,7 +165,10 @@ impl State {
         if mutant("count-every-time") {
             return;
         }
-        for tree in self.trees.values_mut().filter(|tree| !tree.calls.is_empty()) {
+
+        let also_at_rest = self.core_version >= AT_REST_SINCE && !stepped.is_zero();
+        let trees = self.trees.values_mut();
+        for tree in trees.filter(|tree| also_at_rest || !tree.calls.is_empty()) {
             tree.pass_over(stood, stepped);
         }
     }
@@ -282,6 +299,7 @@ impl Tree {
             turns: 0,
             failures: 0,
             failed_rounds: 0,
+            refused_rounds: 0,
             handed_over: None,
             requests: Vec::new(),
             offered_since: None,
@@ -330,6 +348,7 @@ impl Tree {
         self.release_reservation(call, attempt);
         if let Some(call) = self.calls.get_mut(&call) {
             call.failed_rounds = call.rounds_failed();
+            call.refused_rounds = call.rounds_refused();
             call.turns += 1;
             call.failures = 0;
             (call.handed_over, call.offered_since) = (None, None);

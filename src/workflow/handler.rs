@@ -4,12 +4,12 @@
 //! its messages so far; a run that is not remembered is folded again.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bus::memory::CallMemory;
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
-use crate::envelope::Failure;
+use crate::envelope::{Failure, Message};
 use crate::ids::{ListenerName, MessageId};
 
 use super::call_fold::{CallFold, RunRequest, RunThreads};
@@ -59,7 +59,14 @@ impl WorkflowHandler {
                 requests.extend(started);
             }
         }
+        let mut was_over = false;
+        let mut refused_replies = 0;
         for (position, message) in messages.iter().enumerate().skip(folded.max(1)) {
+            if fold.run().is_over() {
+                was_over |= position == known;
+                refused_replies += u32::from(payloads::is_refusal(message));
+            }
+
             let taken = fold.take(message);
             if position >= known {
                 requests.extend(taken);
@@ -75,12 +82,37 @@ impl WorkflowHandler {
             return Ok(Outcome { payloads: vec![failed.into_bytes()], turn: None });
         }
 
+        if was_over {
+            return self.refused_reply(messages.get(known..).unwrap_or_default(), refused_replies);
+        }
+
         let is_over = fold.run().is_over();
         let payloads = self.payloads(requests, is_over);
         if !is_over {
             self.remember(delivery, fold);
         }
         Ok(Outcome { payloads, turn: None })
+    }
+
+    /// The reply of a run whose reply was refused: that it failed, in a few words. Where this is refused,
+    /// too, the call fails.
+    fn refused_reply(&self, fresh: &[Arc<Message>], refused: u32) -> Result<Outcome, Failure> {
+        let refusal = fresh.iter().find_map(|message| payloads::refusal_of(message));
+        let (code, detail) = refusal.unwrap_or_default();
+        let code = match code.as_str() {
+            "" | "too-complex" => "too-large",
+            code => code,
+        };
+        let detail = format!("the reply of the run was refused: {detail}");
+        if refused > 1 {
+            return Err(Failure::TooLarge { detail });
+        }
+
+        let definition = &self.definition;
+        let goal = definition.goals.last().map(|goal| goal.id.value.as_str());
+        let failure = GoalFailure::new(code, detail);
+        let failed = payloads::failed(definition, goal.unwrap_or_default(), &failure);
+        Ok(Outcome { payloads: vec![failed.into_bytes()], turn: None })
     }
 
     /// The run before the new messages, and the number of messages in it.
@@ -149,5 +181,156 @@ impl WorkflowHandler {
 impl NativeHandler for WorkflowHandler {
     async fn handle(&self, delivery: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
         self.outcome(&delivery)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::contract::Budget;
+    use crate::envelope::{Kind, Payload};
+    use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
+    use crate::schema::ShortType;
+    use crate::system;
+    use crate::workflow::{
+        FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget, PlaceId, Placed,
+        WorkflowInput, WorkflowOutput,
+    };
+
+    fn placed<T>(value: T) -> Placed<T> {
+        Placed::new(value, PlaceId::default())
+    }
+
+    fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).unwrap()
+    }
+
+    /// A workflow of one goal.
+    fn handler() -> WorkflowHandler {
+        let agent = placed(name("writer"));
+        let prompt = placed("Write.".to_owned());
+        let goal = GoalDefinition {
+            id: placed(GoalId::parse("draft").unwrap()),
+            form: GoalForm::Run(GoalTarget::Agent { agent, prompt }),
+            needs: None,
+            context: None,
+            output: GoalOutput::Text,
+            retry: 0,
+            on_failure: None,
+            timeout: None,
+            budget: Budget::default(),
+            budget_place: PlaceId::default(),
+            supervision: None,
+            roles: None,
+        };
+        let definition = WorkflowDefinition {
+            name: placed(name("flow")),
+            description: String::new(),
+            input: WorkflowInput::Types(ShortType::Fields(Vec::new())),
+            output: WorkflowOutput::LastGoal,
+            peers: Vec::new(),
+            on_failure: FailurePolicy::Stop,
+            report_to: None,
+            timeout: None,
+            budget: Budget::default(),
+            goals: vec![goal],
+        };
+        WorkflowHandler::new(definition, HashSet::new())
+    }
+
+    fn message(seq: u64, name: PayloadName, payload: &str) -> Arc<Message> {
+        Arc::new(Message {
+            id: MessageId(Uuid::from_u128(seq.into())),
+            kind: Kind::System,
+            from: ListenerName::core(),
+            to: self::name("flow"),
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            seq,
+            cause: None,
+            call: None,
+            time: Time(0),
+            name,
+            payload: Payload::new(payload),
+        })
+    }
+
+    fn core(seq: u64, local: &str, attributes: &str, inner: &str) -> Arc<Message> {
+        let namespace = system::NAMESPACE;
+        let payload = format!("<{local} xmlns=\"{namespace}\" {attributes}>{inner}</{local}>");
+        message(seq, system::name(local), &payload)
+    }
+
+    fn refused(seq: u64, code: &str) -> Arc<Message> {
+        let reason = format!("<reason code=\"{code}\">more than is allowed</reason>");
+        core(seq, "huh", &format!("code=\"{code}\""), &reason)
+    }
+
+    /// The messages of a run whose only goal has ended.
+    fn ended() -> Vec<Arc<Message>> {
+        let spawned = "assigned_id=\"sess-aaaaaaaa.draft\" parent_id=\"sess-aaaaaaaa\"";
+        let result = "thread_id=\"sess-aaaaaaaa.draft\" status=\"completed\"";
+        vec![
+            message(1, PayloadName::new("urn:test", "flow"), "<flow/>"),
+            core(2, "thread-spawned", spawned, ""),
+            core(3, "waiting", "", ""),
+            core(4, "thread-result", result, "<report>long</report>"),
+        ]
+    }
+
+    fn handle(
+        handler: &WorkflowHandler,
+        messages: &[Arc<Message>],
+        fresh: usize,
+    ) -> Result<Vec<String>, Failure> {
+        let outcome = handler.outcome(&Delivery {
+            listener: name("flow"),
+            call: CallId(MessageId(Uuid::from_u128(1))),
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            attempt: Attempt { epoch: 1, n: 1 },
+            messages: messages.to_vec(),
+            fresh,
+            position: Position(1),
+            timeout: Duration::from_secs(1),
+            trace: None,
+        })?;
+        Ok(outcome.payloads.into_iter().map(|one| String::from_utf8(one).unwrap()).collect())
+    }
+
+    #[test]
+    fn a_run_whose_reply_is_refused_replies_that_it_is_too_large() {
+        let handler = handler();
+        let mut messages = ended();
+        let reply = handle(&handler, &messages, 1).unwrap();
+        assert!(reply.concat().contains("<flow-output"), "{reply:?}");
+
+        messages.push(refused(5, "too-large"));
+        let reply = handle(&handler, &messages, 1).unwrap().concat();
+        assert!(reply.starts_with("<flow-failed"), "{reply}");
+        assert!(reply.contains("<code>too-large</code>"), "{reply}");
+        assert!(reply.len() < 400, "{reply}");
+
+        messages.push(refused(6, "too-large"));
+        let failure = handle(&handler, &messages, 1).unwrap_err();
+        assert!(matches!(failure, Failure::TooLarge { .. }), "{failure:?}");
+    }
+
+    #[test]
+    fn a_run_that_is_over_waits_for_nothing() {
+        let handler = handler();
+        let mut messages = ended();
+        messages.push(core(5, "budget-warning", "", ""));
+        let reply = handle(&handler, &messages, 2).unwrap().concat();
+        assert!(reply.contains("<flow-output"), "{reply}");
+
+        let nothing = "code=\"nothing-to-wait-for\" about=\"wait\"";
+        messages.push(core(6, "system-error", nothing, "x"));
+        let reply = handle(&handler, &messages, 1).unwrap().concat();
+        assert!(reply.starts_with("<flow-failed"), "{reply}");
+        assert!(!reply.contains("wait"), "{reply}");
     }
 }

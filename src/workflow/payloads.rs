@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::contract::write_goal;
+use crate::envelope::Message;
 use crate::ids::{PayloadName, ThreadId};
 use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
 use crate::system;
+use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 
 use super::definition::{WorkflowDefinition, WorkflowInput, WorkflowOutput};
@@ -119,6 +121,23 @@ pub fn failed(definition: &WorkflowDefinition, goal: &str, failure: &GoalFailure
     let _ = write!(out, "</{name}>");
     out
 }
+
+/// Whether a message of the core refuses a payload.
+pub fn is_refusal(message: &Message) -> bool {
+    *message.name.namespace == *system::NAMESPACE && *message.name.local == *"huh"
+}
+
+/// The code and the reason of a refused payload.
+pub fn refusal_of(message: &Message) -> Option<(String, String)> {
+    let huh = Element::read_document(message.payload.as_str()).filter(|_| is_refusal(message))?;
+    let code = huh.attribute("code")?.to_owned();
+    let reason = huh.child("reason").map(Element::text).unwrap_or_default();
+    let reason = reason.trim().chars().take(REASON_CHARS_MAX).collect();
+    Some((code, reason))
+}
+
+/// Maximum characters of a refusal that a reply repeats.
+const REASON_CHARS_MAX: usize = 400;
 
 /// The request for a thread that belongs to the run's call, with the call of a goal.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {

@@ -95,6 +95,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::bound::a_bound_thread_ends_with_its_call_however_the_call_ends",
     ),
     (
+        "wake-what-is-closed",
+        "pump::cancel::a_cancelled_call_ends_as_cancelled_whatever_else_would_end_it",
+    ),
+    (
         "reach-any-thread",
         "pump::bound::cancelling_any_thread_but_a_descendant_answers_with_the_same_bytes",
     ),

@@ -4,7 +4,7 @@ use super::cycle;
 use super::message::NewMessage;
 use super::outcome::{CALL_CLOSED, OutcomeContext};
 use super::refusals::refusal_of;
-use super::{Core, Step, allotments};
+use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
 use crate::envelope::{Kind, Refusal, Rule};
@@ -156,6 +156,6 @@ impl Core {
             return Some(format!("this tree's time of {} s is over", most.as_secs_f64()));
         }
 
-        allotments::time_over(tree, thread, now)
+        self.time_over(thread, now)
     }
 }

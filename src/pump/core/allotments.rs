@@ -13,7 +13,7 @@ use crate::envelope::{Disposition, Reservation};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
 use crate::system::{ErrorCode, ThreadAllotment};
-use crate::thread::{Allotment, Call, Input, Opener, Tree};
+use crate::thread::{Allotment, AllotmentUsage, Call, Input, Opener, Tree};
 
 /// The recorded form of an allotment, if it limits anything.
 pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
@@ -23,12 +23,12 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Why nothing more may be done in `thread`: its time is over, or that of a thread above it.
-pub(super) fn time_over(tree: &Tree, thread: &ThreadId, now: Time) -> Option<String> {
-    let mut over = tree
-        .allotments(thread)
-        .filter(|(_, allotted)| allotted.limits.until.is_some_and(|until| until <= now));
-    over.next().map(|(thread, _)| format!("the time of thread {thread} is over"))
+/// The threads up from `thread` whose time is over, nearest first.
+fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
+    let is_over =
+        move |allotted: &AllotmentUsage| allotted.limits.until.is_some_and(|until| until <= now);
+    let over = tree.allotments(thread).filter(move |(_, allotted)| is_over(allotted));
+    over.map(|(thread, _)| thread)
 }
 
 /// Which allotment of `thread`, or of a thread above it, is used up, if one is.
@@ -94,6 +94,8 @@ impl Core {
         tree.allotments(&call.thread).filter_map(|(_, allotted)| allotted.limits.until).min()
     }
 
+    /// Ends every call that another thread opened in the thread whose time is over, or beneath it: the
+    /// outermost first, so that the ids of the calls do not decide how each of them ends.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
@@ -102,9 +104,37 @@ impl Core {
         }
 
         let thread = open.thread.clone();
-        let over = self.state.tree(&thread).and_then(|tree| time_over(tree, &thread, step.time));
+        let outermost = self.state.tree(&thread).and_then(|tree| {
+            let over = over(tree, &thread, step.time);
+            over.last()
+        });
         step.records(thread.root(), Input::ThreadTime { call });
-        let text = over.unwrap_or_default();
-        self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
+        let mut calls = self.to_cancel(&outermost.unwrap_or(thread));
+        calls.reverse();
+        self.close_all(step, &calls, |core, step, call| {
+            let thread = core.state.call(call).map(|open| open.thread.clone());
+            let text = thread.and_then(|thread| core.time_over(&thread, step.time));
+            let text = text.unwrap_or_default();
+            core.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
+        });
+    }
+
+    /// Whether the time of any thread has not run out yet.
+    pub(super) fn has_thread_time(&self) -> bool {
+        let now = self.state.time;
+        let threads = self.state.trees.values().flat_map(|tree| tree.threads.values());
+        let mut times = threads.filter_map(|thread| thread.allotted.as_ref()?.limits.until);
+        times.any(|until| until > now)
+    }
+
+    /// Why nothing more may be done in `thread`: its time is over, or that of a thread above it.
+    pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
+        let tree = self.state.tree(thread)?;
+        let nearest = over(tree, thread, now).next()?;
+        Some(format!("the time of thread {nearest} is over"))
+    }
+
+    pub(super) fn is_time_over(&self, thread: &ThreadId, now: Time) -> bool {
+        self.state.tree(thread).is_some_and(|tree| over(tree, thread, now).next().is_some())
     }
 }

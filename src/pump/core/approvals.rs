@@ -148,10 +148,12 @@ impl Core {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
         let opener = open.opening.opener.clone();
-        if let Opener::Call { name, thread, .. } = opener
-            && let Some(spent) = self.spent_for_agent(step, &name, &thread)
-        {
-            return Some(spent);
+        if let Opener::Call { name, thread, .. } = opener {
+            let spent = self.time_over(&thread, step.time);
+            let spent = spent.or_else(|| self.spent_for_agent(step, &name, &thread));
+            if spent.is_some() {
+                return spent;
+            }
         }
 
         // The share of this call is among the messages that held calls have taken.

@@ -1,6 +1,8 @@
 //! Threads that the core cancels: threads bound to a call that has closed, and threads that a
 //! listener of a thread above cancels.
 
+use std::collections::VecDeque;
+
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
@@ -39,14 +41,16 @@ impl Core {
     /// Cancels the given calls of bound threads. Their results would come too late, because the
     /// call that binds these threads is closed.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
+        let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;
-        for (thread, call) in calls {
-            if noted.as_ref() != Some(&thread) {
-                self.cancelled_note(step, &thread, CALL_ENDED);
+        self.close_all(step, &calls, |core, step, call| {
+            let thread = threads.pop_front();
+            if let Some(thread) = thread.filter(|thread| noted.as_ref() != Some(thread)) {
+                core.cancelled_note(step, &thread, CALL_ENDED);
                 noted = Some(thread);
             }
-            self.cancel_call(step, call, CALL_ENDED);
-        }
+            core.cancel_call(step, call, CALL_ENDED);
+        });
     }
 
     /// Whether a thread between `above` and `thread` is bound to a call that has closed. `thread`
@@ -72,9 +76,7 @@ impl Core {
         }
 
         self.cancelled_note(step, thread, message);
-        for call in open {
-            self.cancel_call(step, call, message);
-        }
+        self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, message));
     }
 
     fn cancelled_note(&mut self, step: &mut Step, thread: &ThreadId, message: &'static str) {

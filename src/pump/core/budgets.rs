@@ -103,10 +103,8 @@ impl Core {
         let own = tree.by_agent.get(listener).copied().unwrap_or_default();
         let spent = |budget, used, whose: &str| Some(used_up(budget, used)? + whose);
         let of_listener = format!(" of {listener} in this tree are used");
-        let of_allotments = allotments::time_over(tree, thread, step.time);
-        let of_allotments = of_allotments.or_else(|| allotments::used_up_for(tree, thread));
-        if of_allotments.is_some() {
-            return of_allotments;
+        if let Some(used) = allotments::used_up_for(tree, thread) {
+            return Some(used);
         }
 
         spent(limits.budget(), usage.spending(), " of this tree are used")

@@ -159,6 +159,7 @@ impl Core {
         result: CallResult,
     ) -> Option<(CallId, CallResult)> {
         let closed = self.about(call)?;
+        self.closing.insert(call);
         self.drop_beneath(step, call);
         // Deliver the result before the call is removed: only until then does the opener await this
         // call and know its place in the order of replies.
@@ -216,16 +217,8 @@ impl Core {
     /// Cancels the open calls beneath a call in its own thread, deepest first. Spawned threads
     /// continue, except those that are bound to one of these calls.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
-        let mut next = vec![call];
-        let mut falling = Vec::new();
-        while let Some(call) = next.pop() {
-            let Some(open) = self.state.call(call) else { continue };
-            let legs = open.awaiting.iter().flat_map(|a| a.open.iter().map(|(leg, _)| *leg));
-            let at = falling.len();
-            falling.extend(legs);
-            next.extend(falling.get(at..).unwrap_or_default());
-        }
-
+        let falling = self.calls_beneath(call);
+        self.closing.extend(&falling);
         for leg in falling.into_iter().rev().filter(|_| !mutant("leave-calls-open")) {
             if let Some(closed) = self.about(leg) {
                 self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
@@ -233,9 +226,44 @@ impl Core {
         }
     }
 
+    /// The open calls beneath a call in its own thread, each behind the call that opened it.
+    fn calls_beneath(&self, call: CallId) -> Vec<CallId> {
+        let mut next = vec![call];
+        let mut found = Vec::new();
+        while let Some(call) = next.pop() {
+            let Some(open) = self.state.call(call) else { continue };
+            let legs = open.awaiting.iter().flat_map(|a| a.open.iter().map(|(leg, _)| *leg));
+            let at = found.len();
+            found.extend(legs);
+            next.extend(found.get(at..).unwrap_or_default());
+        }
+
+        found
+    }
+
+    /// Closes each of these calls with `close`. None of them, and none beneath them, is woken by the
+    /// close of another.
+    pub(super) fn close_all(
+        &mut self,
+        step: &mut Step,
+        calls: &[CallId],
+        mut close: impl FnMut(&mut Self, &mut Step, CallId),
+    ) {
+        for call in calls.iter().filter(|_| !mutant("wake-what-is-closed")) {
+            let beneath = self.calls_beneath(*call);
+            self.closing.insert(*call);
+            self.closing.extend(beneath);
+        }
+
+        for call in calls {
+            close(self, step, *call);
+        }
+    }
+
     /// Cancels a call whose opener no longer needs the result.
     pub(super) fn drop_call(&mut self, step: &mut Step, call: CallId) {
         let Some(closed) = self.about(call) else { return };
+        self.closing.insert(call);
         self.drop_beneath(step, call);
         self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
     }
@@ -249,6 +277,7 @@ impl Core {
             unheard.collect::<Vec<_>>()
         });
         let bound = self.bound_calls(closed.id);
+        let is_goal = self.is_goal(closed.id);
         self.fact(step, Fact::CallClosed { call: closed.id, how });
 
         for message in pending.unwrap_or_default() {
@@ -275,7 +304,7 @@ impl Core {
 
         let listener = closed.callee.clone();
         let thread = closed.thread.clone();
-        let orphan = OrphanedDelivery { listener, thread, opener, opener_call };
+        let orphan = OrphanedDelivery { listener, thread, opener, opener_call, is_goal };
         if let Some(attempt) = self.forget_call(closed.id, orphan) {
             let listener = closed.callee.clone();
             step.effect(Effect::Withdraw { listener, call: closed.id, attempt });

@@ -20,7 +20,7 @@ impl Core {
     /// listener awaits no result.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        if self.is_busy_with(id) || self.hearing == Some(id) {
+        if self.is_busy_with(id) || self.hearing == Some(id) || self.closing.contains(&id) {
             return;
         }
 
@@ -31,6 +31,11 @@ impl Core {
 
         let listener = call.callee.clone();
         let thread = call.thread.clone();
+        // The alarm of the thread ends the call.
+        if self.is_time_over(&thread, step.time) {
+            return;
+        }
+
         if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
             return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
         }
@@ -90,9 +95,10 @@ impl Core {
     }
 
     /// Handles uncounted time, such as a standstill, by extending deadlines. Records nothing if no
-    /// call is open.
+    /// call is open and no time of a thread runs.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
-        if self.state.calls.is_empty() {
+        let is_stepped = !standstill.stepped.is_zero();
+        if self.state.calls.is_empty() && !(is_stepped && self.has_thread_time()) {
             return;
         }
 

@@ -11,7 +11,7 @@ use crate::ids::{Attempt, CallId, ListenerName, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{Answer, ErrorCode};
-use crate::thread::{Fact, Input, TimerEnd};
+use crate::thread::{Call, Fact, Input, TimerEnd};
 
 impl Core {
     pub(super) fn attempt_failed(
@@ -142,12 +142,7 @@ impl Core {
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let listener = open.callee.clone();
-        let failed = open.rounds_failed();
-        let contract = self.contracts.get(&listener);
-        if contract.is_some_and(|contract| !contract.has_bounded_rounds()) {
-            return false;
-        }
-
+        let failed = self.failed_rounds(open);
         if failed >= self.budgets.limits.rounds_failed && !mutant("forget-failed-rounds") {
             let text = format!(
                 "{listener} went on through {failed} rounds in a row in which every result was a \
@@ -168,9 +163,19 @@ impl Core {
         true
     }
 
+    /// Number of consecutive rounds of the call that count against the bound.
+    fn failed_rounds(&self, open: &Call) -> u32 {
+        let contract = self.contracts.get(&open.callee);
+        if contract.is_some_and(Contract::counts_refusals_only) {
+            open.rounds_refused()
+        } else {
+            open.rounds_failed()
+        }
+    }
+
     fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        let is_paced = open.rounds_failed() >= limits::ROUNDS_FAILED_BACKOFF;
+        let is_paced = self.failed_rounds(open) >= limits::ROUNDS_FAILED_BACKOFF;
         let is_due = open.failures > 0 || (is_paced && open.is_ready());
         if !is_due || self.is_busy_with(call) {
             return;

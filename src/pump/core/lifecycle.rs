@@ -201,14 +201,11 @@ impl Core {
             format!("cancelled by {}: {reason}", operator_phrase(&by))
         };
 
-        for call in open {
-            self.cancel_call(step, call, &text);
-        }
+        self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Open calls of the subtree that were opened from other threads, deepest first, so that no
-    /// call is woken just before it is cancelled. Cancelling these calls also cancels all others of
-    /// the subtree.
+    /// Open calls of the subtree that were opened from other threads, deepest first. Cancelling
+    /// these calls also cancels all others of the subtree.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

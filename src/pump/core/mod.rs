@@ -34,6 +34,7 @@ mod submit;
 mod timeouts;
 mod version;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use event::{
@@ -47,6 +48,7 @@ pub use version::CORE_VERSION;
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId};
+use crate::mutant::mutant;
 use crate::thread::{Input, OperatorKeys, Record, State};
 use budgets::Budgets;
 use call_table::CallTable;
@@ -73,6 +75,9 @@ pub struct Core {
     /// The call whose outcome is being processed. It is woken only after the last payload of the
     /// outcome.
     hearing: Option<CallId>,
+    /// Calls that this step closes, or will have closed when it ends. None of them is woken: the end of
+    /// one must not decide how the next ends.
+    closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 
 impl Core {
@@ -89,6 +94,7 @@ impl Core {
             config,
             draining: false,
             hearing: None,
+            closing: HashSet::default(),
         }
     }
 
@@ -159,10 +165,21 @@ impl Core {
         }
 
         if let Some((tree, _)) = &step.record {
-            self.state.reached(tree, position);
+            self.state.set_head(tree, position);
         }
 
         self.dispatch(&mut step);
+        // Hand-overs decide whether a call goes on, and a replay knows those of this record, too.
+        if let Some((tree, _)) = &step.record {
+            self.state.follow_people(tree);
+        }
+
+        let is_closed = |call: &CallId| self.state.call(*call).is_none();
+        debug_assert!(
+            self.closing.iter().all(is_closed) || mutant("leave-calls-open"),
+            "all closed"
+        );
+        self.closing.clear();
         debug_assert_eq!(self.timeouts.len(), self.calls.running_count(), "one deadline each");
         step
     }

@@ -1,6 +1,7 @@
 //! Processes the outcome of a listener, payload by payload.
 
 use super::call_table::RunningAttempt;
+use super::goals::only_answers;
 use super::message::NewMessage;
 use super::refusals::refusal_of;
 use super::{Core, Step};
@@ -199,7 +200,7 @@ impl Core {
         let mut turn = turn.unwrap_or_default();
         let mut written = std::mem::take(&mut turn.written);
         self.model_turn(step, scene, &turn, None);
-        let payloads = self.only_answers(scene.call, payloads);
+        let payloads = only_answers(self.is_goal(scene.call), payloads);
         let mut plan = ActionPlan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
 

@@ -5,7 +5,9 @@
 use super::Core;
 use super::outcome::OutcomeContext;
 use super::step::Step;
+use crate::contract::Contract;
 use crate::envelope::{BrokenPayload, Refusal, Rule};
+use crate::ids::ListenerName;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode};
 
@@ -17,23 +19,33 @@ pub(super) fn refusal_of(rule: Rule, message: impl Into<String>, checked: &Check
 impl Core {
     /// Refuses a payload of an outcome and informs its sender. A sender whose contract includes
     /// refusals gets each refusal. Any other sender gets only the refusals that it can act on.
+    ///
+    /// A spent budget ends the call of a listener that makes no model calls: the listener might send
+    /// the same again for ever, and no limit of model calls would end that.
     pub(super) fn turn_down(&mut self, step: &mut Step, scene: &OutcomeContext, refusal: Refusal) {
         let rule = refusal.rule;
         let answer = Answer::to(&refusal);
         self.refuse_in(step, scene, refusal);
 
         match rule {
-            _ if scene.receives_refusals => {}
-            Rule::Busy | Rule::Cycle | Rule::BadLabel => {}
-            // A listener that got this refusal might retry forever, so its call fails instead.
-            Rule::BudgetSpent => {
+            Rule::BudgetSpent if !self.spends(&scene.listener) => {
+                // The alarm of the thread ends the call.
+                if self.is_time_over(&scene.thread, step.time) {
+                    return;
+                }
                 let text = "the budget of this tree is spent";
                 return self.fail(step, scene.call, ErrorCode::BudgetSpent, text);
             }
+            _ if scene.receives_refusals => {}
+            Rule::Busy | Rule::Cycle | Rule::BadLabel => {}
             _ => return,
         }
 
         self.tell(step, scene.call, None, &answer);
+    }
+
+    fn spends(&self, listener: &ListenerName) -> bool {
+        self.contracts.get(listener).is_some_and(Contract::spends)
     }
 
     pub(super) fn broken(

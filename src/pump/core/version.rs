@@ -38,6 +38,13 @@ const CHANGES: &[(u32, &str)] = &[
     ),
     (27, "wall time of a tree runs while it waits for anything but people"),
     (28, "a spawned thread may have an allotment of tokens, money and time"),
+    (
+        29,
+        "a spent budget ends the call of a workflow, whose refused rounds are bounded; a thread whose \
+         time is over ends as timed out with all beneath it; calls that are being closed are not \
+         woken; wall time stands still for calls queued behind people; a late answer to a goal needs \
+         a goal; and a clock that is set forward moves the times of trees at rest",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -16,8 +16,9 @@ fn world_with(limits: TreeLimits) -> World {
     (boss.accepts, boss.replies) = (names(&["count"]), names(&["counted"]));
     let mut contracts = vec![
         client("desk", &["thinker"]),
-        agent("thinker", &["plan"], &["answer"], &["writer"]),
+        agent("thinker", &["plan"], &["answer"], &["writer", "plain"]),
         agent("writer", &["ask"], &["report"], &["finder", "boss"]),
+        listener("plain", &["vote"], &["ballot"], &["finder"]),
         listener("finder", &["look"], &["found"], &[]),
         boss,
     ];
@@ -168,6 +169,48 @@ fn a_thread_ends_when_its_time_is_over_with_everything_beneath_it() {
     assert_eq!(fresh(&told).last().unwrap(), "system-error budget-spent");
     world.answer(&told, &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+/// The alarms of all calls in a thread are due at once, and ids order them.
+#[test]
+fn the_end_of_a_threads_time_is_a_time_out_whatever_the_ids_are() {
+    for others in 0..8 {
+        let mut world = world();
+        for _ in 0..others {
+            world.open("desk", &word("plan", "other"));
+        }
+        world.deliveries.clear();
+        let (thread, _) = spawned(&mut world, &[("a", "timeout=\"PT10M\"")]);
+        let writer = world.delivery("writer");
+        world.answer(&writer, &[spawn("b", ""), core("wait", "", "")]);
+        world.pass(Duration::from_secs(11 * 60));
+        let a = world.transcript(&thread.child("a"));
+        assert!(a.contains("system core>thinker system-error timeout"), "{others}: {a}");
+        assert!(!a.contains("budget-spent"), "{others}: {a}");
+        let result = world.delivery_for("thinker").messages.last().unwrap().payload.clone();
+        assert!(result.as_str().contains("code=\"timeout\""), "{others}: {}", result.as_str());
+        world.check_replay();
+    }
+}
+
+#[test]
+fn an_outcome_after_the_end_of_a_threads_time_leaves_its_call_to_time_out() {
+    let inner = format!("<initial-payload>{}</initial-payload>", word("vote", "v"));
+    let vote = core("spawn-thread", "suggested_sub_id=\"a\" timeout=\"PT10M\"", &inner);
+    for (who, request) in [("writer", spawn("a", "timeout=\"PT10M\"")), ("plain", vote)] {
+        let mut world = world();
+        world.open("desk", &word("plan", "p"));
+        world.play("thinker", &[request, core("wait", "", "")]);
+        let asked = world.delivery(who);
+        world.now = world.now.plus(Duration::from_secs(11 * 60));
+        world.answer(&asked, &[word("look", "q")]);
+        assert!(world.deliveries.is_empty(), "{who}");
+        world.pass(Duration::from_secs(1));
+        let woken = world.delivery("thinker");
+        let result = woken.messages.last().unwrap().payload.as_str();
+        assert!(result.contains("code=\"timeout\""), "{who}: {result}");
+        world.check_replay();
+    }
 }
 
 #[test]

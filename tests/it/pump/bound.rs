@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use expect_test::expect;
-use organism::contract::Contract;
+use organism::contract::{Contract, TreeLimits};
 use organism::envelope::Failure;
 use organism::ids::{CallId, ThreadId};
+use organism::thread::Closing;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
@@ -295,4 +296,29 @@ fn a_bound_thread_is_unknown_to_later_calls_once_its_call_has_closed() {
     assert!(shown[0].starts_with("system-thread-error"), "{shown:?}");
     assert!(shown[1].starts_with("system-thread-error"), "{shown:?}");
     assert_eq!(shown[2], "ack");
+}
+
+/// The inner thread ends first, which would let the call in the bound thread go on.
+#[test]
+fn a_call_of_a_bound_thread_ends_as_cancelled_whatever_else_would_end_it() {
+    let wall_time = Duration::from_secs(3600);
+    let mut contracts = contracts();
+    for contract in &mut contracts {
+        contract.timeout = 100 * wall_time;
+    }
+    let limits = TreeLimits { wall_time, ..TreeLimits::default() };
+    let mut world = World::with_limits(contracts, limits);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("spawner", &[spawn("bound", "bound=\"true\"", &word("ask", "a"))]);
+    let thinker = world.delivery_for("thinker");
+    world.answer(&thinker, &[spawn("c", "", &word("ask", "b")), core("wait", "", "")]);
+    world.pass(2 * wall_time);
+    let spawner = world.delivery_for("spawner");
+    world.fail(&spawner, Failure::Refused { detail: "no".to_owned() });
+    let bound = thread.child("bound");
+    for thread in [&bound, &bound.child("c")] {
+        let ended = world.core.state().thread(thread).unwrap().result;
+        assert_eq!(ended, Some(Closing::Cancelled), "{}", world.transcript(thread));
+    }
+    world.check_replay();
 }

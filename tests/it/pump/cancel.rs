@@ -1,17 +1,29 @@
 //! Cancelling a thread with everything beneath it, and shutting down.
 
+use std::time::Duration;
+
 use expect_test::expect;
+use organism::contract::{Contract, TreeLimits};
 use organism::pump::core::{Event, Receipt, Target};
+use organism::thread::Closing;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
-fn world() -> World {
-    World::new(vec![
+fn contracts() -> Vec<Contract> {
+    let mut contracts = vec![
         client("desk", &["thinker"]),
         agent("thinker", &["plan"], &["answer"], &["finder", "writer"]),
         agent("writer", &["ask"], &["report"], &["finder"]),
         listener("finder", &["look"], &["found"], &[]),
-    ])
+    ];
+    for contract in &mut contracts {
+        contract.timeout = Duration::from_secs(100 * 3600);
+    }
+    contracts
+}
+
+fn world() -> World {
+    World::new(contracts())
 }
 
 fn spawn(label: &str, inner: &str) -> String {
@@ -44,6 +56,27 @@ fn cancelling_a_child_tells_its_spawner_and_what_was_nested_just_falls() {
         5 reply finder>writer found(late) [late]
     "#]]
     .assert_eq(&world.transcript(&thread.child("a")));
+}
+
+/// The end of the inner call would let the outer one go on, and its tree has no time left for that.
+#[test]
+fn a_cancelled_call_ends_as_cancelled_whatever_else_would_end_it() {
+    let wall_time = Duration::from_secs(3600);
+    let mut world =
+        World::with_limits(contracts(), TreeLimits { wall_time, ..TreeLimits::default() });
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[spawn("a", &word("ask", "w")), core("wait", "", "")]);
+    world.play("writer", &[spawn("b", &word("ask", "w")), core("wait", "", "")]);
+    world.pass(2 * wall_time);
+    let a = thread.child("a");
+    world.cancel(&a);
+    for thread in [&a, &a.child("b")] {
+        let ended = world.core.state().thread(thread).unwrap().result;
+        assert_eq!(ended, Some(Closing::Cancelled), "{}", world.transcript(thread));
+    }
+    let root = world.transcript(&thread);
+    assert!(root.contains("thread-result cancelled"), "{root}");
+    world.check_replay();
 }
 
 #[test]

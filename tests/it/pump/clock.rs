@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use organism::clock::Time;
 use organism::contract::TreeLimits;
-use organism::ids::CallId;
-use organism::pump::core::{Event, Standstill};
+use organism::ids::{CallId, Digest};
+use organism::pump::core::{Core, Event, Standstill};
+use organism::thread::Fact;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
@@ -156,4 +157,64 @@ fn a_standstill_with_nothing_open_is_not_worth_a_record() {
     set_forward(&mut world, HOUR);
     assert_eq!(world.records.len(), before);
     assert!(world.now > Time(0));
+}
+
+#[test]
+fn a_clock_that_is_set_forward_shortens_no_allotment_of_a_tree_at_rest() {
+    for beside in [false, true] {
+        let contracts = vec![
+            client("desk", &["thinker", "finder"]),
+            agent("thinker", &["plan"], &["answer"], &["finder"]),
+            listener("finder", &["look"], &["found"], &[]),
+        ];
+        let mut world = World::new(contracts);
+        let (thread, _) = world.open("desk", &word("plan", "p"));
+        let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+        let limits = "suggested_sub_id=\"a\" timeout=\"PT10M\"";
+        world.play("thinker", &[core("spawn-thread", limits, &inner), core("wait", "", "")]);
+        world.play("finder", &[word("found", "f")]);
+        world.play("thinker", &[word("answer", "a")]);
+        if beside {
+            world.open("desk", &word("look", "other"));
+            world.delivery("finder");
+        }
+        set_forward(&mut world, HOUR);
+        world.say("desk", &thread, &word("plan", "q"));
+        let a = format!("thread_id=\"{thread}.a\"");
+        let send = core("send-to-thread", &a, &word("look", "more"));
+        world.play("thinker", &[send, core("wait", "", "")]);
+        world.play("finder", &[word("found", "f")]);
+        world.check_replay();
+    }
+}
+
+#[test]
+fn an_older_journal_keeps_the_times_of_its_trees_at_rest() {
+    let contracts = vec![
+        client("desk", &["thinker", "finder"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ];
+    let mut world = World::new(contracts);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let limits = "suggested_sub_id=\"a\" timeout=\"PT10M\"";
+    world.play("thinker", &[core("spawn-thread", limits, "")]);
+    world.play("thinker", &[word("answer", "a")]);
+    world.open("desk", &word("look", "other"));
+    set_forward(&mut world, HOUR);
+
+    let until = |core: &Core| {
+        let a = core.state().thread(&thread.child("a")).unwrap();
+        a.allotted.as_ref().unwrap().limits.until.unwrap()
+    };
+    let mut older = Core::new(world.gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    for mut record in world.records.clone() {
+        for fact in &mut record.facts {
+            if let Fact::Booted { core_version, .. } = fact {
+                *core_version = 28;
+            }
+        }
+        older.replay(&record);
+    }
+    assert_eq!(until(&older).plus(HOUR), until(&world.core));
 }

@@ -1,7 +1,11 @@
 //! Goals: payloads that agents accept from workflows alone, and answer in a way of their own.
 
+use std::time::Duration;
+
 use organism::bus::Delivery;
-use organism::contract::{Contract, goal_answer, goal_name, write_goal};
+use organism::contract::{Contract, TreeLimits, goal_answer, goal_name, write_goal};
+use organism::envelope::Failure;
+use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, name, word, workflow};
 
@@ -147,13 +151,121 @@ fn an_empty_outcome_of_a_workflow_waits_for_its_threads_and_then_acknowledges() 
     assert_eq!(world.result(call), "completed: ack");
 }
 
+/// A workflow whose tree has these limits.
+fn limited(limits: TreeLimits) -> World {
+    let mut contracts = contracts();
+    for contract in &mut contracts {
+        contract.timeout = 1_000 * HOUR;
+    }
+    World::with_limits(contracts, limits)
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Opens a run with two threads, one of which ends at once. Returns the delivery that follows.
+fn half_done(world: &mut World, between: impl Fn(&mut World)) -> (CallId, Delivery) {
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let wait = core("wait", "for=\"any\"", "");
+    world.play("flow", &[spawn(&goal("P.")), spawn(&goal("Q.")), wait]);
+    let first = world.delivery_for("writer");
+    world.delivery_for("writer");
+    between(world);
+    world.answer(&first, &[completion("done")]);
+    (call, world.delivery("flow"))
+}
+
 #[test]
-fn rounds_of_a_workflow_that_fail_are_neither_paced_nor_bounded() {
-    let mut world = World::new(contracts());
+fn a_workflow_whose_tree_has_no_messages_left_ends_at_its_next_request() {
+    let messages = 11;
+    let mut world = limited(TreeLimits { messages, ..TreeLimits::default() });
+    let (call, woken) = half_done(&mut world, |_| {});
+    world.answer(&woken, &[core("wait", "for=\"any\"", "")]);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    assert!(world.deliveries.is_empty());
+    world.check_replay();
+}
+
+#[test]
+fn a_workflow_whose_tree_has_no_time_left_ends_at_its_next_request() {
+    let mut world = limited(TreeLimits { wall_time: HOUR, ..TreeLimits::default() });
+    let (call, woken) = half_done(&mut world, |world| world.pass(2 * HOUR));
+    world.answer(&woken, &[core("wait", "for=\"any\"", "")]);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    assert!(world.deliveries.is_empty());
+    world.check_replay();
+}
+
+#[test]
+fn a_workflow_whose_tree_has_nothing_left_may_still_reply() {
+    let mut world = limited(TreeLimits { wall_time: HOUR, ..TreeLimits::default() });
+    let (call, woken) = half_done(&mut world, |world| world.pass(2 * HOUR));
+    world.answer(&woken, &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+#[test]
+fn a_workflow_whose_requests_are_all_refused_is_paced_and_ends() {
+    for request in [word("look", "x"), core("wait", "for=\"any\"", "")] {
+        let mut world = World::new(contracts());
+        let (_, call) = world.open("desk", &word("plan", "p"));
+        for round in 1..=20 {
+            assert_eq!(world.result(call), "none", "round {round}");
+            world.play("flow", std::slice::from_ref(&request));
+            assert_eq!(world.deliveries.is_empty(), round >= 3, "round {round}");
+            world.pass(Duration::from_secs(20));
+        }
+        assert_eq!(world.result(call), "failed: system-error limit-reached");
+        assert!(world.deliveries.is_empty());
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_workflow_may_go_on_however_many_of_its_threads_fail() {
+    let limits = TreeLimits { children: 1_000, ..TreeLimits::default() };
+    let mut world = limited(limits);
     let (_, call) = world.open("desk", &word("plan", "p"));
     for _ in 0..200 {
-        world.play("flow", &[word("look", "x")]);
+        world.play("flow", &[spawn(&goal("Do.")), core("wait", "for=\"any\"", "")]);
+        let failed = world.delivery("writer");
+        world.fail(&failed, Failure::Refused { detail: "no".to_owned() });
     }
     world.play("flow", &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+#[test]
+fn a_workflow_may_go_on_however_many_of_its_threads_cannot_be_opened() {
+    let mut world = limited(TreeLimits { children: 1, ..TreeLimits::default() });
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let wait = core("wait", "for=\"any\"", "");
+    world.play("flow", &[spawn(&goal("Do.")), wait.clone()]);
+    let failed = world.delivery("writer");
+    world.fail(&failed, Failure::Refused { detail: "no".to_owned() });
+    for _ in 0..200 {
+        world.play("flow", &[spawn(&goal("Do.")), wait.clone()]);
+    }
+    let woken = world.play("flow", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["system-error limit-reached", "system-error nothing-to-wait-for"]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+#[test]
+fn a_late_answer_to_a_goal_is_recorded_for_goals_alone() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("ask", "x"));
+    let asked = world.delivery("writer");
+    world.cancel(&thread);
+    world.answer(&asked, &[completion("done")]);
+    assert_eq!(world.refusals(), ["writer not-in-vocabulary"]);
+    world.check_replay();
+
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("flow", &[spawn(&goal("Do.")), core("wait", "for=\"any\"", "")]);
+    let asked = world.delivery("writer");
+    world.cancel(&thread);
+    world.answer(&asked, &[completion("done")]);
+    assert_eq!(world.refusals(), Vec::<String>::new());
+    world.check_replay();
 }

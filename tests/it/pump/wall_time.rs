@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use organism::contract::{Approval, Contract, Role, TreeLimits};
-use organism::ids::{CallId, ThreadId};
+use organism::ids::{CallId, Digest, ThreadId};
+use organism::pump::core::Core;
+use organism::thread::Fact;
 
 use super::world::{World, agent, client, core, listener, name, names, word};
 
@@ -16,7 +18,8 @@ fn world_with(wall_time: Duration) -> World {
     let mut runner = listener("runner", &["run"], &["ran"], &[]);
     runner.approval = Approval::Always;
     let mut contracts = vec![
-        client("desk", &["thinker"]),
+        client("desk", &["thinker", "asker"]),
+        listener("asker", &["vote"], &["ballot"], &["boss"]),
         agent("thinker", &["plan", "look"], &["answer", "found"], &["boss", "counter", "runner"]),
         listener("counter", &["count"], &["counted"], &[]),
         boss,
@@ -133,4 +136,69 @@ fn a_tree_whose_time_people_took_still_has_it() {
     world.answer_question(question, "boss", &word("report", "left")).unwrap();
     world.play("thinker", &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+/// The second call of an agent in a thread waits for the first, and so for the person, too.
+#[test]
+fn wall_time_stands_still_while_a_call_waits_for_another_call_of_its_agent() {
+    let mut world = world_with(2 * HOUR);
+    let (thread, first) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which")]);
+    let second = world.say("desk", &thread, &word("plan", "q"));
+    assert_eq!(hours_after(&mut world, &thread), 0);
+
+    world.restart();
+    world.pass(100 * HOUR);
+    let question = held(&world);
+    world.answer_question(question, "boss", &word("report", "left")).unwrap();
+    world.play("thinker", &[word("answer", "a")]);
+    world.play("thinker", &[word("answer", "b")]);
+    assert_eq!(world.result(first), "completed: answer(a)");
+    assert_eq!(world.result(second), "completed: answer(b)");
+    world.check_replay();
+}
+
+#[test]
+fn wall_time_runs_while_an_agent_has_a_call_in_another_thread() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    world.play("thinker", &[core("spawn-thread", "", &inner), word("ask", "which")]);
+    assert_eq!(hours_after(&mut world, &thread), 1);
+    world.play("thinker", &[word("found", "f")]);
+    assert_eq!(hours_after(&mut world, &thread), 1);
+    world.check_replay();
+}
+
+#[test]
+fn wall_time_runs_while_a_listener_that_is_not_serial_has_its_second_call() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("vote", "p"));
+    world.play("asker", &[word("ask", "which")]);
+    world.say("desk", &thread, &word("vote", "q"));
+    assert_eq!(hours_after(&mut world, &thread), 1);
+    world.check_replay();
+}
+
+#[test]
+fn an_older_journal_keeps_its_rule_of_wall_time() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which")]);
+    world.say("desk", &thread, &word("plan", "q"));
+    let now = world.now.plus(HOUR);
+    let worked = |core: &Core| core.state().tree(&thread).unwrap().worked(now).as_secs() / 3600;
+    assert_eq!(worked(&world.core), 0);
+
+    let limits = TreeLimits::default();
+    let mut older = Core::new(world.gate.contracts.clone(), limits, Digest::ZERO);
+    for mut record in world.records.clone() {
+        for fact in &mut record.facts {
+            if let Fact::Booted { core_version, .. } = fact {
+                *core_version = 28;
+            }
+        }
+        older.replay(&record);
+    }
+    assert_eq!(worked(&older), 1);
 }
