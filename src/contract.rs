@@ -18,7 +18,8 @@ use crate::limits;
 pub use approval::Approval;
 pub use budget::{Budget, TreeLimits};
 pub use goal::{
-    AGENT_NAMESPACE, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema, read_goal, write_goal,
+    AGENT_NAMESPACE, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema,
+    read_goal, read_goal_answer, write_goal, write_typed_goal,
 };
 
 /// The kind of party that has a name in the config.
@@ -107,6 +108,9 @@ pub struct Contract {
     /// Core words that the config allows this listener; `None` if the config does not list any.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
+    /// Answers of agents to the typed goals of this workflow.
+    #[serde(rename = "answers", default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<TypedAnswer>,
 }
 
 impl Contract {
@@ -136,6 +140,7 @@ impl Contract {
             budget: Budget::default(),
             client: None,
             core: None,
+            answers: Vec::new(),
         }
     }
 
@@ -178,6 +183,7 @@ pub enum VocabularyError {
 pub struct Vocabulary {
     names: HashMap<PayloadName, Meaning>,
     has_goals: bool,
+    typed_answers: Vec<PayloadName>,
 }
 
 impl Vocabulary {
@@ -187,6 +193,11 @@ impl Vocabulary {
 
     pub fn iter(&self) -> impl Iterator<Item = (&PayloadName, &Meaning)> {
         self.names.iter()
+    }
+
+    /// The payloads that answer typed goals, each the goals that name it.
+    pub fn typed_answers(&self) -> &[PayloadName] {
+        &self.typed_answers
     }
 
     /// Whether an agent with this vocabulary may be sent goals.
@@ -292,15 +303,26 @@ fn vocabulary_of(
         names.entry(goal_answer()).or_insert(Meaning::GoalAnswer);
     }
 
+    let typed_answers = if has_goals { sender.typed_answers(contracts) } else { Vec::new() };
+    for name in &typed_answers {
+        match names.entry(name.clone()).or_insert(Meaning::GoalAnswer) {
+            Meaning::GoalAnswer | Meaning::Reply => {}
+            _ => errors.push(VocabularyError::CallOrReply {
+                sender: sender.name.clone(),
+                name: name.clone(),
+            }),
+        }
+    }
+
     if sender.role == Role::Agent {
         errors.extend(ambiguous_locals(sender, &names));
     }
 
-    Vocabulary { names, has_goals }
+    Vocabulary { names, has_goals, typed_answers }
 }
 
 /// Finds local names with two meanings. An agent may write a name without its namespace, so each
-/// local name must have one meaning.
+/// local name must have one meaning. Of the answers to goals, one call has one.
 fn ambiguous_locals(
     sender: &Contract,
     names: &HashMap<PayloadName, Meaning>,
@@ -310,6 +332,7 @@ fn ambiguous_locals(
     let pairs = sorted.iter().zip(sorted.iter().skip(1));
     pairs
         .filter(|(a, b)| a.local == b.local)
+        .filter(|(a, b)| !(is_answer(names, a) && is_answer(names, b)))
         .map(|(a, b)| VocabularyError::AmbiguousLocal {
             sender: sender.name.clone(),
             local: a.local.to_string(),
@@ -317,4 +340,8 @@ fn ambiguous_locals(
             second: (*b).clone(),
         })
         .collect()
+}
+
+fn is_answer(names: &HashMap<PayloadName, Meaning>, name: &PayloadName) -> bool {
+    matches!(names.get(name), Some(Meaning::GoalAnswer))
 }

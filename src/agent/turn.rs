@@ -3,12 +3,13 @@
 
 mod model_call;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
-use crate::contract::{Contract, Contracts, Meaning, goal_name};
+use crate::contract::{Contract, Contracts, Meaning, goal_answer, goal_name};
 use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
@@ -87,8 +88,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocol of goals; `None` if no workflow may send it any.
-    goal_protocol: Option<Arc<AgentProtocol>>,
+    /// Protocols of goals by the payload that answers them; empty if no workflow may send it any.
+    goal_protocols: Arc<HashMap<PayloadName, Arc<AgentProtocol>>>,
     model: SharedModel,
     history: Arc<dyn ThreadHistory>,
 }
@@ -96,8 +97,8 @@ pub struct ModelAgent {
 impl ModelAgent {
     pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn ThreadHistory>) -> Self {
         let protocol = Arc::new(protocol_of_calls(&options));
-        let goal_protocol = protocol_of_goals(&options).map(Arc::new);
-        Self { options: Arc::new(options), protocol, goal_protocol, model, history }
+        let goal_protocols = Arc::new(protocols_of_goals(&options));
+        Self { options: Arc::new(options), protocol, goal_protocols, model, history }
     }
 
     /// The same agent with another source for its memory.
@@ -248,19 +249,25 @@ impl ModelAgent {
     }
 
     /// The protocol of a call with this request, and its choice of native tools. A choice that demands a
-    /// tool would forbid the text that answers a goal.
-    fn protocol(&self, request: Option<&PayloadName>) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
-        let is_goal = request == Some(&goal_name(&self.options.contract.name));
+    /// tool would forbid the text that answers a goal without a type.
+    fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
-        match self.goal_protocol.as_ref().filter(|_| is_goal) {
-            Some(of_goals) => (of_goals, choice.filter(|choice| *choice != ToolChoice::Required)),
-            None => (&self.protocol, choice),
+        if remembered.request != Some(goal_name(&self.options.contract.name)) {
+            return (&self.protocol, choice);
+        }
+
+        let of_text = goal_answer();
+        let answer = remembered.answer.as_ref().unwrap_or(&of_text);
+        let of_goals = self.goal_protocols.get(answer).unwrap_or(&self.protocol);
+        match *answer == of_text {
+            true => (of_goals, choice.filter(|choice| *choice != ToolChoice::Required)),
+            false => (of_goals, choice),
         }
     }
 
     fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, Failure> {
         let mut remembered = self.remember(delivery)?;
-        let (protocol, tool_choice) = self.protocol(remembered.request.as_ref());
+        let (protocol, tool_choice) = self.protocol(&remembered);
         let environment = self.options.environment.lines(remembered.began);
         let turn = remembered.turns + 1;
         let iteration = remembered.iterations + 1;
@@ -387,21 +394,30 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, lexicon, finals.ended_by(options.final_by))
 }
 
-/// The protocol of goals without a typed output: the text of a turn is the answer, whatever ends the
-/// agent's other calls.
-fn protocol_of_goals(options: &AgentOptions) -> Option<AgentProtocol> {
+/// The protocols of goals, by the payload that answers them. Of a goal without a type, the text of a
+/// turn is the answer, whatever ends the agent's other calls; of any other goal, its payload alone is.
+fn protocols_of_goals(options: &AgentOptions) -> HashMap<PayloadName, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
-    if !contracts.vocabulary(&contract.name)?.has_goals() {
-        return None;
-    }
+    let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
+    let Some(vocabulary) = vocabulary else { return HashMap::new() };
 
-    let lexicon = AgentVocabulary::for_goals(contract, contracts, schemas);
-    let format = match options.final_format {
+    let of_answer = |answer: PayloadName, format: FinalFormat, by: FinalMode| {
+        let lexicon = AgentVocabulary::for_goals(&answer, contract, contracts, schemas);
+        let finals = AgentFinals::new(&lexicon, schemas, format).ended_by(by);
+        (answer, Arc::new(protocol_with(options, lexicon, finals)))
+    };
+    let of_text = match options.final_format {
         FinalFormat::Text => FinalFormat::Text,
         _ => FinalFormat::Markdown,
     };
-    let finals = AgentFinals::new(&lexicon, schemas, format).ended_by(FinalMode::Text);
-    Some(protocol_with(options, lexicon, finals))
+    // In a slot, a typed answer stands as XML, so that all of it can be written.
+    let of_type = match options.transport {
+        ActionTransport::XmlFinal => FinalFormat::Xml,
+        _ => FinalFormat::Text,
+    };
+    let typed = vocabulary.typed_answers().iter().cloned();
+    let typed = typed.map(|answer| of_answer(answer, of_type.clone(), FinalMode::Action));
+    typed.chain([of_answer(goal_answer(), of_text, FinalMode::Text)]).collect()
 }
 
 fn protocol_with(

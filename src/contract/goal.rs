@@ -3,11 +3,14 @@
 //! Each agent accepts its own goal from workflows, and from no other sender. The text of the payload is
 //! the document that the agent's prompt shows, byte for byte.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Contract, Role};
 use crate::ids::{ListenerName, PayloadName};
 use crate::mutant::mutant;
 use crate::xml::element::Element;
-use crate::xml::escape::escape_text;
+use crate::xml::escape::{escape_attribute, escape_text};
+use crate::xml::scan::attributes;
 
 /// Namespace of workflows. Only the program declares payloads in it, and in what begins with it and `/`.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
@@ -15,22 +18,33 @@ pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 /// Namespace of the payloads that agents have besides their peers' and the core's.
 pub const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 
+/// The answer of an agent to goals that have a type: one payload, and no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TypedAnswer {
+    #[serde(rename = "agent")]
+    pub agent: ListenerName,
+    #[serde(rename = "payload")]
+    pub payload: PayloadName,
+}
+
 /// Name of the goals of `agent`.
 pub fn goal_name(agent: &ListenerName) -> PayloadName {
     PayloadName::new(&goal_namespace(agent), "goal")
 }
 
-/// Name of an agent's answer to a goal, and of the final of agents that declare none.
+/// Name of an agent's answer to a goal without a type, and of the final of agents that declare none.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
 
-/// Schema of the goals of `agent`: one text, and nothing else.
+/// Schema of the goals of `agent`: one text, and the name of the answer to a typed goal.
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
     format!(
         "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"{namespace}\">\n  \
-         <xs:element name=\"goal\" type=\"xs:string\"/>\n\
+         <xs:element name=\"goal\"><xs:complexType><xs:simpleContent>\
+         <xs:extension base=\"xs:string\"><xs:attribute name=\"answer\" type=\"xs:string\"/>\
+         </xs:extension></xs:simpleContent></xs:complexType></xs:element>\n\
          </xs:schema>\n"
     )
 }
@@ -39,6 +53,22 @@ pub fn goal_schema(agent: &ListenerName) -> String {
 pub fn write_goal(agent: &ListenerName, document: &str) -> String {
     let namespace = goal_namespace(agent);
     format!("<goal xmlns=\"{namespace}\">{}</goal>", escape_text(document))
+}
+
+/// The goal of `agent` with this document, which `answer` alone answers.
+pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadName) -> String {
+    let namespace = goal_namespace(agent);
+    let answer = answer.to_string();
+    let answer = escape_attribute(&answer);
+    let document = escape_text(document);
+    format!("<goal xmlns=\"{namespace}\" answer=\"{answer}\">{document}</goal>")
+}
+
+/// Name of the only payload that answers the goal in `payload`; `None` for a goal without a type.
+pub fn read_goal_answer(payload: &str) -> Option<PayloadName> {
+    let attributes = attributes(payload);
+    let (_, answer) = attributes.into_iter().find(|(name, _)| *name == "answer")?;
+    PayloadName::parse(&answer).ok()
 }
 
 /// The document in the payload of a goal.
@@ -55,6 +85,16 @@ impl Contract {
     pub(super) fn goal_from(&self, sender: &Self) -> Option<PayloadName> {
         let may_send = sender.role == Role::Workflow || mutant("take-goals-from-anybody");
         (self.role == Role::Agent && may_send).then(|| goal_name(&self.name))
+    }
+
+    /// The payloads with which this agent answers typed goals of workflows, each once.
+    pub(super) fn typed_answers(&self, contracts: &[Self]) -> Vec<PayloadName> {
+        let all = contracts.iter().filter(|one| one.role == Role::Workflow);
+        let own = all.flat_map(|one| &one.answers).filter(|answer| answer.agent == self.name);
+        let mut names: Vec<_> = own.map(|answer| answer.payload.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// Whether some workflow may send it goals.

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::envelope::Message;
-use crate::ids::{ListenerName, MessageId, ThreadId};
+use crate::ids::{ListenerName, MessageId, PayloadName, ThreadId};
 use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
 
 use super::definition::{GoalForm, WorkflowDefinition};
 use super::graph::GoalGraph;
-use super::run_state::{GoalFailure, GoalRun, RunEvent, RunState, RunStep, WorkflowRun};
+use super::run_state::{GoalFailure, GoalRun, RunEvent, RunKind, RunState, RunStep, WorkflowRun};
 use super::view::ViewValue;
 
 /// A request that a run makes of the core, or its result.
@@ -221,7 +221,7 @@ impl<'a> CallFold<'a> {
         let nothing = Element::local("nothing");
         let payload = payload.unwrap_or(&nothing);
         match status {
-            ThreadStatus::Completed if !is_failure(payload) => {
+            ThreadStatus::Completed if self.is_answer(&run, payload) || !is_failure(payload) => {
                 RunEvent::Completed { run, output: output_of(payload) }
             }
             ThreadStatus::Cancelled => {
@@ -241,8 +241,16 @@ impl<'a> CallFold<'a> {
         }
     }
 
+    /// Whether a payload is the typed output of a run, whatever its name says.
+    fn is_answer(&self, run: &GoalRun, payload: &Element) -> bool {
+        self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
+    }
+
     /// The listener that a run calls, where it is no agent of several.
     fn target(&self, run: &GoalRun) -> Option<&ListenerName> {
+        if matches!(run.kind, RunKind::Supervise | RunKind::Judge(_)) {
+            return None;
+        }
         match &self.definition.goals.get(self.run.subject(run))?.form {
             GoalForm::Run(target) => Some(&target.name().value),
             GoalForm::Each(each) => Some(&each.target.name().value),

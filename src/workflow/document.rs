@@ -81,6 +81,24 @@ impl GoalDocument {
         out
     }
 
+    /// Adds the output that is judged, as the last goal: within a loop, to the pass under way.
+    pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
+        let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
+            return self.context.extend(entries);
+        };
+
+        match self.iterations.last_mut().filter(|last| last.number == pass.iteration) {
+            Some(current) => current.entries.extend(entries),
+            None => self.iterations.push(IterationEntry { number: pass.iteration, entries }),
+        }
+    }
+
+    /// Turns the document of a goal into that of its supervisor, who looks for `supervise`.
+    pub fn ask_supervisor(&mut self, supervise: &str) {
+        self.goal.push_str("[supervisor]");
+        self.prompt = format!("{}\n\n{supervise}", self.prompt.trim_end());
+    }
+
     fn write_context(&self, out: &mut String) {
         if self.context.is_empty() && self.iterations.is_empty() {
             return;

@@ -15,6 +15,7 @@ use super::expression::{self, ValueShape};
 use super::graph::{GoalGraph, MemberKind};
 use super::shapes::labels;
 use super::template;
+use super::typed_outputs::prompt_of;
 use super::view::{RunView, ViewEntry, ViewValue};
 
 /// A document with the goal that it belongs to.
@@ -137,28 +138,22 @@ impl DryRun<'_> {
 
     fn condition(&mut self, number: usize, goal: &GoalDefinition, condition: &GoalCondition) {
         if let GoalCondition::Judge { prompt, .. } = condition {
-            let document = self.document(number, goal, prompt);
+            let mut document = self.document(number, goal, prompt);
+            if let GoalForm::Loop { members, .. } = &goal.form {
+                // The judge of a loop sees the pass that it judges.
+                let members = members.iter().filter_map(|id| self.definition.goal(&id.value));
+                document.context.extend(members.flat_map(entries));
+            }
             self.put(", judge", goal, &document.text());
         }
     }
 
     fn supervision(&mut self, number: usize, goal: &GoalDefinition) {
         let Some(Supervision { supervise, .. }) = &goal.supervision else { return };
-        let prompt = match &goal.form {
-            GoalForm::Run(GoalTarget::Agent { prompt, .. })
-            | GoalForm::All { prompt, .. }
-            | GoalForm::First { prompt, .. } => prompt,
-            GoalForm::Each(each) => match &each.target {
-                GoalTarget::Agent { prompt, .. } => prompt,
-                _ => return,
-            },
-            _ => return,
-        };
-
+        let Some(prompt) = prompt_of(goal) else { return };
         let mut document = self.document(number, goal, prompt);
-        document.context.extend(entries(goal));
-        document.goal = format!("{}[supervisor]", goal.id.value);
-        document.prompt = format!("{}\n\n{supervise}", document.prompt.trim_end());
+        document.add_judged(entries(goal));
+        document.ask_supervisor(supervise);
         self.put(", supervisor", goal, &document.text());
     }
 

@@ -20,6 +20,8 @@ mod run_state;
 mod run_watch;
 mod shapes;
 mod template;
+mod typed_outputs;
+mod verdicts;
 mod view;
 
 pub use check::{DefinitionContext, DefinitionFault, DefinitionProblem, check};
@@ -42,4 +44,6 @@ pub use run_state::{
     RunStep, WorkflowRun,
 };
 pub use run_watch::{GoalStatus, RunWatch};
+pub use typed_outputs::{goal_schema, typed_answers};
+pub use verdicts::{judgement_name, verdict_name, verdict_schema};
 pub use view::{ViewEntry, ViewValue};

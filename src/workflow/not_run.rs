@@ -1,14 +1,15 @@
 //! Settings that are read and checked, and that no run carries out yet.
 
 use super::check::{DefinitionFault, DefinitionProblem};
-use super::definition::{
-    FailurePolicy, GoalCondition, GoalDefinition, GoalForm, GoalOutput, GoalTarget, PlaceId,
-    WorkflowDefinition,
-};
+use super::definition::{FailurePolicy, GoalDefinition, GoalForm, PlaceId, WorkflowDefinition};
+use crate::ids::ListenerName;
 
 /// One problem for each setting that a run of `definition` would leave out. An organism with one of
 /// them does not start.
-pub fn not_run(definition: &WorkflowDefinition) -> Vec<DefinitionProblem> {
+pub fn not_run(
+    definition: &WorkflowDefinition,
+    is_human: impl Fn(&ListenerName) -> bool,
+) -> Vec<DefinitionProblem> {
     let mut found = Vec::new();
     let mut add = |place: PlaceId, setting: &str| {
         let problem = DefinitionProblem {
@@ -37,7 +38,7 @@ pub fn not_run(definition: &WorkflowDefinition) -> Vec<DefinitionProblem> {
         add(human.place, "`report_to`");
     }
     for goal in &definition.goals {
-        for setting in settings_of(goal) {
+        for setting in settings_of(goal, &is_human) {
             add(goal.id.place, setting);
         }
     }
@@ -45,39 +46,20 @@ pub fn not_run(definition: &WorkflowDefinition) -> Vec<DefinitionProblem> {
     found
 }
 
-fn settings_of(goal: &GoalDefinition) -> Vec<&'static str> {
+fn settings_of(
+    goal: &GoalDefinition,
+    is_human: impl Fn(&ListenerName) -> bool,
+) -> Vec<&'static str> {
     let mut settings = Vec::new();
     let mut add = |is_there: bool, setting| {
         if is_there {
             settings.push(setting);
         }
     };
-    let is_judge = |condition: &GoalCondition| matches!(condition, GoalCondition::Judge { .. });
+    let supervisor = goal.supervision.as_ref().map(|supervision| &supervision.supervisor.value);
     add(goal.on_failure == Some(FailurePolicy::Undo), "`on_failure = \"undo\"`");
-    add(goal.supervision.is_some(), "`supervisor`");
+    add(supervisor.is_some_and(is_human), "a human as `supervisor`");
     add(goal.roles.is_some(), "`roles`");
-    let is_agent = match &goal.form {
-        GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),
-        GoalForm::All { .. } | GoalForm::First { .. } => true,
-        GoalForm::Each(each) => {
-            matches!(each.target, GoalTarget::Agent { .. })
-        }
-        GoalForm::Loop { until, .. } => {
-            add(is_judge(until), "a judge");
-            false
-        }
-        GoalForm::Choose(branches) => {
-            add(
-                branches.iter().any(|branch| branch.when.as_ref().is_some_and(is_judge)),
-                "a judge",
-            );
-            false
-        }
-        GoalForm::Ask { .. } => {
-            add(true, "`ask`");
-            false
-        }
-    };
-    add(is_agent && goal.output != GoalOutput::Text, "a typed `output` of an agent");
+    add(matches!(goal.form, GoalForm::Ask { .. }), "`ask`");
     settings
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::contract::write_goal;
+use crate::contract::{write_goal, write_typed_goal};
 use crate::envelope::Message;
 use crate::ids::{PayloadName, ThreadId};
 use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
@@ -142,7 +142,10 @@ const REASON_CHARS_MAX: usize = 400;
 /// The request for a thread that belongs to the run's call, with the call of a goal.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
     let payload = match call {
-        GoalCall::Agent { agent, document } => write_goal(agent, document),
+        GoalCall::Agent { agent, document, answer: None } => write_goal(agent, document),
+        GoalCall::Agent { agent, document, answer: Some(answer) } => {
+            write_typed_goal(agent, document, answer)
+        }
         GoalCall::Payload { payload, .. } => payload.to_xml(),
     };
     let namespace = system::NAMESPACE;

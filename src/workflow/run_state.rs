@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::contract::Budget;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, PayloadName};
 use crate::schema::XPathError;
 use crate::xml::element::Element;
 
@@ -42,6 +42,10 @@ pub enum RunKind {
     Work,
     /// It judges the output of an item.
     Verify,
+    /// The supervisor judges an output.
+    Supervise,
+    /// A judge decides a condition: `until` of a loop, or that of the branch at this position.
+    Judge(usize),
 }
 
 /// The part of a goal that a thread carries out.
@@ -145,12 +149,11 @@ pub enum GoalCall {
     Agent {
         agent: ListenerName,
         document: String,
+        /// The only payload that answers it; `None` where text does.
+        answer: Option<PayloadName>,
     },
     /// A listener or a workflow gets this payload.
-    Payload {
-        listener: ListenerName,
-        payload: Element,
-    },
+    Payload { listener: ListenerName, payload: Element },
 }
 
 /// The output of a run.
@@ -165,9 +168,10 @@ pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     steps: Vec<RunStep>,
-    /// Runs whose call cannot be made. They fail once the steps under way are done, so that no
-    /// number of them deepens the stack.
+    /// Runs whose call cannot be made.
     unstartable: VecDeque<(GoalRun, GoalFailure)>,
+    /// Loops whose next pass is to start.
+    next_passes: VecDeque<usize>,
     state: RunState,
 }
 
@@ -214,8 +218,8 @@ struct GoalProgress {
     iteration: u32,
     /// Runs whose result has not come.
     open: Vec<GoalRun>,
-    /// Reviews of items, by position.
-    reviews: BTreeMap<usize, ItemReview>,
+    /// Reviews of items, by position; that of any other goal is at 0.
+    reviews: BTreeMap<usize, OutputReview>,
     /// Results of parts, by position.
     results: BTreeMap<usize, PartResult>,
     /// Items that have not started.
@@ -226,15 +230,17 @@ struct GoalProgress {
     position: usize,
 }
 
-/// The review of an item's output before it counts.
+/// The review of an output before it counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct ItemReview {
+struct OutputReview {
     /// Attempt that gave the output.
     attempt: u32,
     /// The output under review.
     output: Option<ViewValue>,
     /// Corrections so far, in order.
     corrections: Vec<String>,
+    /// How many of them are the supervisor's.
+    corrected: u32,
 }
 
 /// The result of one agent or item.
@@ -266,7 +272,14 @@ impl<'a> WorkflowRun<'a> {
         graph: &'a GoalGraph<'a>,
         state: RunState,
     ) -> Self {
-        Self { definition, graph, steps: Vec::new(), unstartable: VecDeque::new(), state }
+        Self {
+            definition,
+            graph,
+            steps: Vec::new(),
+            unstartable: VecDeque::new(),
+            next_passes: VecDeque::new(),
+            state,
+        }
     }
 
     pub fn into_state(self) -> RunState {
@@ -329,13 +342,24 @@ impl<'a> WorkflowRun<'a> {
         }
 
         self.advance();
-        while let Some((run, failure)) = self.unstartable.pop_front() {
-            if self.close(&run) {
-                self.failed(&run, failure, true);
-            }
+        while self.take_postponed() {
             self.advance();
         }
         std::mem::take(&mut self.steps)
+    }
+
+    /// Does what earlier steps have postponed, so that no number of them deepens the stack.
+    fn take_postponed(&mut self) -> bool {
+        if let Some(number) = self.next_passes.pop_front() {
+            self.start_pass(number);
+            return true;
+        }
+
+        let Some((run, failure)) = self.unstartable.pop_front() else { return false };
+        if self.close(&run) {
+            self.failed(&run, failure, true);
+        }
+        true
     }
 
     fn goal_state(&self, number: usize) -> &GoalState {

@@ -97,6 +97,11 @@ impl ShapeSource<'_> {
     }
 }
 
+/// What the label of a supervisor's thread ends with.
+pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
+/// What the label of a judge's thread ends with.
+pub const JUDGE_SUFFIX: &str = "_judge";
+
 /// The labels of agents that run at once: the name, with a number where it stands there again.
 pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
     let mut labels = Vec::new();

@@ -12,6 +12,7 @@ pub mod transfer;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::contract::{goal_name, read_goal_answer};
 use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::journal;
@@ -111,6 +112,8 @@ pub struct AgentMemory {
     pub acted: bool,
     /// Name of the request of this call.
     pub request: Option<PayloadName>,
+    /// The only payload that answers the request, if it is a goal with a type.
+    pub answer: Option<PayloadName>,
     /// Time of the first message of the thread. The prompt uses it as today's date.
     pub began: Option<crate::clock::Time>,
 }
@@ -127,6 +130,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
         iterations: count(gathered.turns.iter().filter(|turn| turn.past.call == view.call)),
         acted: gathered.acted,
         request: gathered.request.take(),
+        answer: gathered.answer.take(),
         began: gathered.began,
         ..AgentMemory::default()
     };
@@ -173,6 +177,7 @@ struct ThreadRecords {
     windows: Vec<(u64, u32)>,
     acted: bool,
     request: Option<PayloadName>,
+    answer: Option<PayloadName>,
     began: Option<crate::clock::Time>,
 }
 
@@ -203,6 +208,9 @@ impl ThreadRecords {
                     self.began.get_or_insert(message.time);
                     if message.id == view.call.0 {
                         self.request = Some(message.name.clone());
+                        if message.name == goal_name(view.agent) {
+                            self.answer = read_goal_answer(message.payload.as_str());
+                        }
                     }
                     let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());
                     self.note(record.position, message, group, turn.as_ref(), view);

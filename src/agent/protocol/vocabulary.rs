@@ -1,7 +1,7 @@
 //! The vocabulary of one agent in a fixed order, with descriptions from the schemas.
 
 use crate::agent::RendererVersion;
-use crate::contract::{Contract, Contracts, Meaning, goal_answer};
+use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
@@ -30,9 +30,15 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, contract, contracts, schemas)
     }
 
-    /// The vocabulary for goals, which the answer to a goal alone ends.
-    pub fn for_goals(contract: &Contract, contracts: &Contracts, schemas: &Schemas) -> Self {
-        let mut vocabulary = Self::ended_by(&[goal_answer()], contract, contracts, schemas);
+    /// The vocabulary for goals that `answer` alone ends.
+    pub fn for_goals(
+        answer: &PayloadName,
+        contract: &Contract,
+        contracts: &Contracts,
+        schemas: &Schemas,
+    ) -> Self {
+        let finals = std::slice::from_ref(answer);
+        let mut vocabulary = Self::ended_by(finals, contract, contracts, schemas);
         for word in &mut vocabulary.words {
             if word.meaning == Meaning::GoalAnswer {
                 word.meaning = Meaning::Reply;

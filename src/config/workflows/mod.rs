@@ -12,7 +12,8 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
-    compile, failed_name, generated_schema, input_name, output_name, peers_of,
+    compile, failed_name, generated_schema, goal_schema, input_name, judgement_name, output_name,
+    peers_of, typed_answers, verdict_name, verdict_schema,
 };
 
 use super::ConfiguredWorkflow;
@@ -57,11 +58,15 @@ impl DeclaredWorkflows {
         payloads: &mut PayloadResolver,
         problems: &mut ConfigProblems,
     ) -> Vec<Contract> {
+        self.declare_verdicts(payloads, problems);
         let contracts = self.workflows.iter().map(|workflow| {
             let definition = &workflow.definition;
             let name = &definition.name;
             let label = format!("[workflows.{}]", name.value);
-            if let Err(found) = payloads.add_generated(&label, &generated_schema(definition)) {
+            let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
+            let generated = [(label, generated_schema(definition))].into_iter().chain(of_goals);
+            for (label, text) in generated {
+                let Err(found) = payloads.add_generated(&label, &text) else { continue };
                 let place = self.places.range(name.place);
                 let message = format!("the payloads of the workflow have no schema: {found}");
                 problems.push(ConfigProblem::new(ProblemCode::SchemaBroken, &place, message));
@@ -71,10 +76,26 @@ impl DeclaredWorkflows {
                 accepts: vec![input_name(definition)],
                 replies: vec![output_name(definition), failed_name(definition)],
                 peers: peers_of(definition),
+                answers: typed_answers(definition),
                 ..Contract::new(name.value.clone(), Role::Workflow)
             }
         });
         contracts.collect()
+    }
+
+    /// Registers the answers of supervisors and judges, where a definition has any.
+    fn declare_verdicts(&self, payloads: &mut PayloadResolver, problems: &mut ConfigProblems) {
+        let names = [verdict_name(), judgement_name()];
+        let has_any = |workflow: &DeclaredWorkflow| {
+            let answers = typed_answers(&workflow.definition);
+            answers.iter().any(|answer| names.contains(&answer.payload))
+        };
+        let Some(first) = self.workflows.iter().find(|workflow| has_any(workflow)) else { return };
+        if let Err(found) = payloads.add_generated("[workflows] verdicts", &verdict_schema()) {
+            let place = self.places.range(first.definition.name.place);
+            let message = format!("the answers of supervisors have no schema: {found}");
+            problems.push(ConfigProblem::new(ProblemCode::SchemaBroken, &place, message));
+        }
     }
 
     /// Resolves what definitions name in the rest of the config, and checks them.
@@ -87,7 +108,7 @@ impl DeclaredWorkflows {
     ) -> (Vec<ConfiguredWorkflow>, ConfigProblems) {
         let Self { workflows, places } = &self;
         report::check(workflows, places, sections, contracts, &payloads.schemas, problems);
-        let unsupported = report::unsupported(workflows, places);
+        let unsupported = report::unsupported(workflows, places, sections);
         for workflow in &mut self.workflows {
             resolve::payloads(&mut workflow.definition, &self.places, contracts, problems);
         }

@@ -164,7 +164,7 @@ mod tests {
         let listener = name("finder");
         let thread = thread();
         let opener = name("desk");
-        OrphanedDelivery { listener, thread, opener, opener_call: None, is_goal: false }
+        OrphanedDelivery { listener, thread, opener, opener_call: None, goal: None }
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl Core {
             unheard.collect::<Vec<_>>()
         });
         let bound = self.bound_calls(closed.id);
-        let is_goal = self.is_goal(closed.id);
+        let goal = self.goal_of(closed.id);
         self.fact(step, Fact::CallClosed { call: closed.id, how });
 
         for message in pending.unwrap_or_default() {
@@ -304,7 +304,7 @@ impl Core {
 
         let listener = closed.callee.clone();
         let thread = closed.thread.clone();
-        let orphan = OrphanedDelivery { listener, thread, opener, opener_call, is_goal };
+        let orphan = OrphanedDelivery { listener, thread, opener, opener_call, goal };
         if let Some(attempt) = self.forget_call(closed.id, orphan) {
             let listener = closed.callee.clone();
             step.effect(Effect::Withdraw { listener, call: closed.id, attempt });

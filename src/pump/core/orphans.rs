@@ -1,7 +1,7 @@
 //! Orphaned deliveries: a listener still works on a delivery whose call is closed. The delivery keeps
 //! its share of the listener's capacity until it ends, and a late answer is recorded.
 
-use super::goals::only_answers;
+use super::goals::{CalledGoal, only_answers};
 use super::message::NewMessage;
 use super::outcome::{AttemptSource, CALL_CLOSED, Gated, OutcomeContext, is_reply, verdict};
 use super::refusals::refusal_of;
@@ -20,7 +20,7 @@ pub(super) struct OrphanedDelivery {
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
     /// Whether the request was a goal, which has an answer of its own.
-    pub is_goal: bool,
+    pub goal: Option<CalledGoal>,
 }
 
 impl Core {
@@ -49,7 +49,7 @@ impl Core {
             self.model_turn(step, &scene, &turn, Some(source.attempt));
         }
 
-        for payload in only_answers(orphan.is_goal, payloads) {
+        for payload in only_answers(orphan.goal.as_ref(), payloads) {
             let taken = payload.and_then(|checked| match checked.meaning() {
                 Meaning::Reply | Meaning::GoalAnswer | Meaning::Note => Ok(checked),
                 _ => Err(refusal_of(Rule::CallClosed, CALL_CLOSED, &checked)),

@@ -200,7 +200,7 @@ impl Core {
         let mut turn = turn.unwrap_or_default();
         let mut written = std::mem::take(&mut turn.written);
         self.model_turn(step, scene, &turn, None);
-        let payloads = only_answers(self.is_goal(scene.call), payloads);
+        let payloads = only_answers(self.goal_of(scene.call).as_ref(), payloads);
         let mut plan = ActionPlan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
 

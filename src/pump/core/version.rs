@@ -45,6 +45,7 @@ const CHANGES: &[(u32, &str)] = &[
          woken; wall time stands still for calls queued behind people; a late answer to a goal needs \
          a goal; and a clock that is set forward moves the times of trees at rest",
     ),
+    (30, "a goal that names its answer is answered by nothing else"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

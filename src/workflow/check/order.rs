@@ -10,7 +10,8 @@ use super::super::definition::{
     WorkflowDefinition,
 };
 use super::super::graph::{GoalGraph, MemberKind, SecondMembership};
-use super::super::shapes::labels;
+use super::super::shapes::{JUDGE_SUFFIX, SUPERVISOR_SUFFIX, labels};
+use super::super::typed_outputs::{agents_of, has_judge};
 use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
 
 pub(super) fn check(
@@ -160,8 +161,9 @@ fn settings(goal: &GoalDefinition, problems: &mut ProblemList) {
         }
     };
 
-    refuse(!has_output && goal.output != GoalOutput::Text, "output");
-    refuse(!has_output && goal.supervision.is_some(), "supervisor");
+    let has_type = !agents_of(goal).is_empty() || matches!(goal.form, GoalForm::Ask { .. });
+    refuse(!has_type && goal.output != GoalOutput::Text, "output of its own");
+    refuse(agents_of(goal).is_empty() && goal.supervision.is_some(), "supervisor");
     refuse(!has_output && goal.roles.is_some(), "roles");
     let is_limited = goal.timeout.is_some() || !goal.budget.is_open();
     refuse(!has_output && is_limited, "timeout, tokens and money");
@@ -195,10 +197,16 @@ fn label(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition, problems: 
             labels(agents).iter().map(String::len).max()
         }
         GoalForm::Each(each) => Some(each.max_items.to_string().len()),
+        GoalForm::Loop { max, .. } if has_judge(goal) => Some(max.to_string().len()),
         _ => None,
     };
     let suffixes = in_lists.into_iter().chain(own).map(|length| length + 1);
-    let length = goal.id.value.as_str().len() + suffixes.sum::<usize>();
+    let reviewer = match goal.supervision {
+        Some(_) => SUPERVISOR_SUFFIX.len(),
+        None if has_judge(goal) => JUDGE_SUFFIX.len(),
+        None => 0,
+    };
+    let length = goal.id.value.as_str().len() + suffixes.sum::<usize>() + reviewer;
     if length > limits::LABEL_CHARS_MAX {
         let message = format!(
             "the threads of `{}` would have labels of {length} characters, and {} is the most",

@@ -6,10 +6,11 @@ use crate::schema::XPathError;
 
 use super::super::definition::{FailurePolicy, GoalCondition, GoalForm, LoopEnd, WorkflowOutput};
 use super::super::graph::MemberKind;
+use super::super::verdicts::read_judgement;
 use super::super::view::ViewValue;
 use super::{
-    GoalFailure, GoalProgress, GoalRun, GoalState, PartResult, RunKind, RunOutput, RunStep,
-    WorkflowRun,
+    GoalFailure, GoalProgress, GoalRun, GoalState, PartResult, RunKind, RunOutput, RunPart,
+    RunStep, WorkflowRun,
 };
 
 impl WorkflowRun<'_> {
@@ -54,6 +55,8 @@ impl WorkflowRun<'_> {
         match run.kind {
             RunKind::Work => self.worked(run, output),
             RunKind::Verify => self.verified(run, output),
+            RunKind::Supervise => self.supervised(run, &output),
+            RunKind::Judge(position) => self.judgement_came(run.goal, position, &output),
         }
     }
 
@@ -66,10 +69,8 @@ impl WorkflowRun<'_> {
 
         match run.kind {
             RunKind::Work => self.end_part(run, PartResult::Failed(failure)),
-            RunKind::Verify => {
-                let failure = self.failure_of_review(run, failure);
-                self.end_part(run, PartResult::Failed(failure));
-            }
+            RunKind::Verify | RunKind::Supervise => self.review_failed(run, failure),
+            RunKind::Judge(_) => self.fail(run.goal, failure),
         }
     }
 
@@ -126,7 +127,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    fn iteration_of(&self, number: usize) -> u32 {
+    pub(super) fn iteration_of(&self, number: usize) -> u32 {
         match self.goal_state(number) {
             GoalState::Running(progress) => progress.iteration,
             _ => 0,
@@ -152,7 +153,7 @@ impl WorkflowRun<'_> {
     /// Starts the next member of a loop, the next pass, or ends the loop.
     pub(super) fn next_of_loop(&mut self, number: usize) {
         let Some(goal) = self.graph.goal(number) else { return };
-        let GoalForm::Loop { until, max, at_max, .. } = &goal.form else { return };
+        let GoalForm::Loop { until, .. } = &goal.form else { return };
         let Some(progress) = self.progress(number) else { return };
         let iteration = progress.iteration;
         progress.position += 1;
@@ -166,27 +167,63 @@ impl WorkflowRun<'_> {
         });
         let pass: Vec<_> = outputs.collect();
         self.state.passes.entry(number).or_default().push(pass);
-        match self.is_met(number, until) {
+        match self.is_met(number, 0, until) {
             Err(error) => self.fail(number, GoalFailure::of_expression(&error)),
-            Ok(true) => self.end(number, None),
-            Ok(false) if iteration < *max => {
-                if let Some(progress) = self.progress(number) {
-                    progress.iteration += 1;
-                    progress.position = 0;
-                }
-                // Their outputs stand in the passes; this pass has none yet.
-                members.iter().for_each(|member| self.set(*member, GoalState::Waiting));
-                if let Some(first) = members.first() {
-                    self.start(*first, iteration + 1);
+            Ok(Some(is_met)) => self.pass_judged(number, is_met),
+            // The judge's answer decides.
+            Ok(None) => {}
+        }
+    }
+
+    /// Ends a loop after a pass, or has the next pass started.
+    fn pass_judged(&mut self, number: usize, is_met: bool) {
+        let Some(goal) = self.graph.goal(number) else { return };
+        let GoalForm::Loop { max, at_max, .. } = &goal.form else { return };
+        if is_met {
+            return self.end(number, None);
+        }
+        if self.iteration_of(number) < *max {
+            return self.next_passes.push_back(number);
+        }
+
+        match at_max {
+            LoopEnd::Continue => self.end(number, None),
+            LoopEnd::Fail => {
+                let reason = format!("its condition did not hold after {max} passes");
+                self.fail(number, GoalFailure::new("iterations-spent", reason));
+            }
+        }
+    }
+
+    /// Starts the next pass of a loop.
+    pub(super) fn start_pass(&mut self, number: usize) {
+        let Some(progress) = self.progress(number) else { return };
+        progress.iteration += 1;
+        progress.position = 0;
+        let iteration = progress.iteration;
+        let members = progress.members.clone();
+        // Their outputs stand in the passes; this pass has none yet.
+        members.iter().for_each(|member| self.set(*member, GoalState::Waiting));
+        if let Some(first) = members.first() {
+            self.start(*first, iteration);
+        }
+    }
+
+    /// Takes the answer of a judge to the condition of a loop or of a branch.
+    fn judgement_came(&mut self, number: usize, position: usize, output: &ViewValue) {
+        let Some(is_met) = read_judgement(output) else {
+            let failure = GoalFailure::new("bad-answer", "its judge answered neither yes nor no");
+            return self.fail(number, failure);
+        };
+        match self.graph.goal(number).map(|goal| &goal.form) {
+            Some(GoalForm::Loop { .. }) => self.pass_judged(number, is_met),
+            Some(GoalForm::Choose(branches)) if is_met => {
+                if let Some(branch) = branches.get(position) {
+                    self.take_branch(number, branch);
                 }
             }
-            Ok(false) => match at_max {
-                LoopEnd::Continue => self.end(number, None),
-                LoopEnd::Fail => {
-                    let reason = format!("its condition did not hold after {max} passes");
-                    self.fail(number, GoalFailure::new("iterations-spent", reason));
-                }
-            },
+            Some(GoalForm::Choose(branches)) => self.choose(number, branches, position + 1),
+            _ => {}
         }
     }
 
@@ -200,18 +237,25 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Whether a condition holds. A judge is not asked yet.
+    /// Whether a condition holds. `None` where a judge was asked; `position` is that of the branch.
     pub(super) fn is_met(
-        &self,
+        &mut self,
         number: usize,
+        position: usize,
         condition: &GoalCondition,
-    ) -> Result<bool, XPathError> {
+    ) -> Result<Option<bool>, XPathError> {
         match condition {
             GoalCondition::XPath(expression) => {
                 let view = self.view_with(number, None)?;
-                view.evaluate(&expression.value).map(|value| value.is_true())
+                view.evaluate(&expression.value).map(|value| Some(value.is_true()))
             }
-            GoalCondition::Judge { .. } => Err(XPathError::Invalid("a judge is no XPath".into())),
+            GoalCondition::Judge { .. } => {
+                let iteration = self.iteration_of(number);
+                let kind = RunKind::Judge(position);
+                let part = RunPart::Whole;
+                self.start_run(GoalRun { goal: number, iteration, part, attempt: 1, kind });
+                Ok(None)
+            }
         }
     }
 

@@ -1,12 +1,16 @@
 //! The calls that threads of a run begin with, and the limits of these threads.
 
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, PayloadName};
 use crate::schema::XPathError;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-use super::super::definition::{GoalForm, GoalTarget, Mapping, Placed};
+use super::super::definition::{
+    GoalCondition, GoalDefinition, GoalForm, GoalTarget, Mapping, Placed,
+};
 use super::super::document::TaskDocument;
+use super::super::typed_outputs::{agents_of, answer_of, prompt_of};
+use super::super::verdicts::{judgement_name, verdict_name};
 use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
 
@@ -15,9 +19,22 @@ impl WorkflowRun<'_> {
     /// verifies.
     pub(in super::super) fn subject(&self, run: &GoalRun) -> usize {
         match run.kind {
-            RunKind::Work => run.goal,
+            RunKind::Work | RunKind::Supervise | RunKind::Judge(_) => run.goal,
             RunKind::Verify => self.graph.verifier(run.goal).unwrap_or(run.goal),
         }
+    }
+
+    /// The payload that answers a run of an agent, if its output has a type.
+    pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
+        match run.kind {
+            RunKind::Supervise => return Some(verdict_name()),
+            RunKind::Judge(_) => return Some(judgement_name()),
+            RunKind::Work | RunKind::Verify => {}
+        }
+
+        let goal = self.graph.goal(self.subject(run))?;
+        let is_agents = !agents_of(goal).is_empty();
+        answer_of(self.definition, goal).filter(|_| is_agents)
     }
 
     pub(super) fn limits(&self, run: &GoalRun) -> RunLimits {
@@ -39,17 +56,52 @@ impl WorkflowRun<'_> {
         let goal = self.graph.goal(self.subject(run));
         let form = goal.map(|goal| &goal.form);
         let missing = || XPathError::Invalid("the goal starts no call".to_owned());
+        match run.kind {
+            RunKind::Supervise => {
+                return self.supervisor_call(run, goal.ok_or_else(missing)?);
+            }
+            RunKind::Judge(position) => {
+                let form = &goal.ok_or_else(missing)?.form;
+                let (agent, prompt) = judge_of(form, position).ok_or_else(missing)?;
+                return self.agent_call(run, agent, prompt);
+            }
+            RunKind::Work | RunKind::Verify => {}
+        }
+
         match form.ok_or_else(missing)? {
             GoalForm::Run(target) => self.target_call(run, target, None),
             GoalForm::All { agents, prompt, .. } | GoalForm::First { agents, prompt } => {
                 let RunPart::Agent(position) = run.part else { return Err(missing()) };
                 let agent = agents.get(position).ok_or_else(missing)?;
-                let document = self.document(run, prompt)?.text();
-                Ok(GoalCall::Agent { agent: agent.value.clone(), document })
+                self.agent_call(run, agent, prompt)
             }
             GoalForm::Each(each) => self.target_call(run, &each.target, each.role.as_ref()),
             GoalForm::Ask { .. } | GoalForm::Loop { .. } | GoalForm::Choose(_) => Err(missing()),
         }
+    }
+
+    fn agent_call(
+        &self,
+        run: &GoalRun,
+        agent: &Placed<ListenerName>,
+        prompt: &Placed<String>,
+    ) -> Result<GoalCall, XPathError> {
+        let document = self.document(run, prompt)?.text();
+        let answer = self.answer(run);
+        Ok(GoalCall::Agent { agent: agent.value.clone(), document, answer })
+    }
+
+    /// The call of a goal's supervisor, which is an agent: definitions with a human as supervisor do
+    /// not start.
+    fn supervisor_call(
+        &self,
+        run: &GoalRun,
+        goal: &GoalDefinition,
+    ) -> Result<GoalCall, XPathError> {
+        let missing = || XPathError::Invalid("the goal has no supervisor".to_owned());
+        let supervision = goal.supervision.as_ref().ok_or_else(missing)?;
+        let prompt = prompt_of(goal).ok_or_else(missing)?;
+        self.agent_call(run, &supervision.supervisor, prompt)
     }
 
     fn target_call(
@@ -73,7 +125,8 @@ impl WorkflowRun<'_> {
                         task.text()
                     }
                 };
-                Ok(GoalCall::Agent { agent: agent.value.clone(), document })
+                let answer = self.answer(run);
+                Ok(GoalCall::Agent { agent: agent.value.clone(), document, answer })
             }
             GoalTarget::Listener { listener, payload, with }
             | GoalTarget::Workflow { workflow: listener, payload, with } => {
@@ -119,5 +172,18 @@ impl WorkflowRun<'_> {
                 Ok(payload)
             }
         }
+    }
+}
+
+/// The judge of a loop, or of the branch at this position.
+fn judge_of(form: &GoalForm, position: usize) -> Option<(&Placed<ListenerName>, &Placed<String>)> {
+    let condition = match form {
+        GoalForm::Loop { until, .. } => until,
+        GoalForm::Choose(branches) => branches.get(position)?.when.as_ref()?,
+        _ => return None,
+    };
+    match condition {
+        GoalCondition::Judge { agent, prompt } => Some((agent, prompt)),
+        GoalCondition::XPath(_) => None,
     }
 }

@@ -6,7 +6,7 @@ use crate::xml::element::{Element, Node};
 use super::super::definition::{GoalDefinition, GoalForm, Placed};
 use super::super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass};
 use super::super::graph::MemberKind;
-use super::super::shapes::labels;
+use super::super::shapes::{JUDGE_SUFFIX, SUPERVISOR_SUFFIX, labels};
 use super::super::template;
 use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
@@ -35,17 +35,30 @@ impl WorkflowRun<'_> {
     /// The view of a run: that of its goal, and for a verification the output to judge.
     pub(super) fn run_view(&self, run: &GoalRun) -> Result<RunView, XPathError> {
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
-        self.view_with(self.subject(run), item.into_iter().chain(self.judged(run)))
+        let judged = self.judged(run).filter(|_| run.kind == RunKind::Verify);
+        self.view_with(self.subject(run), item.into_iter().chain(judged))
     }
 
-    /// The output that a verification judges, under the name of the goal that gave it.
+    /// The output that a run judges, under the name of the goal that gave it.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
-        if run.kind != RunKind::Verify {
+        if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;
         }
 
         let output = self.review(run)?.output.clone()?;
         Some(ViewEntry::new(self.graph.goal(run.goal)?.id.value.as_str(), output))
+    }
+
+    /// The entries of the output that a run judges.
+    fn judged_entries(&self, run: &GoalRun) -> Vec<ContextEntry> {
+        let Some(judged) = self.judged(run) else { return Vec::new() };
+        match run.part {
+            RunPart::Item(position) => {
+                let id = format!("{}[{}]", judged.name, position + 1);
+                vec![ContextEntry { id, body: body(&judged.value) }]
+            }
+            RunPart::Whole | RunPart::Agent(_) => self.entries(run.goal, Some(&judged.value)),
+        }
     }
 
     /// The view of the run's output: every goal.
@@ -109,15 +122,10 @@ impl WorkflowRun<'_> {
             .filter(|membership| matches!(membership.kind, MemberKind::Loop { .. }));
         let same_loop = in_loop.map(|membership| self.graph.members(membership.owner));
         let same_loop = same_loop.unwrap_or_default();
-        let shown = self.shown(number, goal);
+        let shown = self.shown(run, goal);
         for earlier in shown.iter().filter(|earlier| !same_loop.contains(earlier)) {
             document.context.extend(self.entries(*earlier, self.goal_state(*earlier).output()));
         }
-        if let (Some(judged), RunPart::Item(position)) = (self.judged(run), run.part) {
-            let id = format!("{}[{}]", judged.name, position + 1);
-            document.context.push(ContextEntry { id, body: body(&judged.value) });
-        }
-
         if let Some(membership) = in_loop {
             let owner = self.graph.goal(membership.owner);
             let name = owner.map(|owner| owner.id.value.to_string()).unwrap_or_default();
@@ -126,6 +134,10 @@ impl WorkflowRun<'_> {
                 self.iterations(membership.owner, &same_loop, goal, run.iteration);
         }
 
+        document.add_judged(self.judged_entries(run));
+        if let (RunKind::Supervise, Some(supervision)) = (run.kind, &goal.supervision) {
+            document.ask_supervisor(&supervision.supervise);
+        }
         Ok(document)
     }
 
@@ -156,8 +168,13 @@ impl WorkflowRun<'_> {
     }
 
     /// Goals that the document shows, in the order in which they ended.
-    fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
-        let visible = self.graph.visible(number);
+    fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
+        let number = self.subject(run);
+        let mut visible = self.graph.visible(number);
+        if let RunKind::Judge(_) = run.kind {
+            // The judge of a loop sees the pass that it judges.
+            visible.extend(self.graph.members(number));
+        }
         let ended = self.state.ended.iter().copied();
         ended.filter(|one| visible.contains(one) && self.is_named(goal, *one)).collect()
     }
@@ -217,6 +234,11 @@ impl WorkflowRun<'_> {
         }
         if run.iteration > 0 {
             label.push_str(&format!("_{}", run.iteration));
+        }
+        match run.kind {
+            RunKind::Work | RunKind::Verify => {}
+            RunKind::Supervise => label.push_str(SUPERVISOR_SUFFIX),
+            RunKind::Judge(_) => label.push_str(JUDGE_SUFFIX),
         }
         label
     }

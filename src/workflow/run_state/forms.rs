@@ -6,7 +6,7 @@ use crate::ids::ListenerName;
 use crate::schema::{XPathDocument, XPathError, XPathValue};
 use crate::xml::element::Element;
 
-use super::super::definition::{EachItem, GoalForm, ItemFailure, Placed};
+use super::super::definition::{ChooseBranch, EachItem, GoalForm, ItemFailure, Placed};
 use super::super::shapes::labels;
 use super::super::view::{ViewEntry, ViewValue};
 use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
@@ -24,26 +24,32 @@ impl WorkflowRun<'_> {
             }
             GoalForm::Each(each) => self.start_each(number, each),
             GoalForm::Loop { .. } => self.start_members(number, self.graph.members(number), 1),
-            GoalForm::Choose(branches) => {
-                for branch in branches {
-                    let is_met = match &branch.when {
-                        Some(condition) => self.is_met(number, condition),
-                        None => Ok(true),
-                    };
-                    match is_met {
-                        Ok(false) => {}
-                        Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
-                        Ok(true) => {
-                            let run = branch.run.iter();
-                            let run = run.filter_map(|id| self.graph.number(&id.value)).collect();
-                            let iteration = self.progress(number).map_or(0, |one| one.iteration);
-                            return self.start_members(number, run, iteration);
-                        }
-                    }
-                }
-                self.skip(number);
+            GoalForm::Choose(branches) => self.choose(number, branches, 0),
+        }
+    }
+
+    /// Takes the first branch from `position` on whose condition holds. Where a judge decides, its
+    /// answer goes on.
+    pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
+        for (position, branch) in branches.iter().enumerate().skip(position) {
+            let is_met = match &branch.when {
+                Some(condition) => self.is_met(number, position, condition),
+                None => Ok(Some(true)),
+            };
+            match is_met {
+                Ok(Some(false)) => {}
+                Ok(Some(true)) => return self.take_branch(number, branch),
+                Ok(None) => return,
+                Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
             }
         }
+
+        self.skip(number);
+    }
+
+    pub(super) fn take_branch(&mut self, number: usize, branch: &ChooseBranch) {
+        let run = branch.run.iter().filter_map(|id| self.graph.number(&id.value)).collect();
+        self.start_members(number, run, self.iteration_of(number));
     }
 
     fn start_members(&mut self, number: usize, members: Vec<usize>, iteration: u32) {
@@ -124,7 +130,9 @@ impl WorkflowRun<'_> {
             RunPart::Agent(position) | RunPart::Item(position) => position,
         };
         let Some(progress) = self.progress(number) else { return };
-        progress.reviews.remove(&position);
+        if matches!(run.part, RunPart::Item(_)) {
+            progress.reviews.remove(&position);
+        }
         if matches!(goal.form, GoalForm::All { .. } | GoalForm::First { .. } | GoalForm::Each(_)) {
             progress.results.insert(position, result.clone());
         }
@@ -137,7 +145,7 @@ impl WorkflowRun<'_> {
             }
             (GoalForm::First { .. }, PartResult::Completed(output)) => {
                 self.cancel_rest(number);
-                self.end(number, Some(output));
+                self.finish(number, output);
             }
             (GoalForm::First { agents, .. }, PartResult::Failed(failure)) => {
                 if self.result_count(number) == agents.len() {
@@ -145,7 +153,7 @@ impl WorkflowRun<'_> {
                 }
             }
             (GoalForm::Each(each), result) => self.end_item(number, each, result),
-            (_, PartResult::Completed(output)) => self.end(number, Some(output)),
+            (_, PartResult::Completed(output)) => self.finish(number, output),
             (_, PartResult::Failed(failure)) => self.fail(number, failure),
         }
     }
@@ -180,7 +188,16 @@ impl WorkflowRun<'_> {
             PartResult::Completed(value) => Some(ViewEntry::new(&name, value)),
             PartResult::Failed(_) => None,
         });
-        self.end(number, Some(ViewValue::Several(outputs.collect())));
+        let outputs = outputs.collect();
+        self.finish(number, ViewValue::Several(outputs));
+    }
+
+    /// Takes the output of a goal to its supervisor, or lets it count.
+    fn finish(&mut self, number: usize, output: ViewValue) {
+        let iteration = self.iteration_of(number);
+        let part = RunPart::Whole;
+        let kind = RunKind::Work;
+        self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
     /// Ends a vote where all results are there: the first output of a strict majority of all voters.
@@ -201,7 +218,7 @@ impl WorkflowRun<'_> {
         let agreeing = |vote: &str| votes.iter().filter(|(other, _)| other == vote).count();
         let winner = votes.iter().find(|(vote, _)| agreeing(vote) * 2 > voters);
         match winner.map(|(_, output)| output.clone()) {
-            Some(output) => self.end(number, Some(output)),
+            Some(output) => self.finish(number, output),
             None => {
                 let reason =
                     format!("no output has the votes of more than half of {voters} voters");

@@ -1,17 +1,18 @@
-//! Reviews: what an item's output has to pass before it counts.
+//! Reviews: what an output has to pass before it counts, a verification and a supervisor.
 
 use super::super::definition::{GoalForm, ItemCheck};
+use super::super::verdicts::SupervisorVerdict;
 use super::super::view::{ViewEntry, ViewValue};
 use super::context::body;
 use super::{
-    GoalFailure, GoalRun, GoalState, ItemReview, PartResult, RunKind, RunPart, WorkflowRun,
+    GoalFailure, GoalRun, GoalState, OutputReview, PartResult, RunKind, RunPart, WorkflowRun,
 };
 
 impl<'a> WorkflowRun<'a> {
     /// Takes the output of a run that carries its goal out.
     pub(super) fn worked(&mut self, run: &GoalRun, output: ViewValue) {
         if self.item_check(run).is_none() {
-            return self.end_part(run, PartResult::Completed(output));
+            return self.passed(run, output);
         }
 
         if let Some(review) = self.review_mut(run) {
@@ -43,7 +44,7 @@ impl<'a> WorkflowRun<'a> {
         let attempt = review.attempt;
         if is_accepted {
             let output = output.unwrap_or_else(|| ViewValue::Text(String::new()));
-            return self.end_part(run, PartResult::Completed(output));
+            return self.passed(run, output);
         }
 
         review.corrections.push(body(&verdict));
@@ -55,11 +56,99 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// The failure of a goal whose review has failed.
-    pub(super) fn failure_of_review(&self, run: &GoalRun, failure: GoalFailure) -> GoalFailure {
-        let reviewer = self.graph.goal(self.subject(run)).map(|goal| goal.id.value.to_string());
-        let reason = format!("{}: {}", reviewer.unwrap_or_default(), failure.reason);
-        GoalFailure { reason, ..failure }
+    /// Takes an output that needs no verification any more. A supervisor of several agents judges
+    /// what they gave together.
+    fn passed(&mut self, run: &GoalRun, output: ViewValue) {
+        match run.part {
+            RunPart::Item(_) => self.supervise(run, output),
+            RunPart::Whole | RunPart::Agent(_) => {
+                self.end_part(run, PartResult::Completed(output));
+            }
+        }
+    }
+
+    /// Takes the output of an item or of a whole goal to its supervisor; without one, it counts.
+    pub(super) fn supervise(&mut self, run: &GoalRun, output: ViewValue) {
+        let is_supervised =
+            self.graph.goal(run.goal).is_some_and(|goal| goal.supervision.is_some());
+        let review = self.review_mut(run).filter(|_| is_supervised);
+        let Some(review) = review else { return self.count(run, output) };
+        review.output = Some(output);
+        self.start_run(GoalRun { kind: RunKind::Supervise, attempt: 1, ..run.clone() });
+    }
+
+    /// Takes the verdict of a supervisor. It is never the output.
+    pub(super) fn supervised(&mut self, run: &GoalRun, verdict: &ViewValue) {
+        let supervision = self.graph.goal(run.goal).and_then(|goal| goal.supervision.as_ref());
+        let (Some(supervision), Some(review)) = (supervision, self.review_mut(run)) else { return };
+        let output = review.output.take();
+        let supervisor = &supervision.supervisor.value;
+        match (SupervisorVerdict::read(verdict), output) {
+            (Some(SupervisorVerdict::Continue), Some(output)) => self.count(run, output),
+            (Some(SupervisorVerdict::Correct(text)), _)
+                if review.corrected < supervision.corrections =>
+            {
+                review.corrected += 1;
+                review.corrections.push(text);
+                self.start_corrected(run);
+            }
+            (Some(SupervisorVerdict::Correct(text)), _) => {
+                let most = supervision.corrections;
+                let reason = format!("`{supervisor}` corrected it more than {most} times: {text}");
+                self.fail_reviewed(run, GoalFailure::new("corrections-spent", reason));
+            }
+            (Some(SupervisorVerdict::Stop(text)), _) => {
+                let reason = format!("`{supervisor}` stopped it: {text}");
+                self.fail_reviewed(run, GoalFailure::new("stopped", reason));
+            }
+            (None | Some(SupervisorVerdict::Continue), _) => {
+                let reason = format!("`{supervisor}` gave no verdict");
+                self.fail_reviewed(run, GoalFailure::new("bad-answer", reason));
+            }
+        }
+    }
+
+    /// Lets an output count.
+    fn count(&mut self, run: &GoalRun, output: ViewValue) {
+        match run.part {
+            RunPart::Item(_) => self.end_part(run, PartResult::Completed(output)),
+            RunPart::Whole | RunPart::Agent(_) => self.end(run.goal, Some(output)),
+        }
+    }
+
+    /// Runs an item or a whole goal again after a correction, in fresh threads with retries of their
+    /// own.
+    fn start_corrected(&mut self, run: &GoalRun) {
+        if let RunPart::Item(_) = run.part {
+            let kind = RunKind::Work;
+            return self.start_run(GoalRun { attempt: 1, kind, ..run.clone() });
+        }
+
+        if let Some(progress) = self.progress(run.goal) {
+            progress.results.clear();
+        }
+        self.start_form(run.goal);
+    }
+
+    /// Fails an item or a whole goal whose output did not pass.
+    fn fail_reviewed(&mut self, run: &GoalRun, failure: GoalFailure) {
+        match run.part {
+            RunPart::Item(_) => self.end_part(run, PartResult::Failed(failure)),
+            RunPart::Whole | RunPart::Agent(_) => self.fail(run.goal, failure),
+        }
+    }
+
+    /// Takes the failure of a review, after its retries.
+    pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
+        let reviewer = match run.kind {
+            RunKind::Supervise => "its supervisor".to_owned(),
+            _ => {
+                let verifier = self.graph.goal(self.subject(run));
+                verifier.map(|goal| format!("`{}`", goal.id.value)).unwrap_or_default()
+            }
+        };
+        let reason = format!("{reviewer} failed: {}", failure.reason);
+        self.fail_reviewed(run, GoalFailure { reason, ..failure });
     }
 
     /// The check that the output of a run has to pass.
@@ -73,24 +162,29 @@ impl<'a> WorkflowRun<'a> {
     /// The corrections that the document of a run shows.
     pub(super) fn corrections(&self, run: &GoalRun) -> Vec<String> {
         match run.kind {
-            RunKind::Work => {
+            RunKind::Work | RunKind::Supervise => {
                 self.review(run).map(|review| review.corrections.clone()).unwrap_or_default()
             }
-            RunKind::Verify => Vec::new(),
+            RunKind::Verify | RunKind::Judge(_) => Vec::new(),
         }
     }
 
-    pub(super) fn review(&self, run: &GoalRun) -> Option<&ItemReview> {
-        match (self.goal_state(run.goal), run.part) {
-            (GoalState::Running(progress), RunPart::Item(position)) => {
-                progress.reviews.get(&position)
-            }
+    pub(super) fn review(&self, run: &GoalRun) -> Option<&OutputReview> {
+        match self.goal_state(run.goal) {
+            GoalState::Running(progress) => progress.reviews.get(&position_of(run)),
             _ => None,
         }
     }
 
-    fn review_mut(&mut self, run: &GoalRun) -> Option<&mut ItemReview> {
-        let RunPart::Item(position) = run.part else { return None };
-        Some(self.progress(run.goal)?.reviews.entry(position).or_default())
+    fn review_mut(&mut self, run: &GoalRun) -> Option<&mut OutputReview> {
+        Some(self.progress(run.goal)?.reviews.entry(position_of(run)).or_default())
+    }
+}
+
+/// The position of a run's review: agents that run at once have one together.
+fn position_of(run: &GoalRun) -> usize {
+    match run.part {
+        RunPart::Item(position) => position,
+        RunPart::Whole | RunPart::Agent(_) => 0,
     }
 }

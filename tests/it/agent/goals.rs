@@ -155,3 +155,78 @@ fn the_prompt_of_a_goal_says_that_the_text_is_the_answer() {
         assert!(!system.contains("DO NOT respond with plain text"), "{way:?}");
     }
 }
+
+/// The result of a run whose goal only `answer` of the desk answers, and the requests of its turns.
+fn answered_as(
+    options: AgentOptions,
+    turns: Vec<Reply>,
+) -> (String, Vec<organism::model::ModelRequest>) {
+    let says = turns.into_iter().map(Says::Exactly).collect();
+    let model = Scripted::new(options.transport, says);
+    let answer = Some(PayloadName::new(DESK, "answer"));
+    let mut stage = Stage::with_goal_for(DOCUMENT, answer, options, model.clone());
+    stage.start_workflow();
+    let (_, texts) = stage.results[0].clone();
+    let requests = model.heard();
+    (Element::read(&texts[0]).unwrap().text(), requests)
+}
+
+/// A turn that writes this `answer`, in the way of a transport.
+fn typed(way: ActionTransport, children: &[(&str, &str)]) -> Reply {
+    let inner: String =
+        children.iter().map(|(name, text)| format!("<{name}>{text}</{name}>")).collect();
+    match way {
+        ActionTransport::Xml => {
+            reply(&format!("<thinking>Now.</thinking><answer>{inner}</answer>"))
+        }
+        ActionTransport::Native => {
+            let field = |(name, text): &(&str, &str)| match *name {
+                "source" => format!("\"{name}\":[\"{text}\"]"),
+                _ => format!("\"{name}\":\"{text}\""),
+            };
+            let fields: Vec<_> = children.iter().map(field).collect();
+            reply("Now.").call("answer", &format!("{{{}}}", fields.join(",")))
+        }
+        ActionTransport::XmlFinal => reply(&format!(
+            "Now. <NONCE-FINAL format=\"xml\"><answer>{inner}</answer></NONCE-FINAL>"
+        )),
+    }
+}
+
+// C8
+#[test]
+fn a_typed_goal_is_answered_by_its_payload_on_every_transport() {
+    for way in WAYS {
+        let turns = vec![typed(way, &[("text", "Yes."), ("source", "a.rs:1")])];
+        let (result, _) = answered_as(researcher(way), turns);
+        assert_eq!(result, "answer: Yes.a.rs:1", "{way:?}");
+    }
+}
+
+#[test]
+fn an_agent_corrects_an_answer_that_does_not_fit_its_type() {
+    for way in WAYS {
+        let wrong = typed(way, &[("txet", "Yes.")]);
+        let turns = vec![wrong, typed(way, &[("text", "Yes.")])];
+        let (result, requests) = answered_as(researcher(way), turns);
+        assert_eq!(result, "answer: Yes.", "{way:?}");
+        assert_eq!(requests.len(), 2, "{way:?}");
+    }
+}
+
+#[test]
+fn text_is_no_answer_to_a_typed_goal() {
+    for way in WAYS {
+        for by in [FinalMode::Action, FinalMode::Text] {
+            let mut options = researcher(way);
+            options.final_by = by;
+            let turns = vec![reply("Yes."), typed(way, &[("text", "Yes.")])];
+            let (result, requests) = answered_as(options, turns);
+            assert_eq!(result, "answer: Yes.", "{way:?} {by:?}");
+            assert_eq!(requests.len(), 2, "{way:?} {by:?}");
+            let system = &requests[0].system;
+            assert!(!system.contains("text of such a response is your answer"), "{way:?} {by:?}");
+            assert!(!system.contains("attempt_completion"), "{way:?} {by:?}: {system}");
+        }
+    }
+}

@@ -9,9 +9,11 @@ use organism::agent::history::ThreadHistory;
 use organism::agent::{ActionTransport, AgentOptions, ModelAgent, PastTurn};
 use organism::bus::Delivery;
 use organism::clock::Time;
-use organism::contract::{Contract, Contracts, Role, TreeLimits, goal_schema, write_goal};
+use organism::contract::{
+    Contract, Contracts, Role, TreeLimits, TypedAnswer, goal_schema, write_goal, write_typed_goal,
+};
 use organism::envelope::{Message, Turn};
-use organism::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+use organism::ids::{Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use organism::journal;
 use organism::model::SharedModel;
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
@@ -105,7 +107,17 @@ impl Stage {
 
     /// With a workflow beside it, which sends the researcher this document as a goal, and replies
     /// `found` with the text of the answer.
-    pub fn with_goal(document: &str, mut options: AgentOptions, model: SharedModel) -> Self {
+    pub fn with_goal(document: &str, options: AgentOptions, model: SharedModel) -> Self {
+        Self::with_goal_for(document, None, options, model)
+    }
+
+    /// As [`Stage::with_goal`]; `answer` is the only payload that answers the goal.
+    pub fn with_goal_for(
+        document: &str,
+        answer: Option<PayloadName>,
+        mut options: AgentOptions,
+        model: SharedModel,
+    ) -> Self {
         let agent = listener("researcher");
         let mut all: Vec<_> = contracts(options.contract.clone()).iter().cloned().collect();
         all[0].peers.push(listener("flow"));
@@ -114,6 +126,10 @@ impl Stage {
             accepts: names("query"),
             replies: names("found"),
             peers: vec![agent.clone()],
+            answers: answer
+                .iter()
+                .map(|payload| TypedAnswer { agent: agent.clone(), payload: payload.clone() })
+                .collect(),
             ..Contract::new(listener("flow"), Role::Workflow)
         });
         let contracts = Arc::new(Contracts::new(all).unwrap());
@@ -122,7 +138,10 @@ impl Stage {
             .add_generated(&mut SchemaCompiler::default(), "goals", &goal_schema(&agent))
             .unwrap();
         options.schemas = with_goals.clone();
-        let goal = write_goal(&agent, document).into_bytes();
+        let goal = match &answer {
+            None => write_goal(&agent, document).into_bytes(),
+            Some(answer) => write_typed_goal(&agent, document, answer).into_bytes(),
+        };
         Self::of(contracts, with_goals, options, model).answering(move |peer, asked| match &*asked
             .name
             .local

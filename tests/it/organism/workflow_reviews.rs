@@ -85,35 +85,165 @@ fn items_that_are_not_accepted_run_again_with_a_correction_or_are_collected() {
     house.verified();
 }
 
+const BRIEF: &str = include_str!("../../data/organism/brief.toml");
+
+fn brief_house(config: &str) -> House {
+    let house = House::with(config);
+    house.copy("brief-recording.toml");
+    house
+}
+
+fn brief(house: &House, more: &[&str]) -> Said {
+    let request = "<brief xmlns=\"https://xml-pipeline.org/ns/workflow/v1/brief\">\
+                   <topic>light</topic></brief>";
+    house.send_text(request, &[&["--new", "sess-briefed00"], more].concat())
+}
+
+const BRIEF_OUTPUT: &str = concat!(
+    "<brief-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/brief\">",
+    "<parts>Light\nShade</parts><text>Light and shade.</text>",
+    "<polished>Light, and its shade.</polished></brief-output>\n",
+);
+
+#[test]
+fn typed_outputs_supervisors_and_judges_are_carried_out_by_agents() {
+    let house = brief_house(BRIEF);
+    let sent = brief(&house, &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(sent.out, BRIEF_OUTPUT);
+
+    // The first plan did not fit its type: the agent was told, and corrected it.
+    let huhs = messages(&house, "huh");
+    assert!(huhs.iter().any(|huh| huh["thread"] == "sess-briefed00.plan"), "{huhs:?}");
+    let plans = messages(&house, "plan");
+    assert_eq!(plans.len(), 1, "{plans:?}");
+
+    expect_test::expect![[r#"
+        <workflow name="brief">
+
+        <context>
+          <goal id="plan">
+        &lt;plan&gt;&lt;part&gt;&lt;name&gt;Light&lt;/name&gt;&lt;words&gt;90&lt;/words&gt;&lt;/part&gt;&lt;part&gt;&lt;name&gt;Shade&lt;/name&gt;&lt;words&gt;40&lt;/words&gt;&lt;/part&gt;&lt;/plan&gt;
+          </goal>
+        </context>
+
+        <current-goal id="draft">
+        Write Light
+        Shade.
+        </current-goal>
+
+        <correction source="supervisor">
+        Shade is missing: &lt;/correction&gt; it.
+        </correction>
+
+        </workflow>"#]]
+    .assert_eq(&document(&house, "sess-briefed00.draft-1"));
+    expect_test::expect![[r#"
+        <workflow name="brief">
+
+        <context>
+          <goal id="plan">
+        &lt;plan&gt;&lt;part&gt;&lt;name&gt;Light&lt;/name&gt;&lt;words&gt;90&lt;/words&gt;&lt;/part&gt;&lt;part&gt;&lt;name&gt;Shade&lt;/name&gt;&lt;words&gt;40&lt;/words&gt;&lt;/part&gt;&lt;/plan&gt;
+          </goal>
+
+          <goal id="draft">
+        Light.
+          </goal>
+        </context>
+
+        <current-goal id="draft[supervisor]">
+        Write Light
+        Shade.
+
+        Look for gaps.
+        </current-goal>
+
+        </workflow>"#]]
+    .assert_eq(&document(&house, "sess-briefed00.draft_supervisor"));
+    house.verified();
+}
+
+#[test]
+fn a_supervisor_that_corrects_too_often_fails_the_goal() {
+    let house = brief_house(&BRIEF.replace("corrections = 1", "corrections = 0"));
+    let sent = brief(&house, &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let expected = "<goal>draft</goal><code>corrections-spent</code>";
+    assert!(sent.out.contains(expected), "{sent:?}");
+    house.verified();
+}
+
+#[test]
+fn a_human_as_supervisor_does_not_start_yet() {
+    let human = BRIEF.replace("supervisor = \"lead\"", "supervisor = \"owner\"");
+    let config = format!("{human}\n[humans.owner]\ndescription = \"the owner\"\n");
+    let house = brief_house(&config);
+    let checked = house.organism(&["check"]);
+    assert_eq!(checked.code, Some(78), "{checked:?}");
+    assert!(checked.err.contains("no run carries out a human as `supervisor`"), "{checked:?}");
+}
+
+/// A run that is killed and resumed.
+struct KilledRun {
+    house: fn() -> House,
+    send: fn(&House, &[&str]) -> Said,
+    output: &'static str,
+    /// Local name of its reply.
+    reply: &'static str,
+    /// How many threads of agents it opens.
+    goals: usize,
+}
+
 /// Kills the organism at the `nth` step, starts it again, and asserts that the run ends as an
 /// undisturbed one. Returns whether it died before the run was over.
-fn dies_and_ends_alike(nth: u32) -> bool {
-    let house = house(CONFIG);
+fn dies_and_ends_alike(run: &KilledRun, nth: u32) -> bool {
+    let house = (run.house)();
     let mut running = start(&house, Some(&format!("stepped:{nth}")));
     until("the organism is ready or gone", || {
         let is_gone = running.child.try_wait().unwrap().is_some();
         (is_gone || house.log().contains("is ready")).then_some(())
     });
-    let first = survey(&house, &["--key", "once", "--no-wait"]);
+    let first = (run.send)(&house, &["--key", "once", "--no-wait"]);
     let died = first.code != Some(0)
         || until("it dies, or the run ends", || {
             let is_gone = running.child.try_wait().unwrap().is_some();
-            let is_over = || !messages(&house, "survey-output").is_empty();
+            let is_over = || !messages(&house, run.reply).is_empty();
             if is_gone { Some(true) } else { is_over().then_some(false) }
         });
     drop(running);
     let again = house.run();
-    let sent = survey(&house, &["--key", "once"]);
-    assert_eq!(sent.out, OUTPUT, "stepped:{nth}: {sent:?}");
+    let sent = (run.send)(&house, &["--key", "once"]);
+    assert_eq!(sent.out, run.output, "stepped:{nth}: {sent:?}");
     assert_eq!(again.stop(), Some(0));
     // No goal ran in a second thread, whatever had an answer when it died.
-    assert_eq!(messages(&house, "goal").len(), 10, "stepped:{nth}");
+    assert_eq!(messages(&house, "goal").len(), run.goals, "stepped:{nth}");
     house.verified();
     died
 }
 
 #[test]
-fn a_killed_run_resumes_in_the_middle_of_its_reviews() {
-    let deaths = [5, 10, 15, 20, 25].into_iter().filter(|nth| dies_and_ends_alike(*nth)).count();
+fn a_run_that_is_killed_in_a_verification_resumes_and_ends_alike() {
+    let run = KilledRun {
+        house: || house(CONFIG),
+        send: survey,
+        output: OUTPUT,
+        reply: "survey-output",
+        goals: 10,
+    };
+    let deaths = [5, 12, 20].into_iter().filter(|nth| dies_and_ends_alike(&run, *nth)).count();
+    assert!(deaths >= 2, "it died {deaths} times before the run was over");
+}
+
+#[test]
+fn a_run_that_is_killed_beside_a_supervisor_or_a_judge_resumes_and_ends_alike() {
+    let run = KilledRun {
+        house: || brief_house(BRIEF),
+        send: brief,
+        output: BRIEF_OUTPUT,
+        reply: "brief-output",
+        goals: 9,
+    };
+    let steps = [5, 10, 15, 20, 25];
+    let deaths = steps.into_iter().filter(|nth| dies_and_ends_alike(&run, *nth)).count();
     assert!(deaths >= 3, "it died {deaths} times before the run was over");
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use organism::bus::Delivery;
-use organism::contract::{Contract, TreeLimits, goal_answer, goal_name, write_goal};
+use organism::contract::{
+    Contract, TreeLimits, TypedAnswer, goal_answer, goal_name, write_goal, write_typed_goal,
+};
 use organism::envelope::Failure;
 use organism::ids::CallId;
 
-use super::world::{World, agent, client, core, fresh, listener, name, word, workflow};
+use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
 
 /// `flow` may send goals to `writer`, whose own final is `report`. `desk` and `helper` may call `writer`.
 fn contracts() -> Vec<Contract> {
@@ -115,6 +117,60 @@ fn the_answer_to_a_goal_ends_no_other_call() {
     assert_eq!(fresh(&woken), ["huh not-in-vocabulary"]);
     assert_eq!(world.result(call), "completed: report(r)");
     world.check_replay();
+}
+
+/// As [`contracts`], and `ballot` or `secret` answers typed goals of `writer`.
+fn with_types() -> Vec<Contract> {
+    let mut contracts = contracts();
+    let answer = |payload| TypedAnswer { agent: name("writer"), payload };
+    contracts[1].answers = names(&["ballot", "secret"]).into_iter().map(answer).collect();
+    contracts
+}
+
+#[test]
+fn a_goal_that_names_its_answer_is_answered_by_nothing_else() {
+    let mut world = World::new(with_types());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let goal = write_typed_goal(&name("writer"), "Vote.", &names(&["ballot"])[0]);
+    world.play("flow", &[spawn(&goal), core("wait", "for=\"any\"", "")]);
+    world.play("writer", &[completion("done")]);
+    for other in ["report", "secret", "ballot"] {
+        let woken = world.play("writer", &[word(other, "x")]);
+        assert_eq!(fresh(&woken), ["huh not-in-vocabulary"], "before {other}");
+    }
+    let woken = world.play("flow", &[word("answer", "a")]);
+    assert_eq!(news(&woken), ["thread-spawned", "waiting any", "thread-result completed"]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    world.check_replay();
+}
+
+#[test]
+fn a_typed_answer_ends_no_other_call() {
+    let mut world = World::new(with_types());
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("flow", &[spawn(&goal("Do.")), core("wait", "for=\"any\"", "")]);
+    world.play("writer", &[word("ballot", "x")]);
+    let woken = world.play("writer", &[completion("done")]);
+    assert_eq!(fresh(&woken), ["huh not-in-vocabulary"]);
+    world.play("flow", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+
+    let (_, call) = world.open("desk", &word("ask", "x"));
+    world.play("writer", &[word("secret", "x")]);
+    let woken = world.play("writer", &[word("report", "r")]);
+    assert_eq!(fresh(&woken), ["huh not-in-vocabulary"]);
+    assert_eq!(world.result(call), "completed: report(r)");
+    world.check_replay();
+}
+
+#[test]
+fn a_typed_answer_that_the_agent_may_also_send_a_peer_is_no_config() {
+    let mut contracts = with_types();
+    contracts.push(listener("booth", &["ballot"], &["found"], &[]));
+    contracts[2].peers.push(name("booth"));
+    let errors = organism::contract::Contracts::new(contracts).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].to_string().contains("`writer` may both call a peer with"), "{errors:?}");
 }
 
 #[test]

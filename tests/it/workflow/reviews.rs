@@ -237,3 +237,263 @@ fn items_that_all_fail_are_collected_however_many_they_are() {
     let played = super::script::played(&definition, &[&plan]);
     assert_eq!(played.matches("bad-expression").count(), 600, "{played}");
 }
+
+/// A goal whose output `lead` judges, at most once with a correction.
+fn supervised(form: GoalForm) -> GoalDefinition {
+    let supervision = Supervision {
+        supervisor: name("lead"),
+        supervise: "Look for gaps.".to_owned(),
+        corrections: 1,
+    };
+    GoalDefinition { supervision: Some(supervision), ..goal("draft", form) }
+}
+
+fn by_writer() -> GoalForm {
+    GoalForm::Run(GoalTarget::Agent { agent: name("writer"), prompt: text("Write.") })
+}
+
+const CONTINUE: &str =
+    "draft_supervisor=<verdict><decision>continue</decision><text>Fine.</text></verdict>";
+const CORRECT: &str =
+    "draft_supervisor=<verdict><decision>correct</decision><text>Say more.</text></verdict>";
+const STOP: &str = "draft_supervisor=<verdict><decision>stop</decision></verdict>";
+
+#[test]
+fn a_supervised_output_counts_is_corrected_or_fails() {
+    check(
+        vec![supervised(by_writer())],
+        &["draft=one", CORRECT, "draft=two", CONTINUE],
+        expect![[r#"
+        start draft
+        start draft_supervisor
+        start draft
+        start draft_supervisor
+        complete One(Text("two"))
+    "#]],
+    );
+    for (verdicts, code) in [
+        (vec![CORRECT, CORRECT], "corrections-spent"),
+        (vec![STOP], "stopped"),
+        (vec!["draft_supervisor=Fine."], "bad-answer"),
+        (vec!["draft_supervisor!timeout"], "timeout"),
+    ] {
+        let definition = workflow(vec![supervised(by_writer()), agent("next", "x")]);
+        let played = super::script::played(&definition, &verdicts);
+        assert!(played.ends_with(&format!("fail draft: {code}\n")), "{verdicts:?}: {played}");
+    }
+}
+
+#[test]
+fn a_corrected_goal_has_its_retries_again_and_the_policy_comes_last() {
+    let mut first = supervised(by_writer());
+    first.retry = 1;
+    first.on_failure = Some(FailurePolicy::Skip);
+    check(
+        vec![first, agent("next", "x")],
+        &["draft!timeout", "draft=one", CORRECT, "draft!timeout", "draft=two", STOP],
+        expect![[r#"
+        start draft
+        start draft
+        start draft_supervisor
+        start draft
+        start draft
+        start draft_supervisor
+        start next
+        complete One(Text("ok"))
+    "#]],
+    );
+}
+
+#[test]
+fn agents_at_once_are_judged_and_corrected_together() {
+    let agents = super::script::agents(&["writer", "critic"]);
+    let all = GoalForm::All { agents, prompt: text("Write."), vote: None };
+    check(
+        vec![supervised(all)],
+        &[CORRECT, "draft_critic=no", CONTINUE],
+        expect![[r#"
+        start draft_writer
+        start draft_critic
+        start draft_supervisor
+        start draft_writer
+        start draft_critic
+        start draft_supervisor
+        complete One(Several([ViewEntry { name: "writer", item: None, value: Text("ok") }, ViewEntry { name: "critic", item: None, value: Text("ok") }]))
+    "#]],
+    );
+}
+
+#[test]
+fn a_supervisor_of_items_judges_each_alone_and_after_its_verification() {
+    let mut goals = verified(0, ItemFailure::Collect);
+    let supervision = supervised(by_writer()).supervision;
+    goals[1].supervision = supervision;
+    let correct = CORRECT.replace("draft_", "study_2_");
+    let go_on = CONTINUE.replace("draft_", "study_1_");
+    let stop = STOP.replace("draft_", "study_2_");
+    let sound = ["check_1=sound", "check_2=sound", "check_2=sound"];
+    let mut script = vec![PLAN, &correct, &go_on, &stop];
+    script.extend(sound);
+    check(
+        goals,
+        &script,
+        expect![[r#"
+        start plan
+        start study_1
+        start study_2
+        start check_1
+        start check_2
+        start study_1_supervisor
+        start study_2_supervisor
+        start study_2
+        start check_2
+        start study_2_supervisor
+        complete One(Several([ViewEntry { name: "item", item: Some(0), value: Text("ok") }, ViewEntry { name: "failed", item: Some(1), value: Payload(Element { name: QName { namespace: None, local: "failed" }, attributes: [(QName { namespace: None, local: "n" }, "2"), (QName { namespace: None, local: "code" }, "stopped")], content: [Text("b")], verbatim: None, origin: ElementOrigin { tag: 0..0, end: 0, scope: None } }) }]))
+    "#]],
+    );
+}
+
+// C1
+#[test]
+fn the_document_of_a_correction_is_that_of_the_golden_file() {
+    let prompt = "Review code for bugs and security issues.";
+    let mut goals = vec![agent("scan", "Scan."), agent("review", prompt)];
+    goals[1].supervision = supervised(by_writer()).supervision;
+    let mut definition = workflow(goals);
+    definition.name = name("code-review");
+    let (graph, _) = GoalGraph::new(&definition);
+    let mut run = WorkflowRun::new(&definition, &graph, input());
+    let correction = "<verdict><decision>correct</decision><text>Focus specifically on SQL \
+                      injection in /src/db/. Prioritize this over style issues.</text></verdict>";
+    let outputs = [
+        of_text("Found 15 Go files in /src/..."),
+        of_text("All is well."),
+        ViewValue::Payload(Element::read(correction).unwrap()),
+    ];
+    let mut started = Vec::new();
+    documents(&run.step(RunEvent::Started), &mut started);
+    for output in outputs {
+        let (next, _, _) = started.last().cloned().unwrap();
+        documents(&run.step(RunEvent::Completed { run: next, output }), &mut started);
+    }
+
+    let (_, label, judged) = &started[2];
+    assert_eq!(label, "review_supervisor");
+    expect![[r#"
+        <workflow name="code-review">
+
+        <context>
+          <goal id="scan">
+        Found 15 Go files in /src/...
+          </goal>
+
+          <goal id="review">
+        All is well.
+          </goal>
+        </context>
+
+        <current-goal id="review[supervisor]">
+        Review code for bugs and security issues.
+
+        Look for gaps.
+        </current-goal>
+
+        </workflow>"#]]
+    .assert_eq(judged);
+    let (_, label, corrected) = &started[3];
+    assert_eq!(label, "review");
+    let golden = include_str!("../../data/workflow/correction.xml");
+    assert_eq!(format!("{corrected}\n"), golden);
+}
+
+fn judge(prompt: &str) -> GoalCondition {
+    GoalCondition::Judge { agent: name("judge"), prompt: text(prompt) }
+}
+
+#[test]
+fn a_judge_decides_when_a_loop_ends() {
+    let looped = |max| {
+        let members = vec![id("draft")];
+        let until = judge("Is {{draft}} done?");
+        let form = GoalForm::Loop { members, until, max, at_max: LoopEnd::Fail };
+        vec![goal("improve", form), agent("draft", "Write."), agent("end", "x")]
+    };
+    check(
+        looped(3),
+        &[
+            "improve_1_judge=<judgement>no</judgement>",
+            "improve_2_judge=<judgement>yes</judgement>",
+        ],
+        expect![[r#"
+        start draft_1
+        start improve_1_judge
+        start draft_2
+        start improve_2_judge
+        start end
+        complete One(Text("ok"))
+    "#]],
+    );
+    for (max, answer, code) in [
+        (1, "improve_1_judge=<judgement>no</judgement>", "iterations-spent"),
+        (3, "improve_1_judge=perhaps", "bad-answer"),
+        (3, "improve_1_judge!refused", "refused"),
+    ] {
+        let played = super::script::played(&workflow(looped(max)), &[answer]);
+        assert!(played.ends_with(&format!("fail improve: {code}\n")), "{answer}: {played}");
+    }
+}
+
+#[test]
+fn judges_decide_between_branches_in_order() {
+    let branch =
+        |when, run: &str| ChooseBranch { when, run: vec![id(run)], place: PlaceId::default() };
+    let branches = vec![
+        branch(Some(judge("A?")), "a"),
+        branch(Some(super::script::xpath("false()")), "b"),
+        branch(Some(judge("C?")), "c"),
+    ];
+    let goals = || {
+        let members = ["a", "b", "c"].map(|member| agent(member, "x"));
+        [goal("which", GoalForm::Choose(branches.clone()))].into_iter().chain(members).collect()
+    };
+    let no = "which_judge=<judgement>no</judgement>";
+    check(
+        goals(),
+        &[no, "which_judge=<judgement>yes</judgement>"],
+        expect![[r#"
+        start which_judge
+        start which_judge
+        start c
+        complete One(Text("ok"))
+    "#]],
+    );
+    check(
+        goals(),
+        &[no, no],
+        expect![[r#"
+        start which_judge
+        start which_judge
+        fail c: no-output
+    "#]],
+    );
+}
+
+#[test]
+fn the_passes_of_a_loop_do_not_deepen_the_stack() {
+    // Its only member is always skipped, so that no pass waits for anything.
+    let never = ChooseBranch {
+        when: Some(super::script::xpath("false()")),
+        run: vec![id("draft")],
+        place: PlaceId::default(),
+    };
+    let goals = vec![
+        super::script::repeated("improve", &["which"], "false()", 10_000, LoopEnd::Continue),
+        goal("which", GoalForm::Choose(vec![never])),
+        agent("draft", "x"),
+        agent("end", "x"),
+    ];
+    let run = || super::script::played(&workflow(goals), &[]);
+    let small = std::thread::Builder::new().stack_size(512 * 1024);
+    let played = std::thread::scope(|scope| small.spawn_scoped(scope, run).unwrap().join());
+    assert_eq!(played.unwrap(), "start end\ncomplete One(Text(\"ok\"))\n");
+}

@@ -1,0 +1,107 @@
+//! Typed outputs of agents' goals: the payloads that answer them, and their schema.
+
+use crate::contract::TypedAnswer;
+use crate::ids::{ListenerName, PayloadName};
+use crate::schema::short_form_xsd;
+
+use super::definition::{
+    GoalCondition, GoalDefinition, GoalForm, GoalOutput, GoalTarget, Placed, WorkflowDefinition,
+};
+use super::verdicts::{judgement_name, verdict_name};
+
+/// The payload that answers a goal; `None` for a goal that text answers.
+pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Option<PayloadName> {
+    match &goal.output {
+        GoalOutput::Text => None,
+        GoalOutput::Types(_) => {
+            Some(PayloadName::new(&namespace(definition), goal.id.value.as_str()))
+        }
+        GoalOutput::Payload(name) => Some(name.value.clone()),
+    }
+}
+
+fn namespace(definition: &WorkflowDefinition) -> String {
+    format!("{}/goals", definition.namespace())
+}
+
+/// The agents that carry a goal out.
+pub fn agents_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
+    let is_agent = |target: &GoalTarget| matches!(target, GoalTarget::Agent { .. });
+    match &goal.form {
+        GoalForm::Run(target) if is_agent(target) => vec![&target.name().value],
+        GoalForm::Each(each) if is_agent(&each.target) => vec![&each.target.name().value],
+        GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
+            agents.iter().map(|agent| &agent.value).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Every answer of an agent to a typed goal of the workflow.
+pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
+    let mut answers = Vec::new();
+    let mut add = |agent: &ListenerName, payload: PayloadName| {
+        let answer = TypedAnswer { agent: agent.clone(), payload };
+        if !answers.contains(&answer) {
+            answers.push(answer);
+        }
+    };
+    for goal in &definition.goals {
+        if let Some(payload) = answer_of(definition, goal) {
+            agents_of(goal).into_iter().for_each(|agent| add(agent, payload.clone()));
+        }
+        if let Some(supervision) = &goal.supervision {
+            add(&supervision.supervisor.value, verdict_name());
+        }
+        for judge in judges_of(goal) {
+            add(judge, judgement_name());
+        }
+    }
+    answers
+}
+
+/// Whether a judge decides a condition of the goal.
+pub fn has_judge(goal: &GoalDefinition) -> bool {
+    !judges_of(goal).is_empty()
+}
+
+fn judges_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
+    let conditions: Vec<&GoalCondition> = match &goal.form {
+        GoalForm::Loop { until, .. } => vec![until],
+        GoalForm::Choose(branches) => {
+            branches.iter().filter_map(|branch| branch.when.as_ref()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let judges = conditions.into_iter().filter_map(|condition| match condition {
+        GoalCondition::Judge { agent, .. } => Some(&agent.value),
+        GoalCondition::XPath(_) => None,
+    });
+    judges.collect()
+}
+
+/// The prompt of the agents that carry a goal out.
+pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
+    let target = match &goal.form {
+        GoalForm::All { prompt, .. } | GoalForm::First { prompt, .. } => return Some(prompt),
+        GoalForm::Run(target) => target,
+        GoalForm::Each(each) => &each.target,
+        GoalForm::Loop { .. } | GoalForm::Choose(_) | GoalForm::Ask { .. } => return None,
+    };
+    match target {
+        GoalTarget::Agent { prompt, .. } => Some(prompt),
+        GoalTarget::Listener { .. } | GoalTarget::Workflow { .. } => None,
+    }
+}
+
+/// The XSD of the payloads that are generated for goals; `None` if there are none.
+pub fn goal_schema(definition: &WorkflowDefinition) -> Option<String> {
+    let of_agents = definition.goals.iter().filter(|goal| !agents_of(goal).is_empty());
+    let elements: Vec<_> = of_agents
+        .filter_map(|goal| match &goal.output {
+            GoalOutput::Types(types) => Some((goal.id.value.as_str(), types)),
+            GoalOutput::Text | GoalOutput::Payload(_) => None,
+        })
+        .collect();
+    (!elements.is_empty()).then(|| short_form_xsd(&namespace(definition), &elements))
+}

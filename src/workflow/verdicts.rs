@@ -1,0 +1,66 @@
+//! Verdicts of supervisors and judges: the payloads with which agents give them.
+
+use crate::contract::WORKFLOW_NAMESPACE;
+use crate::ids::PayloadName;
+use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
+
+use super::view::ViewValue;
+
+/// The answer of a supervisor.
+pub fn verdict_name() -> PayloadName {
+    PayloadName::new(WORKFLOW_NAMESPACE, VERDICT)
+}
+
+/// The answer of a judge.
+pub fn judgement_name() -> PayloadName {
+    PayloadName::new(WORKFLOW_NAMESPACE, JUDGEMENT)
+}
+
+const VERDICT: &str = "verdict";
+const JUDGEMENT: &str = "judgement";
+
+/// The XSD of both answers.
+pub fn verdict_schema() -> String {
+    let words = |words: &[&str]| ShortType::Words(words.iter().map(|&word| word.into()).collect());
+    let field = |name: &str, occurs, of| ShortField { name: name.to_owned(), occurs, of };
+    let verdict = ShortType::Fields(vec![
+        field("decision", FieldCount::Once, words(&["continue", "correct", "stop"])),
+        field("text", FieldCount::AtMostOnce, ShortType::Text),
+    ]);
+    let judgement = words(&["yes", "no"]);
+    short_form_xsd(WORKFLOW_NAMESPACE, &[(VERDICT, &verdict), (JUDGEMENT, &judgement)])
+}
+
+/// The verdict of a supervisor on an output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SupervisorVerdict {
+    Continue,
+    /// The goal runs again with this correction.
+    Correct(String),
+    /// The goal fails, for this reason.
+    Stop(String),
+}
+
+impl SupervisorVerdict {
+    /// `None` where the output is no verdict.
+    pub fn read(output: &ViewValue) -> Option<Self> {
+        let ViewValue::Payload(payload) = output else { return None };
+        let text = payload.child("text").map(|text| text.text()).unwrap_or_default();
+        match payload.child("decision")?.text().trim() {
+            "continue" => Some(Self::Continue),
+            "correct" => Some(Self::Correct(text)),
+            "stop" => Some(Self::Stop(text)),
+            _ => None,
+        }
+    }
+}
+
+/// What a judge has answered; `None` where the output is no judgement.
+pub fn read_judgement(output: &ViewValue) -> Option<bool> {
+    let ViewValue::Payload(payload) = output else { return None };
+    match payload.text().trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
