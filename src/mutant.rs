@@ -33,6 +33,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("answer-anything-as-a-goal", "the answer to a goal ends no other call"),
     ("stand-still-beside-work", "wall time stands still while a tree waits for people only"),
     ("overdraw-an-allotment", "model calls use no more than each allotment up the tree"),
+    ("overdraw-a-run", "a run of a workflow spends within its budget"),
     ("forget-the-time-of-a-thread", "a thread ends when its allotted time is over"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("record-the-claimed-name", "an answer in another's name is on record under its true sender"),

@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::Tree;
+use super::state::{Call, Tree};
 use crate::clock::Time;
 use crate::envelope::{Money, Spending};
-use crate::ids::ThreadId;
+use crate::ids::{Attempt, CallId, ThreadId};
 
 /// Limits of one thread with everything beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,12 +40,41 @@ impl Tree {
         })
     }
 
-    /// Counts the use of a model call in `thread` against the allotments up the tree.
+    /// The open calls that `thread`, or a thread above it, is bound to, nearest first.
+    pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
+        with_ancestors(thread).filter_map(move |thread| {
+            let bound = self.threads.get(&thread)?.bound?;
+            self.calls.get(&bound)
+        })
+    }
+
+    /// Sum of the reservations of all other attempts in the threads that are bound to `binding`, and
+    /// beneath them.
+    pub fn reserved_bound_beside(
+        &self,
+        call: CallId,
+        attempt: Attempt,
+        binding: CallId,
+    ) -> Spending {
+        let is_beneath =
+            |thread: &ThreadId| self.binding_calls(thread).any(|bound| bound.id == binding);
+        let others = self.reservations().filter(|one| (one.call, one.attempt) != (call, attempt));
+        let beneath = others.filter(|one| one.thread.as_ref().is_some_and(is_beneath));
+        beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
+    }
+
+    /// Counts the use of a model call in `thread` against the allotments up the tree, and for the calls
+    /// that its threads are bound to.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);
             if let Some(allotted) = allotted.and_then(|thread| thread.allotted.as_deref_mut()) {
                 allotted.spent = allotted.spent.plus(spent);
+            }
+
+            let bound = self.threads.get(&thread).and_then(|thread| thread.bound);
+            if let Some(call) = bound.and_then(|call| self.calls.get_mut(&call)) {
+                call.spent_bound = call.spent_bound.plus(spent);
             }
         }
     }

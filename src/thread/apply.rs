@@ -294,6 +294,7 @@ impl Tree {
             next_slot: 1,
             away: Default::default(),
             has_bound: false,
+            spent_bound: Spending::default(),
             waiting: None,
             timers: 0,
             turns: 0,

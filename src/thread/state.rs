@@ -221,6 +221,8 @@ pub struct Call {
     pub away: BTreeSet<CallId>,
     /// Whether threads are bound to this call.
     pub has_bound: bool,
+    /// Spending of model calls in the threads that are bound to the call, and beneath them.
+    pub spent_bound: Spending,
     pub waiting: Option<WaitFor>,
     /// Number of running timers of the call.
     pub timers: usize,

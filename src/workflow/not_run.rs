@@ -27,12 +27,9 @@ pub fn not_run(
         }
     };
 
-    let name = definition.name.place;
-    if !definition.budget.is_open() {
-        add(name, "`tokens` and `money` of a workflow");
-    }
+    let place = definition.name.place;
     if definition.on_failure == FailurePolicy::Undo {
-        add(name, "`on_failure = \"undo\"`");
+        add(place, "`on_failure = \"undo\"`");
     }
     if let Some(human) = &definition.report_to {
         add(human.place, "`report_to`");

@@ -120,6 +120,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::allotments::a_model_call_that_an_allotment_does_not_cover_is_refused_before_it_is_made",
     ),
     (
+        "overdraw-a-run",
+        "pump::allotments::agents_of_one_run_of_a_workflow_spend_its_budget_together",
+    ),
+    (
         "forget-the-time-of-a-thread",
         "pump::allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it",
     ),

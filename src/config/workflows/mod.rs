@@ -77,6 +77,7 @@ impl DeclaredWorkflows {
                 replies: vec![output_name(definition), failed_name(definition)],
                 peers: peers_of(definition),
                 answers: typed_answers(definition),
+                budget: definition.budget,
                 ..Contract::new(name.value.clone(), Role::Workflow)
             }
         });

@@ -1,4 +1,5 @@
-//! Allotments of spawned threads: what may be used in a thread and beneath it, and how long it may take.
+//! Allotments of spawned threads: what may be used in a thread and beneath it, and how long it may take;
+//! and budgets of runs of workflows, for the threads that are bound to a run.
 //!
 //! Tokens and money are judged where those of the tree are. When the time of a thread is over, each call
 //! that was opened in it, or beneath it, from another thread ends as timed out; it runs also while a
@@ -8,7 +9,7 @@ use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::clock::Time;
-use crate::contract::Budget;
+use crate::contract::{Budget, Contracts};
 use crate::envelope::{Disposition, Reservation};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
@@ -55,6 +56,56 @@ pub(super) fn room_for(
     }
 
     Ok(())
+}
+
+/// Whether something limits the model calls in `thread` besides the limits of its tree.
+pub(super) fn is_limited(contracts: &Contracts, tree: &Tree, thread: &ThreadId) -> bool {
+    tree.allotments(thread).next().is_some()
+        || runs_with_budget(contracts, tree, thread).next().is_some()
+}
+
+/// Which budget of a run of a workflow above `thread` is used up, if one is.
+pub(super) fn used_up_by_run(
+    contracts: &Contracts,
+    tree: &Tree,
+    thread: &ThreadId,
+) -> Option<String> {
+    runs_with_budget(contracts, tree, thread).find_map(|(run, budget)| {
+        let used = used_up(budget, run.spent_bound)?;
+        Some(format!("{used} of this run of {} are used", run.callee))
+    })
+}
+
+/// Why the budget of a run of a workflow has no room for a request of a model call in `thread`, if one
+/// has none.
+pub(super) fn room_in_runs(
+    contracts: &Contracts,
+    tree: &Tree,
+    thread: &ThreadId,
+    (call, attempt): (CallId, Attempt),
+    reservation: &Reservation,
+) -> Result<(), String> {
+    for (run, budget) in runs_with_budget(contracts, tree, thread) {
+        let spent = tree.reserved_bound_beside(call, attempt, run.id).plus(run.spent_bound);
+        if !mutant("overdraw-a-run") {
+            within(budget, spent, reservation, &format!("this run of {}", run.callee))?;
+        }
+    }
+
+    Ok(())
+}
+
+/// The runs of workflows with a budget above `thread`.
+fn runs_with_budget<'a>(
+    contracts: &'a Contracts,
+    tree: &'a Tree,
+    thread: &ThreadId,
+) -> impl Iterator<Item = (&'a Call, Budget)> {
+    tree.binding_calls(thread).filter_map(|run| {
+        let contract = contracts.get(&run.callee)?;
+        let is_limited = !contract.spends() && !contract.budget.is_open();
+        is_limited.then_some((run, contract.budget))
+    })
 }
 
 fn budget_of(limits: Allotment) -> Budget {

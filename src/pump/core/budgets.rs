@@ -103,8 +103,10 @@ impl Core {
         let own = tree.by_agent.get(listener).copied().unwrap_or_default();
         let spent = |budget, used, whose: &str| Some(used_up(budget, used)? + whose);
         let of_listener = format!(" of {listener} in this tree are used");
-        if let Some(used) = allotments::used_up_for(tree, thread) {
-            return Some(used);
+        let of_allotments = allotments::used_up_for(tree, thread)
+            .or_else(|| allotments::used_up_by_run(&self.contracts, tree, thread));
+        if of_allotments.is_some() {
+            return of_allotments;
         }
 
         spent(limits.budget(), usage.spending(), " of this tree are used")
@@ -149,7 +151,9 @@ impl Core {
         within(self.budgets.limits.budget(), of_all, reservation, "this tree")?;
         within(self.budgets.limits.request_budget(), of_request, reservation, "this request")?;
         within(contract.budget, of_own, reservation, agent.as_str())?;
-        allotments::room_for(tree, &running.thread, (call, attempt), reservation)
+        let own = (call, attempt);
+        allotments::room_for(tree, &running.thread, own, reservation)?;
+        allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
     /// Warns the tree once about each of its budgets that is nearly spent.

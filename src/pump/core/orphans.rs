@@ -19,7 +19,7 @@ pub(super) struct OrphanedDelivery {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
-    /// Whether the request was a goal, which has an answer of its own.
+    /// The goal that the call was for, which has an answer of its own.
     pub goal: Option<CalledGoal>,
 }
 

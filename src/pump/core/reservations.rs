@@ -5,7 +5,7 @@
 //! can come, and the whole reservation is charged.
 
 use super::event::{Alarm, Effect};
-use super::{Core, Step};
+use super::{Core, Step, allotments};
 use crate::envelope::{NotReserved, Reservation, RouteLimit};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
@@ -33,9 +33,9 @@ impl Core {
             let agent = running.listener.clone();
             let root = running.thread.root();
             let tree = self.state.tree(&root);
-            let is_allotted =
-                tree.is_some_and(|tree| tree.allotments(&running.thread).next().is_some());
-            let thread = is_allotted.then(|| running.thread.clone());
+            let is_limited = tree
+                .is_some_and(|tree| allotments::is_limited(&self.contracts, tree, &running.thread));
+            let thread = is_limited.then(|| running.thread.clone());
             let Reservation { spending, counted, request, route } = reservation;
             let most = route.as_ref().map(|limit| limit.most);
             let route = route.map(|limit| limit.route);

@@ -46,6 +46,7 @@ const CHANGES: &[(u32, &str)] = &[
          a goal; and a clock that is set forward moves the times of trees at rest",
     ),
     (30, "a goal that names its answer is answered by nothing else"),
+    (31, "a run of a workflow may have a budget of tokens and money"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

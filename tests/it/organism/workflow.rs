@@ -197,6 +197,16 @@ fn a_goal_that_has_used_its_tokens_fails_and_is_not_retried() {
     house.verified();
 }
 
+#[test]
+fn a_run_that_has_used_its_tokens_fails_its_goals() {
+    let limited = CONFIG.replace("output = { text", "tokens = 3\noutput = { text");
+    let house = house(&limited);
+    let sent = send(&house, &[], &[]);
+    assert!(sent.out.contains("<goal>outline</goal><code>budget-spent</code>"), "{sent:?}");
+    assert!(sent.out.contains("this run of tour"), "{sent:?}");
+    house.verified();
+}
+
 /// Kills the organism at the `nth` pass of a failpoint, starts it again, and asserts that the run ends
 /// as an undisturbed one. Returns whether it died before the run was over.
 fn dies_and_ends_alike(place: &str, nth: u32) -> bool {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use organism::contract::{Contract, Role, TreeLimits};
+use organism::contract::{Budget, Contract, Role, TreeLimits};
 use organism::envelope::{Money, Spending, Turn};
 use organism::ids::{CallId, ThreadId};
 use organism::thread::Fact;
 
-use super::world::{World, agent, client, core, fresh, listener, name, names, reservation, word};
+use super::world::{
+    World, agent, client, core, fresh, listener, name, names, reservation, word, workflow,
+};
 
 const FREE: Money = Money(0);
 
@@ -298,4 +300,63 @@ fn an_allotment_that_is_none_is_refused() {
         world.play("thinker", &[spawn("a", limits)]);
         assert_eq!(world.refusals(), ["thinker schema-invalid"], "{limits}");
     }
+}
+
+/// A run of a workflow with 1,000 tokens that has opened three threads, one of them in another one.
+fn run_of_workflow() -> (World, CallId) {
+    let budget = Budget { tokens: Some(1_000), money: None };
+    let contracts = vec![
+        client("desk", &["flow"]),
+        Contract { budget, ..workflow("flow", &["plan"], &["answer"], &["writer"]) },
+        agent("writer", &["ask"], &["report"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ];
+    let mut world = World::new(contracts);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let bound = |label: &str| spawn(label, "bound=\"true\"");
+    world.play("flow", &[bound("a"), bound("b"), core("wait", "for=\"any\"", "")]);
+    (world, call)
+}
+
+#[test]
+fn agents_of_one_run_of_a_workflow_spend_its_budget_together() {
+    let (mut world, call) = run_of_workflow();
+    let [first, second] = [world.delivery("writer"), world.delivery("writer")];
+    assert_eq!(world.reserve(&first, 600, FREE), Ok(()));
+    let refused = world.reserve(&second, 600, FREE).unwrap_err();
+    let expected = "the next model call may take 600 tokens, and 400 of the 1000 of this run of flow \
+                    are left";
+    assert_eq!(refused, expected);
+
+    // What a thread beneath one of its threads uses counts, too.
+    let beneath = [spawn("c", ""), core("wait", "", "")];
+    world.answer_turn(&first, &beneath, turn(300, FREE));
+    let deeper = world.delivery("writer");
+    assert!(world.reserve(&deeper, 701, FREE).is_err());
+    world.answer_turn(&deeper, &[word("report", "r")], turn(500, FREE));
+    assert!(world.reserve(&second, 201, FREE).is_err());
+    assert_eq!(world.reserve(&second, 200, FREE), Ok(()));
+
+    let spent = world.core.state().call(call).map(|run| run.spent_bound.tokens);
+    assert_eq!(spent, Some(800));
+    world.check_replay();
+}
+
+#[test]
+fn a_run_whose_tokens_are_used_gets_failures_and_another_run_has_its_own() {
+    let (mut world, call) = run_of_workflow();
+    let [first, second] = [world.delivery("writer"), world.delivery("writer")];
+    world.answer_turn(&first, &[word("look", "q")], turn(1_000, FREE));
+    world.play("finder", &[word("found", "f")]);
+    let woken = world.play("flow", &[core("wait", "for=\"any\"", "")]);
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result failed");
+    world.answer_turn(&second, &[word("report", "r")], turn(0, FREE));
+    world.play("flow", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+
+    world.open("desk", &word("plan", "p"));
+    world.play("flow", &[spawn("a", "bound=\"true\""), core("wait", "for=\"any\"", "")]);
+    let again = world.delivery("writer");
+    assert_eq!(world.reserve(&again, 900, FREE), Ok(()));
+    world.check_replay();
 }
