@@ -471,7 +471,7 @@ fn contracts_and_workflows(
 ) -> (Option<Contracts>, Vec<ConfiguredWorkflow>, ConfigProblems) {
     payloads.declare(&sections.payloads, problems);
     let workflows = workflows::read(sections, payloads, place, problems);
-    let of_workflows = workflows.contracts(payloads, problems);
+    let of_workflows = workflows.contracts(&sections.limits, payloads, problems);
     let contracts = payloads.contracts(&sections.members, of_workflows, problems);
     let (workflows, unsupported) =
         workflows.configured(sections, contracts.as_ref(), payloads, problems);

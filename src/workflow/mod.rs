@@ -16,6 +16,7 @@ mod handler;
 mod input;
 mod not_run;
 mod payloads;
+mod run_size;
 mod run_state;
 mod run_watch;
 mod shapes;
@@ -39,6 +40,7 @@ pub use handler::WorkflowHandler;
 pub use input::{InputError, input_payload};
 pub use not_run::not_run;
 pub use payloads::{failed_name, input_name, output_name, schema as generated_schema};
+pub use run_size::exceeded_limits;
 pub use run_state::{
     GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunKind, RunLimits, RunOutput, RunPart,
     RunStep, WorkflowRun,

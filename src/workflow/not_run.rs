@@ -27,9 +27,9 @@ pub fn not_run(
         }
     };
 
-    let place = definition.name.place;
+    let name = definition.name.place;
     if definition.on_failure == FailurePolicy::Undo {
-        add(place, "`on_failure = \"undo\"`");
+        add(name, "`on_failure = \"undo\"`");
     }
     if let Some(human) = &definition.report_to {
         add(human.place, "`report_to`");

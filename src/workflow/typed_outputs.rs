@@ -65,7 +65,8 @@ pub fn has_judge(goal: &GoalDefinition) -> bool {
     !judges_of(goal).is_empty()
 }
 
-fn judges_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
+/// The judges that decide conditions of the goal.
+pub fn judges_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     let conditions: Vec<&GoalCondition> = match &goal.form {
         GoalForm::Loop { until, .. } => vec![until],
         GoalForm::Choose(branches) => {

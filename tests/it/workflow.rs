@@ -509,6 +509,41 @@ fn budgets_that_cannot_hold_are_reported() {
     "#]].assert_eq(&found);
 }
 
+#[test]
+fn a_definition_that_can_exceed_the_limits_of_a_tree_is_noted() {
+    let notes = |name: &str, changes: &[(&str, &str)]| {
+        let mut text = definition_text(name);
+        for (from, to) in changes {
+            assert!(text.contains(from), "{name} has no `{from}`");
+            text = text.replacen(from, to, 1);
+        }
+        load_text(&text).unwrap().notes
+    };
+    assert_eq!(notes("research", &[]), [""; 0]);
+    expect![[r#"
+        [
+            "a run of workflow `research` can open threads up to 402; goal `study` alone 400, and `children` in [limits] is 64: a run that needs more fails with that limit's name",
+        ]
+    "#]]
+    .assert_debug_eq(&notes("research", &[("study.max_items = 6\n", "")]));
+    expect![[r#"
+        [
+            "a run of workflow `code-review` can open threads up to 482; goal `inspect` alone 480, and `children` in [limits] is 64: a run that needs more fails with that limit's name",
+        ]
+    "#]]
+    .assert_debug_eq(&notes("code-review", &[("inspect.max_items = 40", "inspect.max_items = 40\ninspect.retry = 1")]));
+    expect![[r#"
+        []
+    "#]]
+    .assert_debug_eq(&notes(
+        "research",
+        &[
+            ("study.max_items = 6\n", ""),
+            ("[workflows.research]", "[limits]\nchildren = 500\n[workflows.research]"),
+        ],
+    ));
+}
+
 fn organism(directory: &Path, arguments: &[&str]) -> Output {
     let config = directory.join("config/organism.toml");
     Command::new(env!("CARGO_BIN_EXE_organism"))

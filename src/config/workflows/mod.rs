@@ -7,13 +7,13 @@ mod resolve;
 
 use std::path::Path;
 
-use crate::contract::{Budget, Contract, Contracts, Role};
+use crate::contract::{Budget, Contract, Contracts, Role, TreeLimits};
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
-    compile, failed_name, generated_schema, goal_schema, input_name, judgement_name, output_name,
-    peers_of, typed_answers, verdict_name, verdict_schema,
+    compile, exceeded_limits, failed_name, generated_schema, goal_schema, input_name,
+    judgement_name, output_name, peers_of, typed_answers, verdict_name, verdict_schema,
 };
 
 use super::ConfiguredWorkflow;
@@ -52,9 +52,11 @@ pub(super) struct DeclaredWorkflows {
 }
 
 impl DeclaredWorkflows {
-    /// The contract of each workflow. Registers the payloads that are generated for it.
+    /// The contract of each workflow. Registers the payloads that are generated for it, and notes
+    /// limits of a tree that one run can exceed.
     pub fn contracts(
         &self,
+        limits: &TreeLimits,
         payloads: &mut PayloadResolver,
         problems: &mut ConfigProblems,
     ) -> Vec<Contract> {
@@ -63,6 +65,7 @@ impl DeclaredWorkflows {
             let definition = &workflow.definition;
             let name = &definition.name;
             let label = format!("[workflows.{}]", name.value);
+            payloads.notes.extend(exceeded_limits(definition, limits));
             let of_goals = goal_schema(definition).map(|text| (format!("{label} goals"), text));
             let generated = [(label, generated_schema(definition))].into_iter().chain(of_goals);
             for (label, text) in generated {

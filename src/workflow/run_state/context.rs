@@ -99,6 +99,18 @@ impl WorkflowRun<'_> {
         pass.iter().find(|(member, _)| *member == number).map(|(_, output)| output.clone())
     }
 
+    /// The text of a prompt with its expressions filled in. A prompt without any needs no view.
+    fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
+        let mut view = None;
+        template::fill(&prompt.value, |expression| {
+            let view = match &mut view {
+                Some(view) => view,
+                none => none.insert(self.run_view(run)?),
+            };
+            view.insert(expression)
+        })
+    }
+
     /// The document of one run of a goal.
     pub(super) fn document(
         &self,
@@ -107,11 +119,10 @@ impl WorkflowRun<'_> {
     ) -> Result<GoalDocument, XPathError> {
         let number = self.subject(run);
         let Some(goal) = self.graph.goal(number) else { return Ok(GoalDocument::default()) };
-        let view = self.run_view(run)?;
         let mut document = GoalDocument {
             workflow: self.definition.name.value.to_string(),
             goal: goal.id.value.to_string(),
-            prompt: template::fill(&prompt.value, |expression| view.insert(expression))?,
+            prompt: self.filled(run, prompt)?,
             corrections: self.corrections(run),
             ..GoalDocument::default()
         };
@@ -174,9 +185,11 @@ impl WorkflowRun<'_> {
         if let RunKind::Judge(_) = run.kind {
             // The judge of a loop sees the pass that it judges.
             visible.extend(self.graph.members(number));
+            visible.sort_unstable();
         }
         let ended = self.state.ended.iter().copied();
-        ended.filter(|one| visible.contains(one) && self.is_named(goal, *one)).collect()
+        let is_visible = |one: &usize| visible.binary_search(one).is_ok();
+        ended.filter(|one| is_visible(one) && self.is_named(goal, *one)).collect()
     }
 
     fn is_named(&self, goal: &GoalDefinition, shown: usize) -> bool {

@@ -207,6 +207,33 @@ fn a_run_that_has_used_its_tokens_fails_its_goals() {
     house.verified();
 }
 
+#[test]
+fn two_hundred_items_that_all_fail_are_collected_and_the_run_goes_on() {
+    let failing = CONFIG.replace(
+        "with = { n = \"item\" }, concurrency = 2",
+        "with = { x = \"item\" }, max_items = 200, on_item_failure = \"collect\"",
+    );
+    let house = house(&format!("{failing}\n[limits]\nchildren = 300\n"));
+    let units: Vec<_> = (1..=200).collect();
+    let sent = send(&house, &units, &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert!(sent.out.contains("<note>Units done.</note>"), "{sent:?}");
+    assert_eq!(messages(&house, "thread-spawned").len(), 208);
+    house.verified();
+}
+
+#[test]
+fn a_run_that_exceeds_a_limit_of_its_tree_fails_with_the_limits_name() {
+    let house = house(&format!("{CONFIG}\n[limits]\nchildren = 3\n"));
+    let checked = house.organism(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.err.contains("`children` in [limits] is 3"), "{checked:?}");
+    let sent = send(&house, &[1, 2], &[]);
+    assert!(sent.out.contains("<code>limit-reached</code>"), "{sent:?}");
+    assert!(sent.out.contains("a thread may have at most 3 children"), "{sent:?}");
+    house.verified();
+}
+
 /// Kills the organism at the `nth` pass of a failpoint, starts it again, and asserts that the run ends
 /// as an undisturbed one. Returns whether it died before the run was over.
 fn dies_and_ends_alike(place: &str, nth: u32) -> bool {

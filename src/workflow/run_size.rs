@@ -1,0 +1,124 @@
+//! The size of a run: how many threads it can open, and which limits of a tree that would exceed.
+
+use crate::contract::TreeLimits;
+
+use super::definition::{GoalDefinition, GoalForm, WorkflowDefinition};
+use super::graph::{GoalGraph, MemberKind};
+use super::typed_outputs::{agents_of, judges_of};
+
+/// One sentence for each limit of a tree that a run of `definition` can exceed.
+pub fn exceeded_limits(definition: &WorkflowDefinition, limits: &TreeLimits) -> Vec<String> {
+    let (graph, _) = GoalGraph::new(definition);
+    let sizes: Vec<_> = definition
+        .goals
+        .iter()
+        .enumerate()
+        .map(|(number, goal)| goal_size(&graph, number, goal))
+        .collect();
+    let all = sizes.iter().fold(RunSize::default(), |sum, one| sum.plus(*one));
+    let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| size.threads);
+    let largest = largest.map_or(String::new(), |(goal, size)| {
+        format!("; goal `{}` alone {}", goal.id.value, size.threads)
+    });
+
+    let name = &definition.name.value;
+    let mut notes = Vec::new();
+    let mut note = |most: u64, used: u64, what: &str, key: &str| {
+        if used > most {
+            notes.push(format!(
+                "a run of workflow `{name}` can {what} {used}{largest}, and `{key}` in [limits] is \
+                 {most}: a run that needs more fails with that limit's name"
+            ));
+        }
+    };
+    note(limits.children.into(), all.threads, "open threads up to", "children");
+    note(limits.threads.into(), all.threads, "open threads up to", "threads");
+    note(limits.model_calls, all.agents, "make at least as many model calls as", "model_calls");
+    notes
+}
+
+/// Threads that a run opens at most, without those of the workflows that it calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct RunSize {
+    threads: u64,
+    /// Those of them that are an agent's. Each makes a model call at least.
+    agents: u64,
+}
+
+impl RunSize {
+    fn of(threads: u64, is_agents: bool) -> Self {
+        Self { threads, agents: if is_agents { threads } else { 0 } }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            threads: self.threads.saturating_add(other.threads),
+            agents: self.agents.saturating_add(other.agents),
+        }
+    }
+
+    fn times(self, count: u64) -> Self {
+        Self {
+            threads: self.threads.saturating_mul(count),
+            agents: self.agents.saturating_mul(count),
+        }
+    }
+}
+
+/// The threads of a goal with every retry and correction, in all passes of its loop.
+fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> RunSize {
+    let membership = graph.membership(number);
+    if membership.is_some_and(|one| one.kind == MemberKind::Verify) {
+        // It is counted with the goal whose items it verifies.
+        return RunSize::default();
+    }
+
+    let tries = tries_of(goal);
+    let is_agents = !agents_of(goal).is_empty();
+    let parts = match &goal.form {
+        GoalForm::Run(_) | GoalForm::Ask { .. } => 1,
+        GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => agents.len() as u64,
+        GoalForm::Each(each) => u64::from(each.max_items),
+        GoalForm::Choose(_) => 0,
+        GoalForm::Loop { max, .. } => {
+            let judges = RunSize::of(judges_of(goal).len() as u64, true);
+            return judges.times(tries).times(u64::from(*max));
+        }
+    };
+    let judges = RunSize::of(judges_of(goal).len() as u64, true).times(tries);
+    let mut size = RunSize::of(parts, is_agents).times(tries);
+    if let Some(verifier) = graph.verifier(number).and_then(|verifier| graph.goal(verifier)) {
+        let verifications = RunSize::of(parts, !agents_of(verifier).is_empty());
+        size = size.plus(verifications.times(tries).times(tries_of(verifier)));
+    }
+    if let Some(supervision) = &goal.supervision {
+        let judged = if matches!(goal.form, GoalForm::Each(_)) { parts } else { 1 };
+        size = size.plus(RunSize::of(judged, true).times(tries));
+        size = size.times(u64::from(supervision.corrections) + 1);
+    }
+
+    size.plus(judges).times(passes_of(graph, number))
+}
+
+fn tries_of(goal: &GoalDefinition) -> u64 {
+    u64::from(goal.retry) + 1
+}
+
+/// Passes of the loop that a goal is in, directly or in another list.
+fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
+    let mut passes = 1u64;
+    let mut at = number;
+    // Lists that contain each other are reported elsewhere.
+    for _ in 0..LISTS_MOST {
+        let Some(membership) = graph.membership(at) else { break };
+        if let Some(GoalForm::Loop { max, .. }) = graph.goal(membership.owner).map(|one| &one.form)
+        {
+            passes = passes.saturating_mul(u64::from(*max));
+        }
+        at = membership.owner;
+    }
+    passes
+}
+
+/// Lists in lists that are looked at.
+const LISTS_MOST: usize = 100;
