@@ -59,7 +59,7 @@ pub fn failpoint(place: &str) {
     let Some(armed) = ARMED.get_or_init(armed_by_environment) else { return };
     if armed.place == place && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {
         let Some(file) = &armed.until else { std::process::abort() };
-        tracing::warn!(place, "a test has this thread wait");
+        tracing::warn!(place, "this thread waits at a failpoint of a test");
         while !file.exists() {
             std::thread::sleep(Duration::from_millis(1));
         }

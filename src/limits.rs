@@ -84,7 +84,7 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Steps of one evaluation, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Text of all nodes that one expression selects.
+/// Maximum bytes of the text of all nodes that one expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Items of one goal, where its definition sets no bound.

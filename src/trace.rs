@@ -36,7 +36,7 @@ const SAMPLED: u8 = 1;
 
 /// Why a text is not a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
+#[error("not a traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
 pub struct BadTrace;
 
 impl TraceParent {

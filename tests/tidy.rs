@@ -1,5 +1,5 @@
-//! The repository holds itself to its own rules: floors, sizes, names, docs, codes, links and the
-//! table of requirements. A rule that is broken for a good reason is listed with the reason.
+//! Checks of the repository's own rules: floors, sizes, names, docs, codes, links and the table of
+//! requirements. Each justified exception is listed with its reason.
 #![expect(
     clippy::indexing_slicing,
     clippy::string_slice,
@@ -37,7 +37,7 @@ mod tree;
 #[path = "tidy/wire.rs"]
 mod wire;
 
-/// Fails with everything that is wrong, a line each.
+/// Fails with all violations, one line each.
 #[track_caller]
 fn nothing(wrong: Vec<String>, rule: &str) {
     assert!(wrong.is_empty(), "{rule}:\n  {}\n", wrong.join("\n  "));

@@ -2,7 +2,7 @@
 //! The prompt and the record both show the stubs, and the notice states that this is the last turn.
 //! No text is ever shortened.
 
-use crate::envelope::{Failure, Kind};
+use crate::envelope::{AttemptFailure, MessageKind};
 use crate::ids::{ListenerName, MessageId};
 use crate::limits;
 use crate::model::tokens;
@@ -26,14 +26,15 @@ pub(super) struct FittedRequest {
 ///
 /// # Errors
 ///
-/// [`Failure::TooLarge`] if the model request does not fit even when every candidate is a stub.
+/// [`AttemptFailure::TooLarge`] if the model request does not fit even when every candidate is a
+/// stub.
 pub(super) fn fit(
     items: &mut [MemoryItem],
     agent: &ListenerName,
     terms: &ModelTerms,
     version: RendererVersion,
     render: impl Fn(&[MemoryItem], bool) -> ModelRequest,
-) -> Result<FittedRequest, Failure> {
+) -> Result<FittedRequest, AttemptFailure> {
     let mut left_out = Vec::new();
     let mut request = render(items, false);
     let Some(room) = terms.room() else { return Ok(FittedRequest { request, left_out }) };
@@ -86,7 +87,7 @@ fn candidates(
     let mut candidates = Vec::new();
     for (at, item) in items.iter().enumerate() {
         let MemoryItem::ThreadMessage(seen) = item else { continue };
-        let is_request = seen.message.kind == Kind::Call && seen.message.to == *agent;
+        let is_request = seen.message.kind == MessageKind::Call && seen.message.to == *agent;
         if is_request || seen.left_out {
             continue;
         }
@@ -105,9 +106,9 @@ fn candidates(
     candidates
 }
 
-fn too_large(size: u64, room: u64, terms: &ModelTerms) -> Failure {
+fn too_large(size: u64, room: u64, terms: &ModelTerms) -> AttemptFailure {
     let window = terms.window().unwrap_or_default();
-    Failure::TooLarge {
+    AttemptFailure::TooLarge {
         detail: format!(
             "the conversation takes {size} tokens, and beside an answer the model's context window \
              of {window} has room for {room}: ask in a new thread, or ask for less at once"

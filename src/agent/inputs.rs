@@ -98,7 +98,7 @@ impl TurnInputs {
         let native = self.native.as_deref();
         let mut messages = render::conversation(&items, &past.agent, native, version);
         if let Some(notice) = &past.notice {
-            say_last(&mut messages, notice.clone());
+            append_notice(&mut messages, notice.clone());
         }
 
         let agent = past.agent.clone();
@@ -116,7 +116,7 @@ impl TurnInputs {
 }
 
 /// Appends a text that only the request of this turn contains.
-pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
+pub(super) fn append_notice(messages: &mut Vec<ChatMessage>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => message.blocks.push(ChatBlock::Text(notice)),
         None => messages.push(ChatMessage::text(ChatRole::User, notice)),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning, goal_answer, goal_name};
-use crate::envelope::{Failure, Spent, Turn};
+use crate::envelope::{AttemptFailure, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
 use crate::model::tokens::RequestSize;
@@ -19,7 +19,7 @@ use crate::schema::Schemas;
 
 use super::fit_prompt::{self, FittedRequest};
 use super::history::{self, AgentMemory, MemoryItem, ThreadHistory, Viewpoint};
-use super::inputs::{SentDigests, TurnInputs, older_digest, say_last};
+use super::inputs::{SentDigests, TurnInputs, append_notice, older_digest};
 use super::protocol::xml_final::TurnSlots;
 use super::protocol::{
     AgentFinals, AgentProtocol, AgentVocabulary, ParsedTurn, TurnAction, notice, render,
@@ -107,7 +107,7 @@ impl ModelAgent {
         Self { history, ..self.clone() }
     }
 
-    /// The same agent in another environment.
+    /// Returns the same agent with another environment.
     #[must_use]
     pub fn within(&self, environment: AgentEnvironment) -> Self {
         let options = AgentOptions { environment, ..(*self.options).clone() };
@@ -127,7 +127,7 @@ impl ModelAgent {
         &self,
         delivery: &Delivery,
         context: &impl TurnContext,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, AttemptFailure> {
         let rendered = self.render(delivery)?;
         let started = Instant::now();
         let answered = match self.call(&rendered, context, delivery.timeout).await {
@@ -220,19 +220,22 @@ impl ModelAgent {
 
     /// The model request for a delivery's turn. It is a pure function of the journal and the
     /// config.
-    pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, Failure> {
+    pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, AttemptFailure> {
         Ok(self.render(delivery)?.request)
     }
 
     /// Like [`ModelAgent::rendered`], but also returns the size of the request.
-    pub fn measured(&self, delivery: &Delivery) -> Result<(ModelRequest, RequestSize), Failure> {
+    pub fn measured(
+        &self,
+        delivery: &Delivery,
+    ) -> Result<(ModelRequest, RequestSize), AttemptFailure> {
         let RenderedTurn { request, notice, .. } = self.render(delivery)?;
         let size = self.options.terms.size(&request, notice.as_deref());
         Ok((request, size))
     }
 
     /// Body of the HTTP request that a turn for this delivery would send to its first route.
-    pub fn wire(&self, delivery: &Delivery) -> Result<String, Failure> {
+    pub fn wire(&self, delivery: &Delivery) -> Result<String, AttemptFailure> {
         let rendered = self.render(delivery)?;
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
@@ -265,7 +268,7 @@ impl ModelAgent {
         }
     }
 
-    fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, Failure> {
+    fn render(&self, delivery: &Delivery) -> Result<RenderedTurn, AttemptFailure> {
         let mut remembered = self.remember(delivery)?;
         let (protocol, tool_choice) = self.protocol(&remembered);
         let environment = self.options.environment.lines(remembered.began);
@@ -298,7 +301,7 @@ impl ModelAgent {
             let version = self.options.version;
             let mut messages = render::conversation(items, name, provider.as_deref(), version);
             if let Some(notice) = notice(window_full) {
-                say_last(&mut messages, notice);
+                append_notice(&mut messages, notice);
             }
             ModelRequest {
                 origin: origin.clone(),
@@ -331,10 +334,12 @@ impl ModelAgent {
         })
     }
 
-    fn remember(&self, delivery: &Delivery) -> Result<AgentMemory, Failure> {
+    fn remember(&self, delivery: &Delivery) -> Result<AgentMemory, AttemptFailure> {
         let records =
             self.history.records(&delivery.thread, delivery.position).map_err(|error| {
-                Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
+                AttemptFailure::Unreachable {
+                    detail: format!("the thread cannot be read: {error}"),
+                }
             })?;
         let view = Viewpoint {
             agent: &self.options.contract.name,
@@ -389,9 +394,9 @@ impl ModelAgent {
 
 fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     let AgentOptions { contract, contracts, schemas, .. } = options;
-    let lexicon = AgentVocabulary::new(contract, contracts, schemas);
-    let finals = AgentFinals::new(&lexicon, schemas, options.final_format.clone());
-    protocol_with(options, lexicon, finals.ended_by(options.final_by))
+    let vocabulary = AgentVocabulary::new(contract, contracts, schemas);
+    let finals = AgentFinals::new(&vocabulary, schemas, options.final_format.clone());
+    protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
 /// The protocols of goals, by the payload that answers them. Of a goal without a type, the text of a
@@ -402,9 +407,9 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<PayloadName, Arc<AgentP
     let Some(vocabulary) = vocabulary else { return HashMap::new() };
 
     let of_answer = |answer: PayloadName, format: FinalFormat, by: FinalMode| {
-        let lexicon = AgentVocabulary::for_goals(&answer, contract, contracts, schemas);
-        let finals = AgentFinals::new(&lexicon, schemas, format).ended_by(by);
-        (answer, Arc::new(protocol_with(options, lexicon, finals)))
+        let vocabulary = AgentVocabulary::for_goals(&answer, contract, contracts, schemas);
+        let finals = AgentFinals::new(&vocabulary, schemas, format).ended_by(by);
+        (answer, Arc::new(protocol_with(options, vocabulary, finals)))
     };
     let of_text = match options.final_format {
         FinalFormat::Text => FinalFormat::Text,
@@ -422,17 +427,17 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<PayloadName, Arc<AgentP
 
 fn protocol_with(
     options: &AgentOptions,
-    lexicon: AgentVocabulary,
+    vocabulary: AgentVocabulary,
     finals: AgentFinals,
 ) -> AgentProtocol {
     let finals = match options.transport {
         ActionTransport::XmlFinal => finals.in_slot(),
         _ => finals,
     };
-    let taught = PromptInput {
+    let prompt = PromptInput {
         name: options.contract.name.to_string(),
         description: options.contract.description.clone(),
-        lexicon,
+        vocabulary,
         version: options.version,
         actions_per_turn: options.contract.actions_per_turn,
         max_iterations: options.max_iterations,
@@ -440,7 +445,7 @@ fn protocol_with(
         finals,
     };
 
-    AgentProtocol::new(taught, &options.schemas)
+    AgentProtocol::new(prompt, &options.schemas)
 }
 
 impl NativeHandler for ModelAgent {
@@ -448,7 +453,7 @@ impl NativeHandler for ModelAgent {
         &self,
         delivery: Delivery,
         context: HandlerContext,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, AttemptFailure> {
         self.turn(&delivery, &context).await
     }
 }

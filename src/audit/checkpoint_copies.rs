@@ -101,8 +101,8 @@ impl ReadCopies {
         lines.retain(|line| line.journal == journal);
         if lines.is_empty() {
             let detail = format!(
-                "{} holds no checkpoint of the journal {journal}: it is another journal, or the \
-                 copy is",
+                "{} contains no checkpoint of the journal {journal}: either the journal or the \
+                 copy is another one",
                 path.display()
             );
             return Err(Error::Broken { position: 0, detail });
@@ -112,7 +112,8 @@ impl ReadCopies {
         let is_own = own.into_iter().flatten().any(|own| is_in(path, own));
         if is_own {
             self.unread.push(format!(
-                "{} lies beside the journal or its key, so it is no copy elsewhere",
+                "{} is in the directory of the journal or of its key, so it is not a copy on other \
+                 storage",
                 path.display()
             ));
         } else {
@@ -136,7 +137,9 @@ impl ReadCopies {
                         continue;
                     }
                     if copies.lines.is_empty() {
-                        let none = || format!("there is no copy of it in {}", directory.display());
+                        let none = || {
+                            format!("{} contains no copy of the checkpoints", directory.display())
+                        };
                         self.lacking = directory_problem(directory).or_else(|| Some(none()));
                     }
                     self.add(&copies.file, copies.lines, true, true);
@@ -206,8 +209,8 @@ impl ReadCopies {
             return None;
         }
 
-        let name_place = "name a place for copies with `checkpoints` under [journal], or compare \
-                          with a copy that is kept elsewhere with `--checkpoint FILE`";
+        let name_place = "name a directory for copies with `checkpoints` under [journal], or \
+                          compare with a copy on other storage with `--checkpoint FILE`";
         let way_on = self.lacking.as_deref().unwrap_or(name_place);
         Some(match self.state() {
             OutsideVerdict::Agrees => format!(

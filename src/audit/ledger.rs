@@ -71,7 +71,10 @@ impl MessageLedger {
     ) -> Result<(), String> {
         let thread = &message.thread;
         if thread.root() != record.tree {
-            return Err(format!("message {} of {thread} stands in {}", message.id, record.tree));
+            return Err(format!(
+                "message {} of {thread} is recorded in {}",
+                message.id, record.tree
+            ));
         }
 
         let at = self.place(thread);

@@ -23,6 +23,6 @@ pub use report::{
 };
 pub use search::search;
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
-pub use timeline::{SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, story};
+pub use timeline::{SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline};
 pub use verify::{VerifyOptions, verify, verify_with};
 pub use views::{BusyRefusals, MessageView, RefusalView};

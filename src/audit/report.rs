@@ -64,7 +64,7 @@ impl ProofReport {
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
-            let reason = format!("the stream holds {ahead} records that this projection has not");
+            let reason = format!("the stream has {ahead} records that this projection lacks");
             self.unproved.push(reason);
             if self.broken.is_none() {
                 self.verdict = ProofVerdict::NotProved;

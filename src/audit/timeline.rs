@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::clock::Time;
-use crate::envelope::{Disposition, Failure, Rule, Spending};
+use crate::envelope::{AttemptFailure, Disposition, RefusalRule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
@@ -67,7 +67,7 @@ pub enum TimelineEvent {
         #[serde(rename = "attempt")]
         attempt: Attempt,
         #[serde(rename = "failure")]
-        failure: Failure,
+        failure: AttemptFailure,
     },
     /// The cost of a model call was never reported, so its whole reservation is charged.
     #[serde(rename = "charged")]
@@ -124,21 +124,21 @@ pub struct SignedBy {
 
 /// Builds the timeline of a thread from the records up to position `up_to`. Returns `None` if the
 /// thread is not on record.
-pub fn story(
+pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
     up_to: Option<Position>,
 ) -> Result<Option<ThreadTimeline>, Error> {
-    let mut teller = TimelineBuilder::default();
+    let mut builder = TimelineBuilder::default();
     for HashedRecord { record, .. } in reader.tree(&thread.root(), up_to)? {
-        teller.take(&record);
+        builder.take(&record);
     }
-    Ok(teller.tell(thread))
+    Ok(builder.take_timeline(thread))
 }
 
 #[derive(Default)]
 struct TimelineBuilder {
-    stories: HashMap<ThreadId, ThreadTimeline>,
+    timelines: HashMap<ThreadId, ThreadTimeline>,
     /// For each message, its thread and the index of its event.
     places: HashMap<MessageId, (ThreadId, usize)>,
     calls: TreeCalls,
@@ -162,9 +162,11 @@ impl TimelineBuilder {
 
         // A subthread comes after the message that opened it.
         for child in opened {
-            if let (Some(parent), Some(story)) = (child.parent(), self.stories.get(&child)) {
-                let placeholder =
-                    TimelineEvent::Subthread(ThreadTimeline { items: Vec::new(), ..story.clone() });
+            if let (Some(parent), Some(timeline)) = (child.parent(), self.timelines.get(&child)) {
+                let placeholder = TimelineEvent::Subthread(ThreadTimeline {
+                    items: Vec::new(),
+                    ..timeline.clone()
+                });
                 self.add(&parent, record, placeholder);
             }
         }
@@ -252,7 +254,7 @@ impl TimelineBuilder {
     }
 
     fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
-        let story = ThreadTimeline {
+        let timeline = ThreadTimeline {
             thread: thread.clone(),
             opened_by: by.clone(),
             status: ThreadPhase::Idle,
@@ -261,46 +263,46 @@ impl TimelineBuilder {
             items: Vec::new(),
         };
 
-        self.stories.entry(thread.clone()).or_insert(story);
+        self.timelines.entry(thread.clone()).or_insert(timeline);
     }
 
     /// Adds an event to a thread and returns the event's index. No record opens the thread that is
     /// reserved for the organism.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
-        let Some(story) = self.stories.get_mut(thread) else { return 0 };
-        story.updated = record.time;
-        story.items.push(TimelineEntry { position: record.position, at: record.time, what });
-        story.items.len() - 1
+        let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
+        timeline.updated = record.time;
+        timeline.items.push(TimelineEntry { position: record.position, at: record.time, what });
+        timeline.items.len() - 1
     }
 
     fn dispose(&mut self, message: MessageId, how: Disposition) {
         let Some((thread, at)) = self.places.get(&message) else { return };
-        let item = self.stories.get_mut(thread).and_then(|story| story.items.get_mut(*at));
+        let item = self.timelines.get_mut(thread).and_then(|timeline| timeline.items.get_mut(*at));
         if let Some(TimelineEntry { what: TimelineEvent::Message(view), .. }) = item {
             view.disposition = Some(how);
         }
     }
 
-    fn tell(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
-        let mut story = self.stories.remove(thread)?;
-        story.status = self.calls.status(thread);
-        for item in &mut story.items {
+    fn take_timeline(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
+        let mut timeline = self.timelines.remove(thread)?;
+        timeline.status = self.calls.status(thread);
+        for item in &mut timeline.items {
             if let TimelineEvent::Subthread(child) = &mut item.what {
                 // The recursion is bounded, because the depth of threads is bounded.
-                if let Some(timeline) = self.tell(&child.thread.clone()) {
+                if let Some(timeline) = self.take_timeline(&child.thread.clone()) {
                     *child = timeline;
                 }
             }
         }
 
-        Some(story)
+        Some(timeline)
     }
 }
 
 /// Whether a cancellation was refused because of its signature.
 fn is_refused(record: &Record) -> bool {
-    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == Rule::NotSigned);
+    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == RefusalRule::NotSigned);
     record.facts.iter().any(refused)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::agent::PastTurn;
-use crate::envelope::Kind;
+use crate::envelope::MessageKind;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::CheckpointKey;
 use crate::journal::sqlite::{JournalReader, scan};
@@ -262,7 +262,7 @@ impl JournalProof {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
                     self.redacted.push(RedactedPayload { position, message: message.id });
                 }
-                Fact::Accepted { message, .. } if message.kind == Kind::Note => {
+                Fact::Accepted { message, .. } if message.kind == MessageKind::Note => {
                     let note = PastTurn::with_inputs(&message.payload.bytes);
                     if let Some(inputs) = note.and_then(|turn| turn.inputs) {
                         self.name_blob(inputs, position, BlobUse::Turn);
@@ -356,7 +356,7 @@ impl JournalProof {
                 broken(Position(at.0 + 1), "the records from here on have no MAC")
             }
             (_, None) if mark > Position(0) => {
-                broken(Position(1), "none of its records has a MAC, and its pump gave them one")
+                broken(Position(1), "none of its records has a MAC, although its pump wrote MACs")
             }
             _ => Ok(()),
         }
@@ -368,7 +368,9 @@ impl JournalProof {
         match unrecorded {
             Some(RedactedPayload { position, .. }) => Err(Error::Broken {
                 position: position.0,
-                detail: "a payload of it was blanked, and no operator's record says so".to_owned(),
+                detail: "a payload of the record was blanked, and no operator's redaction is \
+                         recorded"
+                    .to_owned(),
             }),
             None => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::envelope::{Disposition, Kind, Message, Refusal, Rule};
+use crate::envelope::{Disposition, Message, MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::thread::{Input, Record};
 use crate::xml::findings::TextLocation;
@@ -19,7 +19,7 @@ pub struct MessageView {
     #[serde(rename = "seq")]
     pub seq: u64,
     #[serde(rename = "kind")]
-    pub kind: Kind,
+    pub kind: MessageKind,
     #[serde(rename = "from")]
     pub from: ListenerName,
     #[serde(rename = "to")]
@@ -120,7 +120,7 @@ pub struct RefusalView {
     #[serde(rename = "thread", skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
     #[serde(rename = "rule")]
-    pub rule: Rule,
+    pub rule: RefusalRule,
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::clock::Time;
-use crate::envelope::{Failure, Message, NotReserved, Reservation, Turn};
+use crate::envelope::{AttemptFailure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
 
@@ -95,13 +95,13 @@ pub trait Sink: Send + Sync + 'static {
         listener: &ListenerName,
         call: CallId,
         attempt: Attempt,
-        result: Result<Outcome, Failure>,
+        result: Result<Outcome, AttemptFailure>,
     );
     /// Reports that no listener took the delivery. This ends the delivery without counting it as an
     /// attempt. If a listener may have taken the delivery, the host must call [`Sink::ended`]
     /// instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
-        self.ended(listener, call, attempt, Err(Failure::Unreachable { detail }));
+        self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
     /// Reports an answer that names another attempt than the one in progress. The pump records the
     /// answer and does nothing else. `named` is the attempt that the answer names, shortened.

@@ -20,13 +20,13 @@ use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument as _;
 
-use crate::envelope::{Failure, NotReserved, Reservation};
+use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 
 use super::{Delivery, Host, ModelState, Outcome, Sink};
 
-type HandlerResult = Result<Outcome, Failure>;
+type HandlerResult = Result<Outcome, AttemptFailure>;
 type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 
 /// Handles deliveries. Several deliveries may be handled concurrently.
@@ -186,11 +186,11 @@ struct NativeShared {
 struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
-    /// Deliveries in their order of arrival. Bounded by the listener's concurrency, because the pump
-    /// has no more deliveries in flight.
+    /// Deliveries in their order of arrival. Bounded by the listener's concurrency, because the
+    /// pump has no more deliveries in flight.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
-    hands: usize,
+    workers: usize,
 }
 
 impl std::fmt::Debug for NativeHost {
@@ -275,7 +275,7 @@ impl NativeShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admit(self: &Arc<Self>, delivery: Delivery, hands_max: usize) -> AdmissionResult {
+    fn admit(self: &Arc<Self>, delivery: Delivery, workers_max: usize) -> AdmissionResult {
         let call = delivery.call;
         let attempt = delivery.attempt;
         let stop = Arc::new(StopSignal::default());
@@ -289,11 +289,11 @@ impl NativeShared {
 
         state.running.insert((call, attempt), stop);
         state.line.push_back((delivery, context));
-        if state.hands >= hands_max {
+        if state.workers >= workers_max {
             return AdmissionResult::Waits;
         }
 
-        state.hands += 1;
+        state.workers += 1;
         AdmissionResult::NeedsHand
     }
 
@@ -323,7 +323,7 @@ impl NativeShared {
         let mut state = self.state();
         let next = state.line.pop_front();
         if next.is_none() {
-            state.hands -= 1;
+            state.workers -= 1;
         }
         next
     }
@@ -369,7 +369,7 @@ async fn attend(
         // An answer that is complete counts, even if the time is over at the same moment.
         biased;
         answer = unwinding(handler, delivery, context.clone()) => answer,
-        why = overdue => Err(Failure::Crashed { detail: format!("the handler {why}") }),
+        why = overdue => Err(AttemptFailure::Crashed { detail: format!("the handler {why}") }),
     }
 }
 
@@ -380,7 +380,7 @@ impl Drop for PanicGuard {
     fn drop(&mut self) {
         let running = self.0.take();
         if catch_unwind(AssertUnwindSafe(|| drop(running))).is_err() {
-            tracing::warn!("a handler panicked while it was dropped");
+            tracing::warn!("a handler panicked in its destructor; its delivery has ended");
         }
     }
 }
@@ -404,10 +404,10 @@ async fn unwinding(
     .await
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
+fn panicked(panic: &(dyn std::any::Any + Send)) -> AttemptFailure {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Failure::Crashed { detail: format!("panicked: {}", text.unwrap_or("without a word")) }
+    AttemptFailure::Crashed { detail: format!("panicked: {}", text.unwrap_or("without a word")) }
 }
 
 fn draining(listener: &ListenerName) -> String {

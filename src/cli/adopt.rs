@@ -58,7 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
 
     match adopted? {
-        None => note!("there is nothing to adopt for {}", config.project.path.display()),
+        None => note!("no journal to adopt for {}", config.project.path.display()),
         Some(AdoptedProject { before, renamed, copied, stream }) => {
             let ours = config.project.path.display();
             match (stream, before) {
@@ -78,7 +78,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for (from, to) in renamed {
                 note!("renamed {} to {}", from.display(), to.display());
             }
-            note!("it is on record in sess-organism; the journal is {}", config.data.display());
+            note!(
+                "the adoption is recorded in sess-organism; the journal is {}",
+                config.data.display()
+            );
         }
     }
 

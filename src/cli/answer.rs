@@ -46,7 +46,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let questions = startup::waiting(reach.data(), Hold::Answer)?;
     let message = startup::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
-        let text = format!("{message} is no open question; `organism answer` lists them");
+        let text = format!(
+            "{message} is not an open question; `organism answer` lists the open \
+                            questions"
+        );
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     };
 
@@ -69,7 +72,7 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
     }
 
     if questions.is_empty() {
-        note!("no question is open");
+        note!("no open questions");
     }
 
     for question in questions {

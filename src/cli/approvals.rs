@@ -28,7 +28,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     if waiting.is_empty() {
-        note!("nothing waits for an approval");
+        note!("no calls wait for an approval");
     }
 
     for call in &waiting {

@@ -73,7 +73,8 @@ fn whole(hash: String, call: Option<&HeldCall>) -> String {
 /// Shows the call and asks for a confirmation. Returns the hash of the payload that was shown.
 fn confirm(call: &HeldCall) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";
+        let text = "no terminal to show the payload: pass --hash, as `organism approvals` prints \
+                    it";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
 

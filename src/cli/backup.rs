@@ -28,7 +28,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let from_data = journal_target::data_dir(&args.place)?;
     let Some(from_state) = journal_target::state_dir(&args.place)? else {
-        let text = "--data alone does not say where the checkpoints outside are: add --state DIR";
+        let text = "--data does not name the directory of the checkpoints: add --state DIR";
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     };
 
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
     for (partition, journal, to) in copies {
         let copy = back_up(&journal, &from_state, &to, &state).map_err(journal_target::failed)?;
-        tell(partition, &copy, args.json)?;
+        print_backup(partition, &copy, args.json)?;
     }
 
     if data.exists() {
@@ -71,7 +71,7 @@ fn refuse_taken<'a>(
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-fn tell(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<()> {
+fn print_backup(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<()> {
     let BackedUp { journal, last, blobs, checkpoints } = copy;
     if json {
         return put_json(&json!({

@@ -53,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         other => startup::ruled(other?)?,
     }
 
-    note!("{thread}: whatever was open in it and beneath it is cancelled");
+    note!("{thread}: all open calls in it and its subthreads are cancelled");
     Ok(CommandExit::Done.into())
 }
 

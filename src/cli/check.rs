@@ -169,7 +169,7 @@ fn row(out: &mut String, name: &str, text: &str) {
 
 fn peers(contract: &Contract) -> String {
     if contract.peers.is_empty() {
-        return "addresses nobody".to_owned();
+        return "addresses no listener".to_owned();
     }
     let names: Vec<_> = contract.peers.iter().map(ToString::to_string).collect();
     format!("may address {}", names.join(", "))
@@ -226,7 +226,7 @@ fn agent(config: &Config, contract: &Contract) -> String {
         let format = agent.final_format.words();
         format!("; {}; ends with {name} in {format}", agent.transport.as_str())
     });
-    let far = spec.is_some_and(|spec| spec.is_far);
-    let far = if far { "; on NATS: `organism host` takes its turns" } else { "" };
-    format!("{}; {}{model}{}{far}", takes(contract), peers(contract), last.unwrap_or_default())
+    let remote = spec.is_some_and(|spec| spec.is_remote);
+    let remote = if remote { "; on NATS: `organism host` takes its turns" } else { "" };
+    format!("{}; {}{model}{}{remote}", takes(contract), peers(contract), last.unwrap_or_default())
 }

@@ -33,7 +33,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let file = config_file(args.config)?;
     if let Some(missing) = args.directory.as_deref().filter(|directory| !directory.is_dir()) {
-        let text = format!("there is no directory {}", missing.display());
+        let text = format!("no directory {}", missing.display());
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
 
@@ -46,14 +46,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = file.with_extension("").join("question.xml");
     let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
-    let paper = RenderOutput::stdout(false);
-    put(&opening(&paper, &file, args.directory.as_deref()))?;
+    let output = RenderOutput::stdout(false);
+    put(&opening(&output, &file, args.directory.as_deref()))?;
     let data = config.data.clone();
     let state = config.state.clone();
-    let answered = super::startup::runtime()?.block_on(ask(config, payload, &paper))?;
+    let answered = super::startup::runtime()?.block_on(ask(config, payload, &output))?;
     let again = format!("--config {} {}", file.display(), question.display());
     let copies = place.join("copies");
-    put(&closing(&paper, &again, [&data, &state, &copies], answered.as_deref())?)?;
+    put(&closing(&output, &again, [&data, &state, &copies], answered.as_deref())?)?;
     Ok(if answered.is_some() { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
 }
 
@@ -69,7 +69,10 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let built_in = program.as_deref().and_then(|p| p.ancestors().nth(3)).map(|p| p.join(NAME));
     let mut places = [Some(PathBuf::from(NAME)), built_in].into_iter().flatten();
     places.find(|path| path.is_file()).ok_or_else(|| {
-        let text = format!("there is no ./{NAME}; run this in the project, or say --config FILE");
+        let text = format!(
+            "no ./{NAME} in this directory; run the command in the project, or pass \
+                            --config FILE"
+        );
         CommandFailure::new(CommandExit::Usage, text).into()
     })
 }
@@ -111,7 +114,7 @@ fn load(
 async fn ask(
     config: Config,
     payload: Vec<u8>,
-    paper: &RenderOutput,
+    output: &RenderOutput,
 ) -> anyhow::Result<Option<String>> {
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
@@ -128,7 +131,7 @@ async fn ask(
     };
 
     let mut answer = None;
-    let mut view = live::LiveView::new(*paper);
+    let mut view = live::LiveView::new(*output);
     let mut seen = Position(0);
     let mut shown = Ok(());
     {
@@ -179,9 +182,9 @@ fn show_since(data: &Path, seen: &mut Position, view: &mut live::LiveView) -> an
     Ok(())
 }
 
-fn opening(paper: &RenderOutput, file: &Path, directory: Option<&Path>) -> String {
+fn opening(output: &RenderOutput, file: &Path, directory: Option<&Path>) -> String {
     let of = directory.map_or("this source tree".to_owned(), |path| path.display().to_string());
-    let title = paper.bold(&format!("A research desk answers a question about {of}."));
+    let title = output.bold(&format!("A research desk answers a question about {of}."));
     let lines = [
         "The model's turns are recorded. Everything else is real and happens now: the",
         "listener processes, the searches, every check, the timer, the journal.",
@@ -189,14 +192,14 @@ fn opening(paper: &RenderOutput, file: &Path, directory: Option<&Path>) -> Strin
     format!(
         "{title}\n{}\n{}\n\n",
         lines.join("\n"),
-        paper.dim(&format!("config {}", file.display()))
+        output.dim(&format!("config {}", file.display()))
     )
 }
 
 /// Prints the answer, the proof, and suggested commands; `again` are the arguments that repeat the
 /// question.
 fn closing(
-    paper: &RenderOutput,
+    output: &RenderOutput,
     again: &str,
     [data, state, copies]: [&Path; 3],
     answer: Option<&str>,
@@ -208,26 +211,26 @@ fn closing(
     };
     let report = audit::verify_with(data, &options, &mut |_, _| {})?;
     let tally = report.messages;
-    let mut out = format!("\n{}\n", paper.bold("The answer"));
+    let mut out = format!("\n{}\n", output.bold("The answer"));
     match answer {
         Some(answer) => {
             let lines = payload_lines(answer);
-            for line in lines.iter().flat_map(|line| wrap(line, paper.columns - 2)) {
+            for line in lines.iter().flat_map(|line| wrap(line, output.columns - 2)) {
                 out.push_str(&format!("  {line}\n"));
             }
         }
-        None => out.push_str("  none: the thread above says why\n"),
+        None => out.push_str("  none: the thread above shows the reason\n"),
     }
-    out.push_str(&format!("\n{}\n", paper.bold("The proof")));
+    out.push_str(&format!("\n{}\n", output.bold("The proof")));
     out.push_str(&format!(
         "  {} records, {} accepted = {} settled + {} in flight, {} refused\n",
         report.records, tally.accepted, tally.settled, report.in_flight, tally.refused
     ));
     out.push_str(&match &report.broken {
-        None => format!("  {}\n", paper.green("the chain and its signed checkpoints hold")),
-        Some(broken) => format!("  {}\n", paper.red(&format!("BROKEN: {}", broken.detail))),
+        None => format!("  {}\n", output.green("the chain and its signed checkpoints are valid")),
+        Some(broken) => format!("  {}\n", output.red(&format!("BROKEN: {}", broken.detail))),
     });
-    out.push_str(&format!("\n{}\n", paper.bold("Try next")));
+    out.push_str(&format!("\n{}\n", output.bold("Try next")));
     let summaries = audit::summaries(&JournalReader::open(data)?, None)?;
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
@@ -244,7 +247,7 @@ fn closing(
         (format!("organism send {again}"), "ask it yourself"),
         ("organism init my-organism".to_owned(), "start one of your own"),
     ] {
-        out.push_str(&format!("  {command}\n      {}\n", paper.dim(what)));
+        out.push_str(&format!("  {command}\n      {}\n", output.dim(what)));
     }
     Ok(out)
 }

@@ -143,10 +143,12 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         | Error::StreamForked { .. } => CommandExit::ChainBroken,
         Error::OtherKey { .. } => CommandExit::NotProved,
         Error::WithoutMac { .. } => CommandExit::Config,
-        Error::Format { .. } | Error::Unreadable { .. } | Error::Strange { .. } => {
+        Error::Format { .. } | Error::Unreadable { .. } | Error::ForeignJournal { .. } => {
             CommandExit::InvalidData
         }
-        Error::Held { .. } | Error::Full { .. } | Error::Away { .. } => CommandExit::TryAgain,
+        Error::InUse { .. } | Error::Full { .. } | Error::Unavailable { .. } => {
+            CommandExit::TryAgain
+        }
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             CommandExit::TryAgain
         }
@@ -156,7 +158,7 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
             CommandExit::TryAgain
         }
         Error::Partitions { .. } | Error::OtherJournal { .. } => CommandExit::Config,
-        Error::Misplaced { .. } => CommandExit::Bug,
+        Error::PositionMismatch { .. } => CommandExit::Bug,
         _ => CommandExit::Unavailable,
     }
 }

@@ -54,12 +54,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => break "SIGINT",
                 _ = terminate.recv() => break "SIGTERM",
                 _ = look.tick() => if hosting.has_ended() {
-                    let text = "the connection to NATS ended; the log says why";
+                    let text = "the connection to NATS ended; the log has the reason";
                     return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
                 },
             }
         };
-        note!("stopping on {signal}: turns that were begun end, others go elsewhere");
+        note!("stopping on {signal}: running turns are finished, other turns go to another host");
         hosting.stop().await;
         Ok(CommandExit::Done.into())
     })
@@ -68,7 +68,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn address(text: &str) -> anyhow::Result<SocketAddr> {
     config::loopback(text).ok_or_else(|| {
         let text = format!(
-            "`--http {text}` is no address and port of this machine: write 127.0.0.1:9465, say"
+            "`--http {text}` is not a loopback address with a port: write for example \
+             127.0.0.1:9465"
         );
         CommandFailure::new(CommandExit::Usage, text).into()
     })
@@ -85,7 +86,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
 /// Adds advice to the error: what to write into the config, or to type instead.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
-        NotHosted::Nobody => {
+        NotHosted::NoRemoteAgents => {
             let first = config.agents.first().map(|agent| agent.name.as_str());
             let first = first.unwrap_or("some-name");
             let nats = match config.nats {
@@ -103,7 +104,7 @@ fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
             "; a listener on NATS is started by itself (docs/PROTOCOL.md)".to_owned(),
         ),
         NotHosted::Unknown { name, .. } => {
-            let known = config.far_agents().map(|agent| agent.name.as_str());
+            let known = config.remote_agents().map(|agent| agent.name.as_str());
             let near = config::nearest(name, known);
             (
                 CommandExit::Usage,

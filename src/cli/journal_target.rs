@@ -105,9 +105,9 @@ pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
 /// Maps a journal's error to a failure with an exit code and advice.
 pub fn failed(error: Error) -> anyhow::Error {
     let advice = match &error {
-        Error::Missing { .. } => "; say --data DIR, or start an organism first",
-        Error::Away { .. } => "; start it, or read the journal without it",
-        Error::Held { .. } => "; stop that process, or read the journal without it",
+        Error::Missing { .. } => "; pass --data DIR, or start an organism first",
+        Error::Unavailable { .. } => "; start it, or read the journal without it",
+        Error::InUse { .. } => "; stop that process, or read the journal without it",
         _ => "",
     };
 

@@ -54,8 +54,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
     if !is_public_key(key) {
         let text = format!(
-            "`{key}` is no public key of a host: 64 hexadecimal digits, as `organism key show` \
-             prints them there"
+            "`{key}` is not the public key of a host: give the 64 hexadecimal digits that \
+             `organism key show` prints on that host"
         );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }

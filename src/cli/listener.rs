@@ -95,7 +95,7 @@ impl TestArgs {
     fn way(&self) -> HarnessTransport {
         let servers = self.nats.clone().map(|url| nats::Options {
             servers: vec![url],
-            credentials: nats::NatsCredentials::Nobody,
+            credentials: nats::NatsCredentials::Anonymous,
             ca: None,
         });
         servers.map_or(HarnessTransport::Process, HarnessTransport::Nats)
@@ -149,7 +149,7 @@ impl TestArgs {
 
         if requests.is_empty() {
             let message =
-                "nothing to send: give --payload FILE, or --schema XSD and --accepts NAME";
+                "no payload to send: give --payload FILE, or --schema XSD and --accepts NAME";
             return Err(CommandFailure::new(CommandExit::Usage, message).into());
         }
 
@@ -166,7 +166,10 @@ fn request(text: &[u8], schemas: &Schemas) -> Result<TrialRequest, String> {
 
 fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailure> {
     schemas.example(name).ok_or_else(|| {
-        let message = format!("no example of {name} can be made up; give one with --payload FILE");
+        let message = format!(
+            "no example of {name} can be generated from the schema; give one \
+                               with --payload FILE"
+        );
         CommandFailure::new(CommandExit::Usage, message)
     })
 }

@@ -64,7 +64,7 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
         let found = models.iter().find(|model| model.name == *name);
         found.ok_or_else(|| {
             let known: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
-            let text = format!("there is no model `{name}`; the models are {}", known.join(", "));
+            let text = format!("no model `{name}`; the models are {}", known.join(", "));
             CommandFailure::new(CommandExit::Usage, text).into()
         })
     });

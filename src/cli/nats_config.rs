@@ -98,7 +98,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         });
         note!(
             "each user gets the file of its own seed, and no other; the organism's [nats] gets\n  \
-             nkey_file = \"{}\"{}\nservers that run are told with `nats-server --signal reload`",
+             nkey_file = \"{}\"{}\nrunning servers load the new config after `nats-server --signal \
+             reload`",
             path.display(),
             asks.unwrap_or_default()
         );
@@ -118,7 +119,7 @@ fn node(text: &str) -> anyhow::Result<ServerNode> {
             Ok(ServerNode { name: name.to_owned(), host: host.to_owned() })
         }
         _ => {
-            let message = format!("`{text}` is no server; write --node a=10.0.0.1, say");
+            let message = format!("`{text}` is not a server; write for example --node a=10.0.0.1");
             Err(CommandFailure::new(CommandExit::Usage, message).into())
         }
     }

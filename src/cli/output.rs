@@ -43,7 +43,7 @@ pub fn is_closed() -> bool {
 /// Exit code of a command that would exit with `code`. An error of standard output replaces it.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
-    note(format_args!("organism: standard output does not hold everything: {failure}\n"));
+    note(format_args!("organism: standard output is incomplete: {failure}\n"));
     if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 

@@ -51,8 +51,8 @@ fn read(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     let passphrase = text.lines().next().unwrap_or_default();
     if passphrase.is_empty() {
         return Err(usage(format!(
-            "there is no passphrase: type it at a terminal, name its file in {PASSPHRASE_FILE}, or \
-             write it to standard input"
+            "no passphrase was given: type it at a terminal, name its file in {PASSPHRASE_FILE}, \
+             or write it to standard input"
         )));
     }
 

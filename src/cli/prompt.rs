@@ -116,11 +116,11 @@ fn block(block: &ChatBlock) -> Json {
     }
 }
 
-fn text(paper: &RenderOutput, shown: &PromptPreview) -> String {
+fn text(output: &RenderOutput, shown: &PromptPreview) -> String {
     let request = &shown.request;
-    let mut out = format!("{}\n{}\n", paper.bold("system"), request.system);
+    let mut out = format!("{}\n{}\n", output.bold("system"), request.system);
     for message in &request.messages {
-        out.push_str(&format!("\n{}\n", paper.bold(message.role.as_str())));
+        out.push_str(&format!("\n{}\n", output.bold(message.role.as_str())));
         for block in &message.blocks {
             let line = match block {
                 ChatBlock::Text(text) => text.clone(),
@@ -138,13 +138,13 @@ fn text(paper: &RenderOutput, shown: &PromptPreview) -> String {
     for tool in &request.tools {
         out.push_str(&format!(
             "\n{} {}\n{}\n{}\n",
-            paper.bold("tool"),
+            output.bold("tool"),
             tool.name,
             tool.description,
             tool.parameters
         ));
     }
 
-    out.push_str(&format!("\n{}\n{}\n", paper.bold("size"), size(&shown.size)));
+    out.push_str(&format!("\n{}\n{}\n", output.bold("size"), size(&shown.size)));
     out
 }

@@ -70,16 +70,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => until_stopped(Organism::start(config).await?).await,
         }
     })?;
-    let so_far = recorder.so_far();
+    let so_far = recorder.summary();
     if let Some(failure) = so_far.failure {
-        let text = format!("{} does not hold everything: {failure}", args.out.display());
+        let text = format!("{} is incomplete: {failure}", args.out.display());
         return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     }
 
     note!("{} turns in {}", so_far.turns, args.out.display());
     if so_far.skipped > 0 {
         note!(
-            "{} more were not recorded: a recording holds one thread, the first that takes a turn",
+            "{} more turns were not recorded: a recording contains one thread, the first that \
+             takes a turn",
             so_far.skipped
         );
     }

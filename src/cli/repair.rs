@@ -57,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,
-        None => put("there is nothing of that kind to accept; nothing was recorded\n")?,
+        None => put("no such loss to accept; nothing was recorded\n")?,
         Some(repaired) if args.json => put_json(&json!({
             "repaired": {
                 "kept_up_to": repaired.found.last,

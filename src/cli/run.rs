@@ -67,7 +67,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
     match reason_to_stop {
         None => organism.join().await?,
         Some(reason) => {
-            say_stopping(reason);
+            report_stopping(reason);
             organism.stop(reason).await?;
         }
     }
@@ -87,7 +87,7 @@ async fn divided(
     let mut watch = SignalWatch::start()?;
     let mut reported: Vec<PartitionStatus> = Vec::new();
     let reason_to_stop = loop {
-        let now = organism.standings();
+        let now = organism.statuses();
         let settled = !now.contains(&PartitionStatus::Starting) && !organism.has_ended();
         if reported.is_empty() && settled {
             note!("{name} is ready; {}; journals {}", overview(&now), data.display());
@@ -97,7 +97,7 @@ async fn divided(
                 .iter()
                 .zip(&now)
                 .enumerate()
-                .for_each(|(at, (was, is))| say_change(at, was, is));
+                .for_each(|(at, (was, is))| report_change(at, was, is));
             reported = now;
         }
         match watch.next().await {
@@ -110,7 +110,7 @@ async fn divided(
     match reason_to_stop {
         None => organism.join().await?,
         Some(reason) => {
-            say_stopping(reason);
+            report_stopping(reason);
             organism.stop(reason).await?;
         }
     }
@@ -130,7 +130,7 @@ fn ask(web: Option<&web::WebServer>, watcher: HealthMonitor) {
 fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32>> {
     let all = config.partitions();
     if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {
-        let text = format!("there is no partition {beyond}: the config has {all}, from 0");
+        let text = format!("no partition {beyond}: the config has {all}, numbered from 0");
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
 
@@ -144,15 +144,15 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
 }
 
 /// Summary of the partitions and their owners, on one line.
-fn overview(standings: &[PartitionStatus]) -> String {
+fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
-        let all = standings.iter().enumerate().filter(|(_, standing)| of(standing));
+        let all = statuses.iter().enumerate().filter(|(_, status)| of(status));
         all.map(|(partition, _)| partition.to_string()).collect::<Vec<_>>().join(", ")
     };
 
-    let here = list(|standing| *standing == PartitionStatus::Here);
-    let elsewhere = list(|standing| matches!(standing, PartitionStatus::Elsewhere(_)));
-    let all = standings.len();
+    let here = list(|status| *status == PartitionStatus::Here);
+    let elsewhere = list(|status| matches!(status, PartitionStatus::Elsewhere(_)));
+    let all = statuses.len();
     let here = match here.as_str() {
         "" => format!("pumps none of {all} partitions"),
         here => format!("pumps {here} of {all} partitions"),
@@ -164,7 +164,7 @@ fn overview(standings: &[PartitionStatus]) -> String {
     }
 }
 
-fn say_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) {
+fn report_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) {
     match (was, is) {
         (was, PartitionStatus::Here) if *was != PartitionStatus::Here => {
             note!("partition {partition}: pumped here now");
@@ -176,8 +176,11 @@ fn say_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) {
     }
 }
 
-fn say_stopping(reason: &str) {
-    note!("stopping on {reason}: what is handed over ends, what waits is on record");
+fn report_stopping(reason: &str) {
+    note!(
+        "stopping on {reason}: deliveries in flight are finished, waiting calls remain in the \
+           journal"
+    );
 }
 
 /// Waits for signals, and wakes up for health checks.

@@ -323,7 +323,8 @@ fn example(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
             Some(example) => put_line!("{example}"),
             None => {
                 note!(
-                    "{}: no example of `{name}` could be made up; give one in <xs:appinfo><example>",
+                    "{}: no example of `{name}` could be generated; give one in \
+                     <xs:appinfo><example>",
                     file.label()
                 );
                 exit = CommandExit::InvalidData;

@@ -44,9 +44,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         found.drain(..found.len().saturating_sub(args.limit));
     }
 
-    let paper = RenderOutput::stdout(args.full);
+    let output = RenderOutput::stdout(args.full);
     for message in &found {
-        if args.json { put_json(message)? } else { put(&render::draw_message(&paper, message))? }
+        if args.json { put_json(message)? } else { put(&render::draw_message(&output, message))? }
     }
 
     if found.is_empty() {

@@ -47,6 +47,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| {
         CommandFailure::new(CommandExit::Usage, format!("cannot write {}: {error}", path.display()))
     })?;
-    note!("{}: a secret, for secret_file of a client", path.display());
+    note!("{}: wrote a secret; name it in secret_file of a client", path.display());
     Ok(CommandExit::Done.into())
 }

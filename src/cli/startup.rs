@@ -13,7 +13,7 @@ use crate::children;
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, partitions_in};
@@ -67,7 +67,10 @@ fn hide_memory() {
             return;
         }
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-            tracing::warn!("this process can be looked into by others of the same user: {error}");
+            tracing::warn!(
+                "could not protect the memory of this process from other processes of \
+                            the same user: {error}"
+            );
         }
     }
 }
@@ -79,7 +82,10 @@ fn adopt_orphans() {
         return;
     }
     if let Err(error) = children::become_subreaper() {
-        tracing::warn!("a process that detaches from its listener is not recognised: {error}");
+        tracing::warn!(
+            "could not become the subreaper, so processes that detach from their \
+                        listener are not found: {error}"
+        );
     }
 }
 
@@ -108,8 +114,8 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
         let data = found.data.display();
         ONCE.call_once(|| {
             note!(
-                "note: {shown} cannot be read (`organism check` says why); the journal of its project is \
-                 {data}"
+                "note: {shown} cannot be loaded (`organism check` shows the reason); the journal \
+                 of its project is {data}"
             );
         });
         Ok(found)
@@ -139,12 +145,12 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     match now {
         Ok(now) if now == running => {}
         Ok(now) => note!(
-            "note: the config has changed since the organism started: it runs with {running}, and \
-             the config is {now} now; the change takes effect at a restart"
+            "note: the config has changed since the organism started: the organism runs with \
+             {running}, and the config is now {now}; the change takes effect at a restart"
         ),
         Err(_) => note!(
             "note: the config has changed since the organism started, and no longer loads \
-             (`organism check` says why); the organism goes on with {running}"
+             (`organism check` shows the reason); the organism continues with {running}"
         ),
     }
 }
@@ -241,14 +247,17 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
         Some(name) => {
             let found = clients.iter().find(|client| client.as_str() == name);
             found.cloned().ok_or_else(|| {
-                let text = format!("`{name}` is no client of this config; it has: {}", names());
+                let text = format!(
+                    "`{name}` is not a client of this config; the clients are: {}",
+                    names()
+                );
                 CommandFailure::new(CommandExit::Usage, text).into()
             })
         }
         None => match clients.as_slice() {
             [only] => Ok(only.clone()),
             _ => {
-                let text = format!("say which client sends, with --as: {}", names());
+                let text = format!("pass --as with the client that sends: {}", names());
                 Err(CommandFailure::new(CommandExit::Usage, text).into())
             }
         },
@@ -312,7 +321,10 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
         || "no organism responds to this command".to_owned(),
         service::Error::to_string,
     );
-    note!("note: {reason}; the journal in {} is read as it stands now", data.display());
+    note!(
+        "note: {reason}; this command reads the journal in {} in its present state",
+        data.display()
+    );
 }
 
 /// Follows the journals in `data` through the organism that runs on them, see
@@ -393,7 +405,9 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
 /// Exit code of a command whose request was refused. A refusal as `busy` is temporary.
 pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
-        Rule::Busy | Rule::Draining | Rule::StorageFull => CommandExit::TryAgain,
+        RefusalRule::Busy | RefusalRule::Draining | RefusalRule::StorageFull => {
+            CommandExit::TryAgain
+        }
         _ => CommandExit::InvalidData,
     }
 }

@@ -42,9 +42,9 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
     let data = journal_target::data_dir(&args.place)?;
-    let paper = RenderOutput::stdout(args.full);
+    let output = RenderOutput::stdout(args.full);
     let is_following = !args.no_follow;
-    let mut tail = JournalTail { args, data, within, paper, seen: BTreeMap::new() };
+    let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new() };
 
     tail.show_new()?;
     if is_following && !output::is_closed() {
@@ -57,7 +57,7 @@ struct JournalTail {
     args: Args,
     data: PathBuf,
     within: Option<ThreadId>,
-    paper: RenderOutput,
+    output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
 }
@@ -116,7 +116,7 @@ impl JournalTail {
                 records.sort_by_key(|sealed| sealed.record.time);
             }
             for sealed in &records {
-                show(sealed, self.within.as_ref(), &self.paper, self.args.json)?;
+                show(sealed, self.within.as_ref(), &self.output, self.args.json)?;
             }
         }
     }
@@ -140,18 +140,18 @@ fn after(reader: &JournalReader, seen: &mut Position) -> anyhow::Result<Vec<Hash
 fn show(
     HashedRecord { record, .. }: &HashedRecord,
     within: Option<&ThreadId>,
-    paper: &RenderOutput,
+    output: &RenderOutput,
     json: bool,
 ) -> anyhow::Result<()> {
     let inside = |thread: &ThreadId| within.is_none_or(|of| thread == of || thread.is_beneath(of));
     if let Some(busy) = BusyRefusals::of(record).filter(|_| inside(&record.tree)) {
-        if json { put_json(&busy)? } else { put(&render::busy(paper, &busy))? }
+        if json { put_json(&busy)? } else { put(&render::busy(output, &busy))? }
     }
     for fact in &record.facts {
         match fact {
             Fact::Accepted { message, .. } if inside(&message.thread) => {
                 let view = MessageView::new(record.position, message);
-                if json { put_json(&view)? } else { put(&render::draw_message(paper, &view))? }
+                if json { put_json(&view)? } else { put(&render::draw_message(output, &view))? }
             }
             Fact::Refused { sender, thread, refusal, .. }
                 if inside(thread.as_ref().unwrap_or(&record.tree)) =>
@@ -159,7 +159,7 @@ fn show(
                 let at = record.position;
                 let time = record.time;
                 let refused = RefusalView::new(at, time, sender, thread.as_ref(), refusal);
-                if json { put_json(&refused)? } else { put(&render::refused(paper, &refused))? }
+                if json { put_json(&refused)? } else { put(&render::refused(output, &refused))? }
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ use crate::journal::sqlite::JournalReader;
 
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget, known, unknown};
-use super::render::{RenderOutput, put, put_json, story};
+use super::render::{RenderOutput, draw_timeline, put, put_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,14 +36,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut found = false;
     for reader in journal_target::readers_of(&args.place, &thread)? {
-        let timeline = audit::story(&reader, &thread, None);
+        let timeline = audit::thread_timeline(&reader, &thread, None);
         let timeline = timeline.map_err(|error| journal_target::failed_in(&reader, error))?;
         let Some(timeline) = timeline else { continue };
         found = true;
         if args.json {
             put_json(&timeline)?;
         } else {
-            put(&story(&RenderOutput::stdout(args.full), &timeline))?;
+            put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline))?;
         }
     }
 

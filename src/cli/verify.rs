@@ -62,8 +62,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let settings = proof_settings(&args.place)?;
     if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {
         let text = format!(
-            "`{key}` is no public key: --key takes 64 hexadecimal digits, as `organism key show` \
-             prints them"
+            "`{key}` is not a public key: --key takes the 64 hexadecimal digits that `organism key \
+             show` prints"
         );
         return Err(CommandFailure::new(CommandExit::Usage, text).into());
     }
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if let Some(streams) = &streams {
             streams.compare(partition.unwrap_or_default(), journal, &mut report)?;
         }
-        tell(*partition, &report, args.json)?;
+        print_report(*partition, &report, args.json)?;
         match report.verdict {
             ProofVerdict::Broken => {
                 verdict = ProofVerdict::Broken;
@@ -147,8 +147,8 @@ impl ComparedStreams {
                 Ok(Self { servers: *servers, journal })
             }
             StorageConfig::Embedded => {
-                let text = "--stream is for a journal on JetStream, and this config keeps it in a \
-                            file";
+                let text = "--stream is for a journal on JetStream, and the journal of this config \
+                            is in a file";
                 Err(CommandFailure::new(CommandExit::Usage, text).into())
             }
         }
@@ -176,15 +176,15 @@ fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<Pro
     report.map_err(journal_target::failed)
 }
 
-fn tell(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Result<()> {
-    let paper = RenderOutput::stdout(false);
+fn print_report(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Result<()> {
+    let output = RenderOutput::stdout(false);
     match partition {
         None if json => put_json(report),
-        None => put(&summary(&paper, report)),
+        None => put(&summary(&output, report)),
         Some(partition) if json => put_json(&InPartition { partition, report }),
         Some(partition) => {
-            let title = paper.bold(&format!("partition {partition}"));
-            put(&format!("{title}\n{}\n", summary(&paper, report)))
+            let title = output.bold(&format!("partition {partition}"));
+            put(&format!("{title}\n{}\n", summary(&output, report)))
         }
     }
 }
@@ -206,7 +206,7 @@ fn progress_bar(json: bool) -> ProgressBar {
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
+fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     let tally = report.messages;
     let mut lines = vec![
         format!("journal      {}, epoch {}", report.journal, report.epoch),
@@ -224,7 +224,7 @@ fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
     ];
     let keys = report.keys.iter();
     let keys = keys.map(|key| format!("signed by    {key} (id {})", KeyId::of(key)));
-    lines.extend(keys.map(|line| paper.dim(&line)));
+    lines.extend(keys.map(|line| output.dim(&line)));
     if !report.redacted.is_empty() {
         let all = count(report.redacted.len() as u64, "payload");
         lines.push(format!("redacted     {all}, proved by digest"));
@@ -248,12 +248,12 @@ fn summary(paper: &RenderOutput, report: &ProofReport) -> String {
         )
     }));
     lines.push(match &report.broken {
-        None if report.verdict == ProofVerdict::Proved => paper.green("ok"),
+        None if report.verdict == ProofVerdict::Proved => output.green("ok"),
         None => {
             let reasons = report.unproved.iter().map(|reason| clean(reason));
-            paper.yellow(&format!("NOT PROVED: {}", reasons.collect::<Vec<_>>().join("; ")))
+            output.yellow(&format!("NOT PROVED: {}", reasons.collect::<Vec<_>>().join("; ")))
         }
-        Some(broken) => paper.red(&match broken.position {
+        Some(broken) => output.red(&match broken.position {
             0 => format!("BROKEN: {}", clean(&broken.detail)),
             at => format!("BROKEN at position {at}: {}", clean(&broken.detail)),
         }),
@@ -279,7 +279,10 @@ fn key_lines(report: &ProofReport) -> Vec<String> {
 fn outside(report: &ProofReport) -> &'static str {
     match report.outside {
         OutsideVerdict::NotCompared => "",
-        OutsideVerdict::Missing => ", none kept outside: a rewritten journal would not show",
+        OutsideVerdict::Missing => {
+            ", none outside the journal: a rewritten journal would not be \
+                                    detected"
+        }
         OutsideVerdict::StateAgrees => ", those in the state directory agree",
         OutsideVerdict::Agrees => ", those outside agree",
     }

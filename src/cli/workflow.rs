@@ -73,8 +73,8 @@ fn named<'c>(config: &'c Config, name: &str) -> anyhow::Result<&'c WorkflowDefin
     let help = match config::nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => "the config has none".to_owned(),
-        None => format!("there are {}", names.join(", ")),
+        None => format!("the workflows are {}", names.join(", ")),
     };
-    let message = format!("there is no workflow `{name}`; {help}");
+    let message = format!("no workflow `{name}`; {help}");
     Err(CommandFailure::new(CommandExit::Usage, message).into())
 }

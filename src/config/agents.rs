@@ -24,7 +24,7 @@ pub(super) fn agents(
         let final_format = final_format(agent, directory, problems);
         Some(AgentSpec {
             name: member.name.value.clone(),
-            is_far: member.nats.is_some(),
+            is_remote: member.nats.is_some(),
             model: agent.model.as_ref()?.value.value.clone(),
             transport: agent.transport,
             memory: agent.memory,

@@ -25,9 +25,9 @@ impl MissingKeys {
     /// Missing keys that a pump needs. Keys of models that only agents on other machines use are
     /// left out.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
-        let far = used(agents.iter().filter(|agent| agent.is_far), models);
-        let near = used(agents.iter().filter(|agent| !agent.is_far), models);
-        let is_needed = |model: &&str| !far.contains(model) || near.contains(model);
+        let remote = used(agents.iter().filter(|agent| agent.is_remote), models);
+        let local = used(agents.iter().filter(|agent| !agent.is_remote), models);
+        let is_needed = |model: &&str| !remote.contains(model) || local.contains(model);
         self.0.iter().filter(|(model, _)| is_needed(&&**model)).map(problem_of).collect()
     }
 }

@@ -165,18 +165,18 @@ impl Config {
     }
 
     /// Agents that run in `organism host` processes.
-    pub fn far_agents(&self) -> impl Iterator<Item = &AgentSpec> {
-        self.agents.iter().filter(|agent| agent.is_far)
+    pub fn remote_agents(&self) -> impl Iterator<Item = &AgentSpec> {
+        self.agents.iter().filter(|agent| agent.is_remote)
     }
 
     /// Agents that run in the process of the pump.
-    pub fn near_agents(&self) -> impl Iterator<Item = &AgentSpec> {
-        self.agents.iter().filter(|agent| !agent.is_far)
+    pub fn local_agents(&self) -> impl Iterator<Item = &AgentSpec> {
+        self.agents.iter().filter(|agent| !agent.is_remote)
     }
 
     /// Makes every agent run in the process of the pump, whatever the file states.
     pub fn gather_agents(&mut self) {
-        self.agents.iter_mut().for_each(|agent| agent.is_far = false);
+        self.agents.iter_mut().for_each(|agent| agent.is_remote = false);
     }
 
     /// Missing keys of a process that hosts only `agents`.
@@ -249,7 +249,7 @@ pub struct AgentSpec {
     /// Whether the agent runs in an `organism host` process that is reached over NATS. The agent's
     /// deliveries are the same in both cases.
     #[serde(skip)]
-    pub is_far: bool,
+    pub is_remote: bool,
     /// Name of the model, which is one of the config's.
     #[serde(rename = "model")]
     pub model: String,

@@ -125,8 +125,8 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Connection to the servers for everything except the journal. Problems of these settings are
-    /// reported by `storage`.
+    /// Returns the connection settings of the servers for everything except the journal. `storage`
+    /// reports problems of these settings.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
@@ -250,7 +250,7 @@ impl DeclaredNats {
 
         let password = self.password_env.as_ref().or(self.password_file.as_ref());
         let Some(user) = &self.user else {
-            let Some(password) = password else { return Some(NatsCredentials::Nobody) };
+            let Some(password) = password else { return Some(NatsCredentials::Anonymous) };
             let message = "`nats` has a password and no user";
             let problem = ConfigProblem::new(ProblemCode::MissingKey, &password.place, message);
             problems.push(problem.help("add user = \"name\", or take the password out"));

@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for Payload {
 
 /// The effect of a message on calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum MessageKind {
     /// The message opens a call; its receiver owes exactly one result.
     #[serde(rename = "call")]
     Call,
@@ -115,7 +115,7 @@ pub enum Kind {
     System,
 }
 
-impl Kind {
+impl MessageKind {
     pub const ALL: [Self; 5] = [Self::Call, Self::Reply, Self::Own, Self::Note, Self::System];
 
     pub const fn as_str(self) -> &'static str {
@@ -174,7 +174,7 @@ pub struct Message {
     #[serde(rename = "id")]
     pub id: MessageId,
     #[serde(rename = "kind")]
-    pub kind: Kind,
+    pub kind: MessageKind,
     #[serde(rename = "from")]
     pub from: ListenerName,
     #[serde(rename = "to")]

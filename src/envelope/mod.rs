@@ -8,9 +8,9 @@ mod refusal;
 mod spending;
 pub mod text;
 
-pub use message::{Disposition, Kind, Message, Payload};
-pub use outcome::{BrokenPayload, Failure, RouteTry, Spent, Turn, WrittenPayload};
-pub use refusal::{Refusal, Rule};
+pub use message::{Disposition, Message, MessageKind, Payload};
+pub use outcome::{AttemptFailure, BrokenPayload, RouteTry, Spent, Turn, WrittenPayload};
+pub use refusal::{Refusal, RefusalRule};
 pub use spending::{Money, NotReserved, Reservation, RouteLimit, Spending};
 
 /// XML namespace of the envelope.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Money, Rule, Spending};
+use super::{Money, RefusalRule, Spending};
 use crate::ids::Digest;
 use crate::xml::findings::{Finding, TextLocation};
 
@@ -73,15 +73,15 @@ pub struct BrokenPayload {
 pub struct RouteTry {
     #[serde(rename = "route")]
     pub route: String,
-    /// The reason in one word, as in [`Failure::Model`].
+    /// The reason in one word, as in [`AttemptFailure::Model`].
     #[serde(rename = "reason")]
     pub reason: String,
 }
 
 impl BrokenPayload {
     /// The rule under which the action is refused.
-    pub fn rule(&self) -> Rule {
-        Rule::of_finding(&self.finding.code)
+    pub fn rule(&self) -> RefusalRule {
+        RefusalRule::of_finding(&self.finding.code)
     }
 }
 
@@ -102,7 +102,7 @@ pub enum Spent {
 /// Why an attempt failed. The pump repeats an attempt that crashed, was unreachable or was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind")]
-pub enum Failure {
+pub enum AttemptFailure {
     /// The handler ended without an answer, by a panic, an exit or a signal.
     #[error("crashed: {detail}")]
     #[serde(rename = "crashed")]
@@ -133,7 +133,8 @@ pub enum Failure {
         detail: String,
     },
     /// The handler's model stopped early, or its answer is unusable. The received part is charged.
-    /// Only older hosts of agents report this failure; later hosts report [`Failure::Model`].
+    /// Only older hosts of agents report this failure; later hosts report
+    /// [`AttemptFailure::Model`].
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -186,7 +187,7 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl AttemptFailure {
     pub fn is_retried(&self) -> bool {
         match self {
             Self::Crashed { .. } | Self::Unreachable { .. } | Self::Lost { .. } => true,
@@ -212,7 +213,7 @@ impl Failure {
         "garbage",
     ];
 
-    /// The kind of the failure in one word, from [`Failure::WORDS`].
+    /// The kind of the failure in one word, from [`AttemptFailure::WORDS`].
     pub const fn word(&self) -> &'static str {
         let [crashed, unreachable, lost, refused, cut_short, model, spent, too_large, garbage] =
             Self::WORDS;

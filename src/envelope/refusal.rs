@@ -10,7 +10,7 @@ use crate::xml::findings::TextLocation;
 /// The rules of the gate, in the order in which the gate checks them. The first violated rule
 /// decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Rule {
+pub enum RefusalRule {
     /// The payload exceeds the size limit.
     #[serde(rename = "too-large")]
     TooLarge,
@@ -98,7 +98,7 @@ pub enum Rule {
     UnknownCaller,
 }
 
-impl Rule {
+impl RefusalRule {
     /// All rules, in the order in which the gate checks them.
     pub const ALL: [Self; 29] = [
         Self::TooLarge,
@@ -180,7 +180,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for RefusalRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.code())
     }
@@ -190,7 +190,7 @@ impl fmt::Display for Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     #[serde(rename = "rule")]
-    pub rule: Rule,
+    pub rule: RefusalRule,
     /// The defect and the expectation. Has the same text in every case where more detail would
     /// reveal topology.
     #[serde(rename = "message")]
@@ -214,7 +214,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn new(rule: Rule, message: impl Into<String>, text: &[u8]) -> Self {
+    pub fn new(rule: RefusalRule, message: impl Into<String>, text: &[u8]) -> Self {
         let head = text.get(..text.len().min(crate::limits::REFUSAL_HEAD_BYTES)).unwrap_or(text);
         Self {
             rule,
@@ -231,11 +231,11 @@ impl Refusal {
     /// Whether a refusal by this rule must have the same text in every case. Such a refusal does
     /// not repeat the refused text, which would distinguish unknown from forbidden names.
     pub fn is_uniform(&self) -> bool {
-        matches!(self.rule, Rule::NotInVocabulary | Rule::UnknownThread)
+        matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }
 
     /// Returns the refusal of the same payload by another rule.
-    pub fn instead(&self, rule: Rule, message: impl Into<String>) -> Self {
+    pub fn instead(&self, rule: RefusalRule, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }

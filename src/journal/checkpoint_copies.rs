@@ -121,8 +121,9 @@ impl CheckpointCopier {
     /// Starts to write lines of `journal` into `directory`.
     pub fn start(directory: &Path, journal: Uuid) -> std::io::Result<Self> {
         let file = CheckpointCopies::file_in(directory, journal);
-        // Queue: unbounded, so that a commit never waits for the directory. The worker drops the oldest
-        // lines when too many wait, which loses nothing, because each line covers all records before.
+        // Queue: unbounded, so that a commit never waits for the directory. The worker drops the
+        // oldest lines when too many wait, which loses nothing, because each line covers all
+        // records before.
         let (lines, receiver) = channel();
         let (ending, ended) = channel();
         let counts = Arc::<SharedCounts>::default();
@@ -167,7 +168,7 @@ impl CheckpointCopier {
         if ended == Err(RecvTimeoutError::Timeout) || waiting > 0 {
             let file = self.file.display();
             tracing::warn!(
-                "{waiting} checkpoints are not copied to {file}; the next start copies them"
+                "{waiting} checkpoints were not copied to {file}; the next start copies them"
             );
         }
     }
@@ -241,8 +242,9 @@ impl CopyWorker {
                 .to_owned()
         });
         tracing::warn!(
-            "checkpoints cannot be copied to {} ({failure}); {problem}. The record goes on, and they \
-             are copied later; until then whoever has the key could rewrite it unseen",
+            "checkpoints cannot be copied to {} ({failure}); {problem}. The journal continues, and \
+             the checkpoints are copied later; until then, anyone who has the key could rewrite \
+             the journal without a trace",
             self.outside.path().display()
         );
     }

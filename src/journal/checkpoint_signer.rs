@@ -74,7 +74,11 @@ impl CheckpointSigner {
             Ok(()) => self.unwritten.clear(),
             Err(error) => {
                 let path = self.outside.path().display();
-                tracing::warn!(%path, %error, "checkpoints could not be written outside the journal");
+                tracing::warn!(
+                    %path, %error,
+                    "could not write checkpoints to the file outside the journal; the next \
+                     checkpoint retries"
+                );
             }
         }
     }

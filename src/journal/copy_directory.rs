@@ -59,7 +59,10 @@ impl CopyDirectory {
                 Ok(copier) => self.copier = Some(copier),
                 Err(error) => {
                     let directory = directory.display();
-                    tracing::warn!("no thread copies checkpoints to {directory} yet: {error}");
+                    tracing::warn!(
+                        "could not start the thread that copies checkpoints to \
+                                    {directory}; the next checkpoint retries: {error}"
+                    );
                 }
             }
         }
@@ -79,9 +82,9 @@ impl CopyDirectory {
         let file = CheckpointCopies::file_in(directory, journal);
         if let Err(error) = CheckpointFile::at(&file).keep(|line| !given_up.contains(line)) {
             tracing::warn!(
-                "copies of checkpoints over records that were accepted as lost stay in {} ({error}); \
-                 `organism verify` goes on to report them until `organism repair --accept-loss` can \
-                 put them aside",
+                "could not put aside copies of checkpoints for records that were accepted as lost; \
+                 they stay in {} ({error}), and `organism verify` reports them until `organism \
+                 repair --accept-loss` succeeds",
                 file.display()
             );
         }

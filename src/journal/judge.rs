@@ -104,7 +104,7 @@ impl ProvedFile {
             let lines = lines.iter().chain(&self.known.copies.lines);
             let lines = lines.filter(|line| line.position <= end);
             mend.put_back =
-                lines.filter(|line| stands_in(&inside, line).is_none()).cloned().collect();
+                lines.filter(|line| checkpoint_at(&inside, line).is_none()).cloned().collect();
             mend.put_back.sort_by_key(|line| line.position);
             mend.put_back.dedup_by_key(|line| line.position);
         }
@@ -132,7 +132,7 @@ impl ProvedFile {
             (copies.lines.last(), copied()),
         ] {
             let Some(latest) = latest else { continue };
-            let detail = match stands_in(inside, latest) {
+            let detail = match checkpoint_at(inside, latest) {
                 Some(line) if line == latest => continue,
                 Some(_) => format!("{what} is not the one in the journal; restore a backup"),
                 None if accept.loss || mutant("miss-no-checkpoint") => continue,
@@ -186,7 +186,7 @@ impl ProvedFile {
 }
 
 /// Returns the checkpoint at the position of `line`. `inside` is sorted by position.
-fn stands_in<'c>(inside: &'c [Checkpoint], line: &Checkpoint) -> Option<&'c Checkpoint> {
+fn checkpoint_at<'c>(inside: &'c [Checkpoint], line: &Checkpoint) -> Option<&'c Checkpoint> {
     let at = inside.binary_search_by_key(&line.position, |it| it.position).ok()?;
     inside.get(at)
 }

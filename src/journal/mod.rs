@@ -72,10 +72,10 @@ pub trait Journal: Send {
     /// position that is already set must be the expected one. Returns the hashes of the records
     /// once they are durable.
     ///
-    /// After [`Error::Full`], [`Error::Away`] and [`Error::Denied`] the caller must retry with the
-    /// same records or stop using the journal. After [`Error::Misplaced`] nothing was appended.
-    /// After any other error the journal has stopped for good: only reopening it shows whether the
-    /// records are durable.
+    /// After [`Error::Full`], [`Error::Unavailable`] and [`Error::Denied`] the caller must retry
+    /// with the same records or stop using the journal. After [`Error::PositionMismatch`] nothing
+    /// was appended. After any other error the journal has stopped for good: only reopening it
+    /// shows whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
     /// Makes the records of the last write readable, if they are not yet. Must follow each
@@ -120,7 +120,7 @@ pub trait Journal: Send {
 pub enum Error {
     /// Another pump uses the journal. Nothing was changed.
     #[error("the journal {path} is in use by {holder}")]
-    Held { path: String, holder: String },
+    InUse { path: String, holder: String },
     /// Another pump took over; this pump must stop.
     #[error("another pump took over this journal (epoch {theirs}, ours was {ours})")]
     Fenced { ours: u32, theirs: u32 },
@@ -129,17 +129,17 @@ pub enum Error {
     Full { detail: String },
     /// The server does not answer. It is not known whether the records are durable; retry with the
     /// same ones.
-    #[error("the journal's server is away: {detail}")]
-    Away { detail: String },
+    #[error("the journal's server is unavailable: {detail}")]
+    Unavailable { detail: String },
     /// A permission is missing; retrying does not help.
     #[error(transparent)]
     Denied(nats::PermissionError),
     /// The path or stream holds something else: another kind of journal, or another journal.
     #[error("{path} {detail}")]
-    Strange { path: String, detail: String },
+    ForeignJournal { path: String, detail: String },
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
-    Unfit { server: String, detail: String },
+    UnsafeServer { server: String, detail: String },
     /// The config has another number of partitions than the journal, so threads would be looked up
     /// in the wrong one.
     #[error(
@@ -206,8 +206,8 @@ pub enum Error {
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
     /// The pump passed a wrong position, which is a bug. Nothing was appended.
-    #[error("a record meant for position {given} came at position {expected}")]
-    Misplaced { given: Position, expected: Position },
+    #[error("a record for position {given} was appended at position {expected}")]
+    PositionMismatch { given: Position, expected: Position },
     #[error("there is no journal at {path}")]
     Missing { path: String },
     #[error("{context}: {source}")]
@@ -219,7 +219,7 @@ pub enum Error {
 impl Error {
     /// Whether the same call may be retried.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Away { .. } | Self::Denied(_))
+        matches!(self, Self::Full { .. } | Self::Unavailable { .. } | Self::Denied(_))
     }
 
     /// Adds the name of the journal: its directory or its stream.

@@ -42,7 +42,7 @@ impl RecordBatch {
         let next = heads.last().0 + 1;
         for (expected, record) in (next..).map(Position).zip(records) {
             if record.position != Position(0) && record.position != expected {
-                return Err(Error::Misplaced { given: record.position, expected });
+                return Err(Error::PositionMismatch { given: record.position, expected });
             }
             record.position = expected;
             let head = || heads.get(&record.tree).map(|head| (head.position, head.hash));

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::bus::{Delivery, Outcome, Sink};
 use crate::clock::Time;
-use crate::envelope::{Failure, Kind, Message, Payload};
+use crate::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
 pub use harness::HarnessTransport;
@@ -103,7 +103,7 @@ pub async fn run(
 /// An event that a host reports about the program. Events keep their order of arrival.
 #[derive(Debug)]
 enum HostEvent {
-    Ended(Result<Outcome, Failure>),
+    Ended(Result<Outcome, AttemptFailure>),
     Heartbeat,
     /// An answer that names another delivery than the open one.
     Stray(String),
@@ -120,7 +120,13 @@ impl RecordingSink {
 }
 
 impl Sink for RecordingSink {
-    fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, result: Result<Outcome, Failure>) {
+    fn ended(
+        &self,
+        _: &ListenerName,
+        _: CallId,
+        _: Attempt,
+        result: Result<Outcome, AttemptFailure>,
+    ) {
         self.report(HostEvent::Ended(result));
     }
 
@@ -144,7 +150,7 @@ struct ListenerTrial {
     command: Vec<String>,
     way: HarnessTransport,
     patience: Duration,
-    stage: TrialHarness,
+    harness: TrialHarness,
     events: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
 }
@@ -165,24 +171,24 @@ impl ListenerTrial {
         patience: Duration,
     ) -> Result<Self, String> {
         let (sender, events) = mpsc::unbounded_channel();
-        let stage = TrialHarness::set(&command, &way, Arc::new(RecordingSink(sender))).await?;
-        Ok(Self { command, way, patience, stage, events, attempts: 0 })
+        let harness = TrialHarness::set(&command, &way, Arc::new(RecordingSink(sender))).await?;
+        Ok(Self { command, way, patience, harness, events, attempts: 0 })
     }
 
     /// Kills the program and starts it again.
     async fn again(&mut self) {
         let (sender, events) = mpsc::unbounded_channel();
         // If the program cannot be started again, the next check reports the failure.
-        if let Ok(stage) =
+        if let Ok(harness) =
             TrialHarness::set(&self.command, &self.way, Arc::new(RecordingSink(sender))).await
         {
-            (self.stage, self.events) = (stage, events);
+            (self.harness, self.events) = (harness, events);
         }
     }
 
     async fn quiet(&mut self, length: Duration) -> Result<(), String> {
         match timeout(length, self.events.recv()).await {
-            Err(_) => self.stage.is_there(),
+            Err(_) => self.harness.is_there(),
             Ok(Some(HostEvent::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
         }
@@ -193,8 +199,8 @@ impl ListenerTrial {
         let attempt = Attempt { epoch: 1, n: self.attempts };
         let delivery = delivery(request, attempt, self.patience);
         let call = delivery.call;
-        self.stage.host().deliver(delivery);
-        self.stage.host().flush();
+        self.harness.host().deliver(delivery);
+        self.harness.host().flush();
         (call, attempt)
     }
 
@@ -214,10 +220,10 @@ impl ListenerTrial {
                         "it answers {named}, not its own (4)"
                     )));
                 }
-                Ok(Some(HostEvent::Ended(Err(Failure::Unreachable { detail })))) => {
+                Ok(Some(HostEvent::Ended(Err(AttemptFailure::Unreachable { detail })))) => {
                     return Err(MissingOutcome::Nobody(detail));
                 }
-                Ok(Some(HostEvent::Ended(Err(refused @ Failure::Refused { .. })))) => {
+                Ok(Some(HostEvent::Ended(Err(refused @ AttemptFailure::Refused { .. })))) => {
                     return Err(MissingOutcome::Refused(refused.to_string()));
                 }
                 Ok(Some(HostEvent::Ended(ended))) => {
@@ -241,7 +247,7 @@ impl ListenerTrial {
                 Err(MissingOutcome::Nobody(_))
                     if self.way.is_remote() && Instant::now() < until =>
                 {
-                    self.stage.is_there()?;
+                    self.harness.is_there()?;
                     sleep(ASK_AGAIN).await;
                 }
                 Err(
@@ -295,8 +301,8 @@ impl ListenerTrial {
     ) -> Result<(), String> {
         self.answered(request, judge).await?;
         let (call, attempt) = self.deliver(request);
-        self.stage.host().cancel(call, attempt);
-        self.stage.host().flush();
+        self.harness.host().cancel(call, attempt);
+        self.harness.host().flush();
 
         match self.outcome().await {
             // The program may report that it did not begin the call.
@@ -316,7 +322,7 @@ impl ListenerTrial {
     ) -> Result<(), String> {
         self.answered(request, judge).await?;
         let begun = Instant::now();
-        self.stage.end().await;
+        self.harness.end().await;
         let grace = limits::EXIT_GRACE;
         if begun.elapsed() < grace {
             return Ok(());
@@ -335,7 +341,7 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     let id = MessageId(Uuid::now_v7());
     let message = Message {
         id,
-        kind: Kind::Call,
+        kind: MessageKind::Call,
         from: ListenerName::core(),
         to: listener.clone(),
         thread: thread.clone(),

@@ -137,7 +137,7 @@ impl DeliveryChannel for KitConnection {
         self.has_come(cancels).unwrap_or(true)
     }
 
-    fn beat(&self) -> HeartbeatFn {
+    fn heartbeat_fn(&self) -> HeartbeatFn {
         let output = self.output.clone();
         Arc::new(move || output.write(std::iter::once("<heartbeat/>")))
     }

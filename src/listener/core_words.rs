@@ -6,7 +6,7 @@ use crate::system::{NAMESPACE, ThreadStatus};
 use crate::xml::element::{Element, Node};
 use crate::xml::escape::escape_attribute;
 
-use super::payload::{Payload, Reply, write};
+use super::payload::{Reply, TypedPayload, write};
 use super::request::{Received, Request};
 
 impl Reply {
@@ -16,7 +16,7 @@ impl Reply {
     /// # Errors
     ///
     /// Fails if the payload has no form in XML.
-    pub fn spawn<T: Payload>(self, label: &str, payload: &T) -> Result<Self, String> {
+    pub fn spawn<T: TypedPayload>(self, label: &str, payload: &T) -> Result<Self, String> {
         self.spawn_with(label, payload, "")
     }
 
@@ -25,11 +25,16 @@ impl Reply {
     /// # Errors
     ///
     /// Fails if the payload has no form in XML.
-    pub fn spawn_bound<T: Payload>(self, label: &str, payload: &T) -> Result<Self, String> {
+    pub fn spawn_bound<T: TypedPayload>(self, label: &str, payload: &T) -> Result<Self, String> {
         self.spawn_with(label, payload, " bound=\"true\"")
     }
 
-    fn spawn_with<T: Payload>(self, label: &str, payload: &T, bound: &str) -> Result<Self, String> {
+    fn spawn_with<T: TypedPayload>(
+        self,
+        label: &str,
+        payload: &T,
+        bound: &str,
+    ) -> Result<Self, String> {
         let label = escape_attribute(label);
         let payload = write(payload)?;
         Ok(self.and_raw(format!(
@@ -43,7 +48,7 @@ impl Reply {
     /// # Errors
     ///
     /// Fails if the payload has no form in XML.
-    pub fn send_to_thread<T: Payload>(
+    pub fn send_to_thread<T: TypedPayload>(
         self,
         thread: &ThreadId,
         payload: &T,

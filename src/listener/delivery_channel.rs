@@ -13,5 +13,5 @@ pub(super) trait DeliveryChannel: Debug {
     /// Whether the pump has cancelled `call`.
     fn is_cancelled(&self, call: CallId) -> bool;
 
-    fn beat(&self) -> HeartbeatFn;
+    fn heartbeat_fn(&self) -> HeartbeatFn;
 }

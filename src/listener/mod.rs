@@ -6,19 +6,19 @@
 //! through its NATS subjects; nothing in this module knows a pump.
 //!
 //! ```no_run
-//! use organism::listener::{Payload, Request, serve};
+//! use organism::listener::{TypedPayload, Request, serve};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Greet { name: String }
-//! impl Payload for Greet {
+//! impl TypedPayload for Greet {
 //!     const NAMESPACE: &'static str = "urn:example:greeter";
 //!     const NAME: &'static str = "greet";
 //! }
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Greeting { text: String }
-//! impl Payload for Greeting {
+//! impl TypedPayload for Greeting {
 //!     const NAMESPACE: &'static str = "urn:example:greeter";
 //!     const NAME: &'static str = "greeting";
 //! }
@@ -43,6 +43,6 @@ mod serve;
 pub use crate::system::ThreadStatus;
 pub use core_words::ThreadResult;
 pub use nats::NatsEndpoint;
-pub use payload::{IntoReply, Payload, Reply};
+pub use payload::{IntoReply, Reply, TypedPayload};
 pub use request::{HeartbeatGuard, ReadError, Received, Request};
 pub use serve::{Listener, serve};

@@ -10,7 +10,7 @@ use crate::xml::escape::escape_attribute;
 ///
 /// A field becomes a child element, with `#[serde(rename = "@x")]` an attribute, and with
 /// `#[serde(rename = "$text")]` the text of the element.
-pub trait Payload: Serialize + DeserializeOwned {
+pub trait TypedPayload: Serialize + DeserializeOwned {
     const NAMESPACE: &'static str;
     /// The local name of the element.
     const NAME: &'static str;
@@ -38,7 +38,7 @@ impl Reply {
 
     /// Creates an answer with one payload. Fails if `T` has no form in XML, such as a map whose
     /// keys are no XML names.
-    pub fn of<T: Payload>(payload: &T) -> Result<Self, String> {
+    pub fn of<T: TypedPayload>(payload: &T) -> Result<Self, String> {
         Self::ack().and(payload)
     }
 
@@ -48,7 +48,7 @@ impl Reply {
     }
 
     /// Appends a payload to the answer.
-    pub fn and<T: Payload>(mut self, payload: &T) -> Result<Self, String> {
+    pub fn and<T: TypedPayload>(mut self, payload: &T) -> Result<Self, String> {
         self.payloads.push(write(payload)?);
         Ok(self)
     }
@@ -65,7 +65,7 @@ impl Reply {
     }
 }
 
-pub(super) fn write<T: Payload>(payload: &T) -> Result<String, String> {
+pub(super) fn write<T: TypedPayload>(payload: &T) -> Result<String, String> {
     let tag = if T::QUALIFIED { T::NAME.to_owned() } else { format!("p:{}", T::NAME) };
     let mut text = quick_xml::se::to_string_with_root(&tag, payload)
         .map_err(|e| format!("{} cannot be written as XML: {e}", T::payload_name()))?;
@@ -95,13 +95,13 @@ impl IntoReply for () {
     }
 }
 
-impl<T: Payload> IntoReply for T {
+impl<T: TypedPayload> IntoReply for T {
     fn into_reply(self) -> Result<Reply, String> {
         Reply::of(&self)
     }
 }
 
-impl<T: Payload> IntoReply for Vec<T> {
+impl<T: TypedPayload> IntoReply for Vec<T> {
     fn into_reply(self) -> Result<Reply, String> {
         self.iter().try_fold(Reply::ack(), Reply::and)
     }

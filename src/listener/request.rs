@@ -10,7 +10,7 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId
 use crate::trace::TraceParent;
 
 use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
-use super::payload::Payload;
+use super::payload::TypedPayload;
 
 mod parse;
 pub(super) use parse::of_message;
@@ -66,7 +66,7 @@ pub enum ReadError {
 
 impl Received {
     /// Deserializes the payload of the message.
-    pub fn read<P: Payload>(&self) -> Result<P, ReadError> {
+    pub fn read<P: TypedPayload>(&self) -> Result<P, ReadError> {
         if self.name != P::payload_name() {
             let (expected, got) = (P::payload_name(), self.name.clone());
             return Err(ReadError::Name { expected, got });
@@ -118,7 +118,7 @@ impl Request {
         &self.message().payload
     }
 
-    pub fn read<P: Payload>(&self) -> Result<P, ReadError> {
+    pub fn read<P: TypedPayload>(&self) -> Result<P, ReadError> {
         self.message().read()
     }
 
@@ -129,14 +129,14 @@ impl Request {
 
     /// Sends a heartbeat, which extends the deadline of this attempt.
     pub fn heartbeat(&self) -> io::Result<()> {
-        self.line.beat()()
+        self.line.heartbeat_fn()()
     }
 
     /// Sends heartbeats from a second thread until the returned guard is dropped. Drop the guard
     /// before the handler returns, because no heartbeat may follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
-        let beat: HeartbeatFn = self.line.beat();
+        let beat: HeartbeatFn = self.line.heartbeat_fn();
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {

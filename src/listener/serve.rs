@@ -14,7 +14,7 @@ use crate::ids::PayloadName;
 use super::connection::KitConnection;
 use super::delivery_channel::DeliveryChannel;
 use super::nats::{self, NatsEndpoint};
-use super::payload::{IntoReply, Payload, Reply};
+use super::payload::{IntoReply, Reply, TypedPayload};
 use super::request::Request;
 
 type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
@@ -22,7 +22,7 @@ type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
 /// Serves one payload name. A `main` function needs only this call. See [`Listener::serve`].
 pub fn serve<P, R, E>(handler: impl FnMut(P, &Request) -> Result<R, E> + 'static) -> ExitCode
 where
-    P: Payload,
+    P: TypedPayload,
     R: IntoReply,
     E: Display,
 {
@@ -53,7 +53,7 @@ impl Listener {
         mut handler: impl FnMut(P, &Request) -> Result<R, E> + 'static,
     ) -> Self
     where
-        P: Payload,
+        P: TypedPayload,
         R: IntoReply,
         E: Display,
     {

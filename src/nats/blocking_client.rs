@@ -37,7 +37,7 @@ pub type ReplyBytes = Vec<u8>;
 pub enum NoResponse {
     /// No responder subscribes to the subject.
     #[error("no responder at `{0}`")]
-    Nobody(String),
+    NoResponders(String),
     #[error("no response: {0}")]
     Silent(String),
     /// The servers denied the request, or the subscription for its response.
@@ -203,7 +203,7 @@ async fn ask(
     match answer {
         Ok(reply) => Ok(reply.payload.into()),
         Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
-            Err(NoResponse::Nobody(subject))
+            Err(NoResponse::NoResponders(subject))
         }
         Err(error) => {
             // A permission error of this request is younger than the longest time that the client

@@ -44,7 +44,7 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NatsCredentials {
     #[default]
-    Nobody,
+    Anonymous,
     /// Path of a `.creds` file with a JWT and the seed of its key.
     File(PathBuf),
     /// Path of a file with the seed of an nkey.
@@ -75,7 +75,7 @@ pub enum Error {
     Address { address: String },
     #[error("the credentials in {path}: {source}")]
     Credentials { path: PathBuf, source: std::io::Error },
-    #[error("connecting to NATS at {servers}: {detail}")]
+    #[error("cannot connect to NATS at {servers}: {detail}")]
     Connect { servers: String, detail: String },
     #[error(transparent)]
     Denied(#[from] PermissionError),
@@ -143,7 +143,7 @@ fn explain_failure(detail: &str, options: &Options) -> String {
     };
 
     let whom = match &options.credentials {
-        NatsCredentials::Nobody => {
+        NatsCredentials::Anonymous => {
             "there are no credentials: name them with `nkey_file` or another key of [nats]; a \
              listener's with ORGANISM_BUS_NKEY"
                 .to_owned()
@@ -216,7 +216,7 @@ fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Erro
 
     let nobody = ConnectOptions::new();
     Ok(match credentials {
-        NatsCredentials::Nobody => nobody,
+        NatsCredentials::Anonymous => nobody,
         NatsCredentials::File(path) => {
             let failed = |source| Error::Credentials { path: path.clone(), source };
             nobody.credentials(&read(path)?).map_err(failed)?
@@ -252,9 +252,9 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// Last error of the present outage; empty before the first error, `None` while connected. Lock:
-    /// the client may report events from several tasks at once, and each event is compared with the
-    /// previous one.
+    /// Last error of the present outage; empty before the first error, `None` while connected.
+    /// Lock: the client may report events from several tasks at once, and each event is compared
+    /// with the previous one.
     outage: Mutex<Option<String>>,
 }
 
@@ -297,7 +297,8 @@ impl ConnectionLog {
             // The pump delivers again, after a timeout, everything whose answer was dropped.
             Event::SlowConsumer(_) => {
                 tracing::error!(
-                    "NATS: messages arrived faster than they were processed, and some were dropped"
+                    "slow consumer: NATS messages arrived faster than they were processed, and \
+                     some were dropped"
                 );
             }
             other => tracing::info!("NATS: {other}"),
@@ -335,7 +336,7 @@ mod tests {
         let kept = log.clone();
         let logs = tracing_subscriber::fmt().with_writer(move || kept.clone()).finish();
         let noted = ConnectionLog::new(
-            &PermissionErrors::for_credentials(&NatsCredentials::Nobody),
+            &PermissionErrors::for_credentials(&NatsCredentials::Anonymous),
             &nobody_at("nats://there"),
         );
         tracing::subscriber::with_default(logs, || events.iter().for_each(|e| noted.note(e)));
@@ -344,7 +345,7 @@ mod tests {
 
     fn nobody_at(server: &str) -> Options {
         let servers = vec![server.to_owned()];
-        Options { servers, credentials: NatsCredentials::Nobody, ca: None }
+        Options { servers, credentials: NatsCredentials::Anonymous, ca: None }
     }
 
     #[test]

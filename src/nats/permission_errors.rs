@@ -62,10 +62,12 @@ pub struct PermissionErrors(Arc<SharedErrors>);
 #[derive(Debug)]
 struct SharedErrors {
     who: Arc<str>,
-    /// Lock: the connection's task adds errors while threads that wait for a response search them. It
-    /// is never held across an await. The list is valid after a panic, since each change is one call.
+    /// Lock: the connection's task adds errors while threads that wait for a response search them.
+    /// It is never held across an await. The list is valid after a panic, since each change is one
+    /// call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
-    /// Number of errors so far. Changes after `recent`, so that a task that it wakes finds the error.
+    /// Number of errors so far. Changes after `recent`, so that a task that it wakes finds the
+    /// error.
     count: watch::Sender<u64>,
 }
 
@@ -73,7 +75,7 @@ impl PermissionErrors {
     /// Creates an empty list for a connection with these credentials.
     pub(super) fn for_credentials(credentials: &NatsCredentials) -> Self {
         let who = match credentials {
-            NatsCredentials::Nobody => "a client without credentials".to_owned(),
+            NatsCredentials::Anonymous => "a client without credentials".to_owned(),
             NatsCredentials::File(path) => {
                 format!("the user of the credentials in {}", path.display())
             }
@@ -216,7 +218,7 @@ mod tests {
 
     #[test]
     fn no_more_are_kept_than_the_limit() {
-        let denials = PermissionErrors::for_credentials(&NatsCredentials::Nobody);
+        let denials = PermissionErrors::for_credentials(&NatsCredentials::Anonymous);
         for n in 0..2 * limits::NATS_DENIALS_MAX {
             denials.note(&format!("Permissions Violation for Publish to \"{n}\"")).unwrap();
         }

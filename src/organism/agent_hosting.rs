@@ -19,7 +19,7 @@ use crate::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use crate::bus::nats::{ListenerSubjects, RemoteAgentHost, RemoteSink};
 use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::ListenerName;
 use crate::nats::{self, Client, NatsCredentials, PermissionErrors};
 use crate::telemetry::SpanExporter;
@@ -27,13 +27,16 @@ use crate::telemetry::SpanExporter;
 /// Reason why an agent cannot be hosted apart from the pump; `names` lists the agents that can.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
-    #[error("no agent of this config runs in a process of its own")]
-    Nobody,
-    #[error("there is no agent `{name}`; those that can be hosted are {names}")]
+    #[error("no agent of this config has `nats = true`, so there is no agent to host")]
+    NoRemoteAgents,
+    #[error("no agent `{name}`; the agents that can be hosted are {names}")]
     Unknown { name: String, names: String },
-    #[error("`{name}` is no agent but a listener: only agents are hosted")]
+    #[error("`{name}` is a listener, and only agents can be hosted")]
     NoAgent { name: String },
-    #[error("`{name}` runs beside the pump, in `organism run`")]
+    #[error(
+        "`{name}` runs in the process of `organism run`; write `nats = true` for it to host it \
+             elsewhere"
+    )]
     Near { name: String },
 }
 
@@ -42,9 +45,9 @@ pub enum NotHosted {
 ///
 /// # Errors [`NotHosted`] if `only` contains another name, or if no agent runs apart from the pump.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
-    let all: Vec<_> = config.far_agents().cloned().collect();
+    let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
-        return if all.is_empty() { Err(NotHosted::Nobody) } else { Ok(all) };
+        return if all.is_empty() { Err(NotHosted::NoRemoteAgents) } else { Ok(all) };
     }
 
     let mut chosen: Vec<AgentSpec> = Vec::new();
@@ -54,24 +57,24 @@ pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHos
         let found = config.agents.iter().find(|agent| agent.name.as_str() == name);
         match found {
             Some(agent) if chosen.iter().any(|known| known.name == agent.name) => {}
-            Some(agent) if agent.is_far => chosen.push(agent.clone()),
+            Some(agent) if agent.is_remote => chosen.push(agent.clone()),
             Some(_) => return Err(NotHosted::Near { name: name.to_owned() }),
-            None => return Err(nobody(config, name)),
+            None => return Err(unknown_agent(config, name)),
         }
     }
 
     Ok(chosen)
 }
 
-fn nobody(config: &Config, name: &str) -> NotHosted {
+fn unknown_agent(config: &Config, name: &str) -> NotHosted {
     let name = name.to_owned();
     if config.contracts.iter().any(|contract| contract.name.as_str() == name) {
         return NotHosted::NoAgent { name };
     }
 
-    let names: Vec<_> = config.far_agents().map(|agent| agent.name.to_string()).collect();
+    let names: Vec<_> = config.remote_agents().map(|agent| agent.name.to_string()).collect();
     if names.is_empty() {
-        NotHosted::Nobody
+        NotHosted::NoRemoteAgents
     } else {
         NotHosted::Unknown { name, names: names.join(", ") }
     }
@@ -148,7 +151,7 @@ impl HostedAgents {
         self.stop.send(true).ok();
         for post in self.posts {
             if let Err(error) = post.await {
-                tracing::error!("a host did not end as it should: {error}");
+                tracing::error!("the task of an agent's host panicked: {error}");
             }
         }
 
@@ -165,7 +168,7 @@ async fn client(
     name: &ListenerName,
     keys: Option<&Path>,
 ) -> Result<(Client, PermissionErrors), Error> {
-    let mut servers = config.nats.clone().ok_or(NotHosted::Nobody)?;
+    let mut servers = config.nats.clone().ok_or(NotHosted::NoRemoteAgents)?;
     if let Some(keys) = keys {
         servers.credentials = NatsCredentials::Nkey(keys.join(nats_config::seed_of(name)));
     }
@@ -217,11 +220,13 @@ impl NativeHandler for HostedAgent {
         &self,
         delivery: Delivery,
         context: HandlerContext,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, AttemptFailure> {
         let transferred = self.relay.thread(&delivery).await?;
         let transferred =
             TransferredThread::read(&transferred, &delivery.thread).map_err(|error| {
-                Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
+                AttemptFailure::Unreachable {
+                    detail: format!("the thread cannot be read: {error}"),
+                }
             })?;
         let agent = self.agent.remembering(Arc::new(transferred));
         agent.turn(&delivery, &context).await

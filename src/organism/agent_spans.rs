@@ -7,7 +7,7 @@ use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::clock::Time;
 use crate::config::{ModelSpec, ProviderConfig};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::model::{
@@ -30,7 +30,7 @@ impl<H: NativeHandler> NativeHandler for TracedAgent<H> {
         &self,
         mut delivery: Delivery,
         context: HandlerContext,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, AttemptFailure> {
         let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else {
             return self.agent.handle(delivery, context).await;
         };
@@ -203,7 +203,7 @@ impl<'a> SpanGuard<'a> {
         if let Some(span) = self.span.take() {
             let mut span = with(span);
             (span.ended, span.error) = (Time::now(), error);
-            self.tracer.hand_in(span);
+            self.tracer.enqueue(span);
         }
     }
 }

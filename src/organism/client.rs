@@ -81,7 +81,9 @@ impl OrganismClient {
                 continue;
             }
             match Organism::start_for_command(config.clone()).await {
-                Err(Error::Journal(journal::Error::Held { .. })) if Instant::now() < held_until => {
+                Err(Error::Journal(journal::Error::InUse { .. }))
+                    if Instant::now() < held_until =>
+                {
                     tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 }
                 started => return Ok(started?.into()),

@@ -24,7 +24,7 @@ use super::partitioned::PartitionMap;
 use super::request_lines::LineBuffer;
 use crate::children;
 use crate::config::Config;
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::limits;
 use crate::pump::driver::Handle;
 use crate::service::encoding;
@@ -104,7 +104,7 @@ impl ControlContext {
             _ => &[],
         };
 
-        let refusal = Refusal::new(Rule::Busy, TOO_MANY_CONNECTIONS, text);
+        let refusal = Refusal::new(RefusalRule::Busy, TOO_MANY_CONNECTIONS, text);
         if let (PumpBackend::One(pump), ServiceRequest::Submit(submit)) = (&self.pumps, request) {
             pump.count_busy(&submit.client);
         }
@@ -206,7 +206,7 @@ impl ControlServer {
         // The path is removed first: clients that have connected by then are served, and no others
         // can connect.
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
+            tracing::warn!("could not remove the control socket {}: {error}", self.path.display());
         }
 
         self.closing.send(true).ok();
@@ -273,7 +273,7 @@ async fn accept(
                 });
             }
             Err(error) => {
-                tracing::warn!("the control socket: {error}");
+                tracing::warn!("could not accept a connection on the control socket: {error}");
                 tokio::time::sleep(limits::BACKOFF_FIRST).await;
             }
         }
@@ -294,7 +294,12 @@ async fn accept(
 async fn reap_orphans() {
     let mut ended = match signal(SignalKind::child()) {
         Ok(ended) => ended,
-        Err(error) => return tracing::warn!("ended orphans stay zombies: {error}"),
+        Err(error) => {
+            return tracing::warn!(
+                "could not watch for ended child processes, so orphans \
+                                             remain zombies: {error}"
+            );
+        }
     };
 
     while ended.recv().await.is_some() {
@@ -353,7 +358,8 @@ impl ControlConnection {
         while self.respond(&line, context, caller).await? {
             let mut closed = self.closed.clone();
             line = tokio::select! {
-                // A request that has arrived is served even if the socket closes at the same moment.
+                // A request that has arrived is served even if the socket closes at the same
+                // moment.
                 biased;
                 received = timeout(context.patience, self.read.next_line()) => match received {
                     Ok(Ok(next)) if !next.is_empty() => next,

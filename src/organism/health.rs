@@ -24,7 +24,7 @@ pub(super) struct PumpHealth {
 
 impl PumpHealth {
     pub fn new(config: &Config, counts: Arc<PumpMetrics>) -> Self {
-        let models = Arc::new(ModelCounts::new(config, config.near_agents()));
+        let models = Arc::new(ModelCounts::new(config, config.local_agents()));
         Self { counts, models }
     }
 
@@ -68,15 +68,16 @@ pub(super) struct HostedHealth {
 }
 
 impl HostedHealth {
-    fn lacks(&self) -> Vec<ReadinessProblem> {
-        let lack = |what, why| ReadinessProblem { what, why, partition: None };
-        let away = self
+    fn problems(&self) -> Vec<ReadinessProblem> {
+        let problem = |what, why| ReadinessProblem { what, why, partition: None };
+        let unconnected = self
             .connections
             .iter()
             .filter(|(_, client)| client.connection_state() != State::Connected);
-        let away = away.map(|(agent, _)| lack("nats", format!("{agent} is not connected")));
-        let leaving = || lack("draining", "it is stopping and takes nothing new".to_owned());
-        away.chain(self.stopped.borrow().then(leaving)).collect()
+        let unconnected =
+            unconnected.map(|(agent, _)| problem("nats", format!("{agent} is not connected")));
+        let leaving = || problem("draining", "it is stopping and takes nothing new".to_owned());
+        unconnected.chain(self.stopped.borrow().then(leaving)).collect()
     }
 }
 
@@ -117,20 +118,20 @@ impl HealthMonitor {
         match &self.pumps {
             WatchedPumps::One(watched) => watched.counts.has_ended(),
             WatchedPumps::Elsewhere(_) => false,
-            WatchedPumps::Several(table) => table.standings().iter().all(|standing| {
-                matches!(standing, PartitionStatus::Foreign | PartitionStatus::Broken(_))
+            WatchedPumps::Several(table) => table.statuses().iter().all(|status| {
+                matches!(status, PartitionStatus::Foreign | PartitionStatus::Broken(_))
             }),
         }
     }
 
     /// All reasons why the organism accepts no submissions. Empty if it accepts them.
-    pub fn lacks(&self) -> Vec<ReadinessProblem> {
+    pub fn problems(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
             WatchedPumps::One(watched) => {
-                watched.counts.unready().into_iter().map(|unready| lack(unready, None)).collect()
+                watched.counts.unready().into_iter().map(|unready| problem(unready, None)).collect()
             }
-            WatchedPumps::Several(table) => lacks_of(table),
-            WatchedPumps::Elsewhere(hosted) => hosted.lacks(),
+            WatchedPumps::Several(table) => partition_problems(table),
+            WatchedPumps::Elsewhere(hosted) => hosted.problems(),
         }
     }
 
@@ -156,11 +157,11 @@ impl HealthMonitor {
             WatchedPumps::One(watched) => watched.write(&mut page),
             WatchedPumps::Elsewhere(hosted) => hosted.models.write(&mut page),
             WatchedPumps::Several(table) => {
-                for (partition, standing) in table.standings().into_iter().enumerate() {
+                for (partition, status) in table.statuses().into_iter().enumerate() {
                     let partition = partition.to_string();
                     page.gauges("organism_partition_pumped", "1 where it is pumped here.").sample(
                         &[("partition", &partition)],
-                        u64::from(standing == PartitionStatus::Here),
+                        u64::from(status == PartitionStatus::Here),
                     );
                 }
                 for (partition, watched) in table.watched().iter() {
@@ -174,31 +175,31 @@ impl HealthMonitor {
     }
 }
 
-fn lacks_of(table: &PartitionMap) -> Vec<ReadinessProblem> {
-    let mut lacks = Vec::new();
-    for (partition, standing) in (0..).zip(table.standings()) {
+fn partition_problems(table: &PartitionMap) -> Vec<ReadinessProblem> {
+    let mut problems = Vec::new();
+    for (partition, status) in (0..).zip(table.statuses()) {
         let here = Some(partition);
-        match standing {
+        match status {
             // Requests for such a partition are passed on to the process that pumps it, so it
             // counts as ready.
             PartitionStatus::Foreign | PartitionStatus::Elsewhere(_) => {}
-            PartitionStatus::Starting => lacks.push(lack(PumpNotReady::Starting, here)),
-            PartitionStatus::Leaving => lacks.push(lack(PumpNotReady::Draining, here)),
+            PartitionStatus::Starting => problems.push(problem(PumpNotReady::Starting, here)),
+            PartitionStatus::Leaving => problems.push(problem(PumpNotReady::Draining, here)),
             PartitionStatus::Broken(why) => {
-                lacks.push(ReadinessProblem { what: "broken", why, partition: here })
+                problems.push(ReadinessProblem { what: "broken", why, partition: here })
             }
             PartitionStatus::Here => {
                 let watched = table.watched().get(&partition).cloned();
                 let unready = watched.map(|watched| watched.counts.unready()).unwrap_or_default();
-                lacks.extend(unready.into_iter().map(|unready| lack(unready, here)));
+                problems.extend(unready.into_iter().map(|unready| problem(unready, here)));
             }
         }
     }
 
-    lacks
+    problems
 }
 
-fn lack(unready: PumpNotReady, partition: Option<u32>) -> ReadinessProblem {
+fn problem(unready: PumpNotReady, partition: Option<u32>) -> ReadinessProblem {
     let (what, why) = match unready {
         PumpNotReady::Starting => ("starting", "the pump has not begun yet"),
         PumpNotReady::Waits(WriteObstacle::Disk) => ("disk", "the disk is full; it waits for room"),

@@ -33,7 +33,7 @@ pub(super) fn agents(
     let models = ConfiguredModels::watched(config, counts, tracer)?;
     let mut hosts: Vec<HostedListener> = Vec::new();
 
-    for spec in config.near_agents() {
+    for spec in config.local_agents() {
         let made = models.named(&spec.model)?;
         let name = spec.name.clone();
         let route = made.model.route();
@@ -56,7 +56,7 @@ pub(super) struct RemoteMemorySource {
 impl ThreadSource for RemoteMemorySource {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         let records = self.history.records(thread, up_to).map_err(|error| error.to_string())?;
-        Ok(transfer::tell(&records, &self.agent, thread))
+        Ok(transfer::encode_thread(&records, &self.agent, thread))
     }
 }
 

@@ -84,7 +84,7 @@ pub enum Error {
     /// The requested prompt does not exist.
     #[error("{detail}")]
     Preview { detail: String },
-    #[error("the organism has stopped; its log says why")]
+    #[error("the organism has stopped; its log has the reason")]
     Stopped,
     /// The command needs an organism with only one partition.
     #[error(
@@ -240,8 +240,8 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-/// Checks what a start needs besides a valid config: the keys of its models, and workflows that runs
-/// carry out in full.
+/// Checks what a start needs besides a valid config: the keys of its models, and workflows that
+/// runs carry out in full.
 fn check_start(config: &Config) -> Result<(), Error> {
     if !config.unsupported.is_empty() {
         journal::sqlite::is_free(&config.data)?;

@@ -18,10 +18,10 @@ pub(super) async fn remotes(
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
 ) -> Result<Vec<HostedListener>, Error> {
-    let far = far_agents(config);
+    let remote = remote_agents(config);
     let mut hosts: Vec<HostedListener> = Vec::new();
     let Some(servers) =
-        config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !far.is_empty())
+        config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !remote.is_empty())
     else {
         return Ok(hosts);
     };
@@ -30,10 +30,11 @@ pub(super) async fn remotes(
     fits(wire.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
 
-    for (name, far) in listeners.chain(far) {
+    for (name, remote) in listeners.chain(remote) {
         let sink: Arc<dyn Sink> = sink.clone();
-        let mut options = Options { far, ..Options::new(config.name.clone(), name.clone()) };
-        options.waits_for_end = options.far.is_none() && is_ordered(config, &name);
+        let mut options =
+            Options { remote_agents: remote, ..Options::new(config.name.clone(), name.clone()) };
+        options.waits_for_end = options.remote_agents.is_none() && is_ordered(config, &name);
         let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name, Arc::new(host)));
     }
@@ -54,11 +55,11 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
 }
 
 /// The agents that run on other machines, with the settings of each agent's host.
-fn far_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
+fn remote_agents(config: &Config) -> Vec<(ListenerName, Option<RemoteAgentOptions>)> {
     let history = local_agents::history(config);
-    let far = |name: ListenerName| {
+    let remote = |name: ListenerName| {
         let memory = RemoteMemorySource { agent: name.clone(), history: Arc::clone(&history) };
         (name, Some(RemoteAgentOptions { memory: Arc::new(memory), config: config.digest }))
     };
-    config.far_agents().map(|spec| far(spec.name.clone())).collect()
+    config.remote_agents().map(|spec| remote(spec.name.clone())).collect()
 }

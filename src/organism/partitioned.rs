@@ -102,7 +102,10 @@ impl PartitionedOrganism {
         let membership = GroupMembership::new(Arc::clone(&table), config.digest, hands);
         drop(tokio::spawn(async move {
             if let Err(error) = membership.call(stopped).await {
-                tracing::error!("nothing is handed over to other processes any more: {error}");
+                tracing::error!(
+                    "the membership task failed, so this process hands over no \
+                                 partitions any more: {error}"
+                );
             }
         }));
         let name = config.name.as_str().into();
@@ -122,8 +125,8 @@ impl PartitionedOrganism {
     }
 
     /// Returns the status of every partition, in order.
-    pub fn standings(&self) -> Vec<PartitionStatus> {
-        self.table.standings()
+    pub fn statuses(&self) -> Vec<PartitionStatus> {
+        self.table.statuses()
     }
 
     /// Returns the health monitor, which remains usable after the stop.
@@ -174,7 +177,7 @@ fn lock(config: &Config) -> Result<DirectoryLock, Error> {
         let detail = "holds a journal that is not divided: name another directory, or take \
                       `partitions` out";
         let path = data.display().to_string();
-        return Err(journal::Error::Strange { path, detail: detail.to_owned() }.into());
+        return Err(journal::Error::ForeignJournal { path, detail: detail.to_owned() }.into());
     }
 
     Ok(hold(data, state)?)

@@ -58,10 +58,10 @@ pub enum Error {
         /// Whether the organism could have a directory of its own beside that of the other project.
         is_beside: bool,
     },
-    #[error("there is no journal of {} to adopt; there are:{}", from.display(), listed(earlier))]
+    #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
     NotEarlier { from: PathBuf, earlier: Vec<EarlierDirectory> },
     #[error(
-        "{} is there already, and so {} cannot take its place: move one of them away",
+        "{} exists, so {} cannot be renamed to it: move one of them away",
         to.display(), from.display()
     )]
     Occupied { from: PathBuf, to: PathBuf },
@@ -170,7 +170,7 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     // them is refused.
     let _lock = match DirectoryLock::take(data) {
         // Another process of the same project was faster and already runs.
-        Err(journal::Error::Held { .. }) if stored(data)?.is_some() => {
+        Err(journal::Error::InUse { .. }) if stored(data)?.is_some() => {
             return check(directories);
         }
         lock => lock?,

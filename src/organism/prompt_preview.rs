@@ -15,7 +15,7 @@ use crate::agent::{
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
-use crate::envelope::{Kind, Message, Payload};
+use crate::envelope::{Message, MessageKind, Payload};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
@@ -133,7 +133,7 @@ fn made(
 
 /// Renders a turn that has not been taken yet.
 fn rendered(agent: &ModelAgent, delivery: &Delivery) -> Result<PromptPreview, Error> {
-    let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
+    let failed = |failure: crate::envelope::AttemptFailure| nothing(failure.to_string());
     let (request, size) = agent.measured(delivery).map_err(failed)?;
     let wire = agent.wire(delivery).map_err(failed)?;
     let digest = Digest::of(wire.as_bytes());
@@ -151,10 +151,13 @@ fn rebuilt(
     let PastTurn { agent, turn, .. } = past;
     let text = JournalReader::open(&config.data)?.blob(stored)?;
     let text = text.ok_or_else(|| {
-        nothing(format!("what turn {turn} of {agent} sent is not in the journal: {stored}"))
+        nothing(format!("the request of turn {turn} of {agent} is not in the journal: {stored}"))
     })?;
     let unreadable = |error: String| {
-        nothing(format!("what turn {turn} of {agent} sent cannot be read ({stored}): {error}"))
+        nothing(format!(
+            "the request of turn {turn} of {agent} cannot be decoded ({stored}): \
+                         {error}"
+        ))
     };
 
     let inputs = TurnInputs::read(&text).map_err(unreadable)?;
@@ -167,7 +170,7 @@ fn rebuilt(
     let digest = Digest::of(wire.as_bytes());
     let recorded = past.prompt;
     if recorded.is_some_and(|recorded| recorded != digest) {
-        return Err(differs(past, digest, "the thread is not what it was"));
+        return Err(differs(past, digest, "the thread has changed"));
     }
 
     // The size is counted with the current terms of the agent's model, if the agent still exists.
@@ -239,7 +242,7 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     let names: Vec<_> = config.agents.iter().map(|spec| spec.name.to_string()).collect();
     match names.as_slice() {
         [] => nothing("this config has no agents"),
-        names => nothing(format!("there is no agent `{agent}`; there are {}", names.join(", "))),
+        names => nothing(format!("no agent `{agent}`; the agents are {}", names.join(", "))),
     }
 }
 
@@ -278,10 +281,10 @@ fn past_turn(
 fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
     let (messages, last) = messages_of(config, thread)?;
     let mut latest = messages.iter().rev();
-    let call = latest.find(|message| message.kind == Kind::Call && message.to == *agent);
+    let call = latest.find(|message| message.kind == MessageKind::Call && message.to == *agent);
     match (call, last) {
         (Some(call), Some(last)) => Ok(delivery(agent, thread, CallId(call.id), last)),
-        _ => Err(nothing(format!("nobody asked {agent} anything in {thread}"))),
+        _ => Err(nothing(format!("{agent} got no call in {thread}"))),
     }
 }
 
@@ -312,7 +315,7 @@ impl ExampleThread {
     fn of(config: &Config, spec: &AgentSpec) -> Result<Self, Error> {
         let contract = config.contracts.get(&spec.name);
         let name: Option<&PayloadName> = contract.and_then(|contract| contract.accepts.first());
-        let name = name.ok_or_else(|| nothing(format!("{} takes no payload", spec.name)))?;
+        let name = name.ok_or_else(|| nothing(format!("{} accepts no payload", spec.name)))?;
         let payload = config.schemas.example(name);
         let payload = payload.ok_or_else(|| nothing(format!("`{name}` has no example")))?;
         let asker = config.contracts.iter().find(|other| other.peers.contains(&spec.name));
@@ -323,7 +326,7 @@ impl ExampleThread {
         let id = MessageId(Uuid::from_u128(1));
         let message = Arc::new(Message {
             id,
-            kind: Kind::Call,
+            kind: MessageKind::Call,
             from: asker.clone(),
             to: spec.name.clone(),
             thread: thread.clone(),

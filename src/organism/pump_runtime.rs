@@ -127,7 +127,7 @@ impl PumpRuntime {
             // If the pump has already ended, the drain returns immediately.
             _ = self.handle.drain(reason) => {}
             () = enough => {
-                tracing::warn!("listeners were still busy after {:?}", begun.elapsed());
+                tracing::warn!("some listeners did not finish within {:?} and were stopped", begun.elapsed());
                 self.handle.stop();
             }
         }
@@ -147,7 +147,7 @@ impl PumpRuntime {
 
     /// Returns the result of a pump that ended without a stop. Its hosts are stopped on a separate
     /// task.
-    pub async fn bury(mut self) -> Result<(), Error> {
+    pub async fn finish_detached(mut self) -> Result<(), Error> {
         let hosts = std::mem::take(&mut self.hosts);
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
@@ -163,7 +163,7 @@ async fn drain_all(hosts: &[Arc<dyn Host>]) {
     });
     for drain in drains.collect::<Vec<_>>() {
         if let Err(error) = drain.await {
-            tracing::error!("a host did not end as it should: {error}");
+            tracing::error!("the task that stops a listener's host panicked: {error}");
         }
     }
 }
@@ -219,7 +219,7 @@ fn end_earlier_processes(mark: &PumpMark) {
     let ended = end_leftovers(mark);
     if !ended.is_empty() {
         tracing::warn!(
-            "processes that an earlier run of this journal left behind were ended: {}",
+            "ended processes that an earlier run on this journal had left: {}",
             ended.join(", ")
         );
     }

@@ -44,7 +44,7 @@ impl Organism {
             // Read before the attempt, too: the command may end after the journal was found in use.
             let was_used = is_used();
             match Self::start(config.clone()).await {
-                Err(Error::Journal(journal::Error::Held { holder, .. }))
+                Err(Error::Journal(journal::Error::InUse { holder, .. }))
                     if was_used || is_used() =>
                 {
                     if let Some(on_wait) = on_wait.take() {
@@ -135,7 +135,10 @@ fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
             Ok(Some(mut responder)) => responder.ended().await,
             Ok(None) => {}
             Err(error) => {
-                tracing::debug!("other hosts cannot ask how far the projection here goes: {error}");
+                tracing::debug!(
+                    "could not subscribe to requests for the position of the \
+                                 projection: {error}"
+                );
             }
         }
     })))

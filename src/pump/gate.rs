@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contract::{Contracts, Meaning};
-use crate::envelope::{self, Payload, Refusal, Rule};
+use crate::envelope::{self, Payload, Refusal, RefusalRule};
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 use crate::mutant::mutant;
@@ -21,7 +21,7 @@ use crate::schema::Schemas;
 use crate::system::{self, Primitive};
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
-use submission::Submission;
+use submission::SubmittedText;
 
 /// Text of a refusal for a name outside the sender's vocabulary. Unknown names, names that the
 /// sender may not use, and names of unknown senders get the same text, because a difference would
@@ -127,7 +127,7 @@ impl Gate {
         let (element, submission) = read(text, limits::CORE_PAYLOAD_BYTES_MAX)?;
         if &*element.name.namespace != system::NAMESPACE {
             let message = "the core writes words of its own namespace only";
-            return Err(submission.refuse(Rule::ReservedName, message));
+            return Err(submission.refuse(RefusalRule::ReservedName, message));
         }
 
         self.valid(&ListenerName::core(), &element, &submission)?;
@@ -140,13 +140,15 @@ impl Gate {
         &self,
         sender: &ListenerName,
         element: &ScannedPayload<'_>,
-        submission: &Submission<'_>,
+        submission: &SubmittedText<'_>,
     ) -> Result<Meaning, Refusal> {
         let vocabulary = self.contracts.vocabulary(sender);
         match vocabulary.and_then(|words| words.meaning(&element.name)) {
             Some(meaning) => Ok(meaning.clone()),
             None if mutant("skip-the-vocabulary") => Ok(Meaning::Note),
-            None => Err(Refusal::new(Rule::NotInVocabulary, NOT_IN_VOCABULARY, submission.text)),
+            None => {
+                Err(Refusal::new(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, submission.text))
+            }
         }
     }
 
@@ -154,7 +156,7 @@ impl Gate {
         &self,
         sender: &ListenerName,
         element: &ScannedPayload<'_>,
-        submission: &Submission<'_>,
+        submission: &SubmittedText<'_>,
     ) -> Result<(), Refusal> {
         match self.schemas.validate(&element.name, element.text.as_bytes()) {
             Ok(()) => Ok(()),
@@ -203,11 +205,11 @@ impl Gate {
         &self,
         sender: &ListenerName,
         element: &ScannedPayload<'_>,
-        submission: &Submission<'_>,
+        submission: &SubmittedText<'_>,
     ) -> Result<(Option<Primitive>, Option<Box<Checked>>), Refusal> {
         let invalid = |message: String| Refusal {
             expected: self.expected(sender, &element.name),
-            ..submission.refuse(Rule::SchemaInvalid, message)
+            ..submission.refuse(RefusalRule::SchemaInvalid, message)
         };
 
         let primitive = primitive::read(&element.name.local, element.text).map_err(invalid)?;
@@ -250,7 +252,7 @@ impl Gate {
         &self,
         sender: &ListenerName,
         nested: &NestedElement,
-        submission: &Submission<'_>,
+        submission: &SubmittedText<'_>,
     ) -> Result<Checked, Refusal> {
         let text = nested.text.as_bytes();
         let scanned = scan(text)
@@ -261,7 +263,7 @@ impl Gate {
         if !matches!(meaning, Meaning::Own | Meaning::Call { .. }) {
             let message = "the payload inside opens no call; \
                            write one that a peer or you yourself accept";
-            return Err(submission.refuse(Rule::SchemaInvalid, message));
+            return Err(submission.refuse(RefusalRule::SchemaInvalid, message));
         }
 
         self.valid(sender, &element, submission)?;
@@ -271,7 +273,7 @@ impl Gate {
 }
 
 /// Applies the rules that concern only the text, from its size to its single root.
-fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission<'_>), Refusal> {
+fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, SubmittedText<'_>), Refusal> {
     let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);
         refusal.at(TextLocation::at(text, violation.offset))
@@ -279,22 +281,28 @@ fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission
     let base = TextLocation::at(text, scanned.root.start);
     let root = text.get(scanned.root).map(std::str::from_utf8);
     let root = root.and_then(Result::ok).expect("a scanned root lies in the text, on characters");
-    Ok((ScannedPayload { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
+    Ok((
+        ScannedPayload { name: scanned.name, text: root },
+        SubmittedText { text, base, added: 0..0 },
+    ))
 }
 
-fn rule_of(breach: BrokenRule) -> Rule {
+fn rule_of(breach: BrokenRule) -> RefusalRule {
     match breach {
-        BrokenRule::Size => Rule::TooLarge,
-        BrokenRule::Encoding => Rule::NotUtf8,
-        BrokenRule::Forbidden => Rule::Forbidden,
-        BrokenRule::Complexity => Rule::TooComplex,
-        BrokenRule::Form => Rule::NotWellFormed,
-        BrokenRule::Roots => Rule::NotOneRoot,
+        BrokenRule::Size => RefusalRule::TooLarge,
+        BrokenRule::Encoding => RefusalRule::NotUtf8,
+        BrokenRule::Forbidden => RefusalRule::Forbidden,
+        BrokenRule::Complexity => RefusalRule::TooComplex,
+        BrokenRule::Form => RefusalRule::NotWellFormed,
+        BrokenRule::Roots => RefusalRule::NotOneRoot,
     }
 }
 
 /// Refuses envelopes, and the core's payload names other than primitives and notes.
-fn not_reserved(element: &ScannedPayload<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
+fn not_reserved(
+    element: &ScannedPayload<'_>,
+    submission: &SubmittedText<'_>,
+) -> Result<(), Refusal> {
     let PayloadName { namespace, local } = &element.name;
     let allowed = Primitive::WORDS.iter().chain(&system::NOTES);
     let message = match &**namespace {
@@ -308,5 +316,5 @@ fn not_reserved(element: &ScannedPayload<'_>, submission: &Submission<'_>) -> Re
         _ => return Ok(()),
     };
 
-    Err(submission.refuse(Rule::ReservedName, message))
+    Err(submission.refuse(RefusalRule::ReservedName, message))
 }

@@ -279,13 +279,13 @@ type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 /// argument is a pointer to a constant. The two types differ in Rust but not in the machine code.
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
-    let ours: ErrorHandler = hear;
+    let ours: ErrorHandler = record_error;
     // SAFETY: only ever asked for function pointers that differ from `Handler` in the constness
     // of a pointer's target.
     unsafe { std::mem::transmute_copy(&ours) }
 }
 
-unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
+unsafe extern "C" fn record_error(_: *mut c_void, error: c::xmlErrorPtr) {
     // SAFETY: libxml2 passes an error that lives through the call, or null.
     let Some(error) = (unsafe { error.cast_const().as_ref() }) else { return };
     let warning = error.level <= c::xmlErrorLevel_XML_ERR_WARNING;
@@ -492,7 +492,7 @@ fn plain(code: u32, message: String) -> Diagnostic {
 }
 
 fn no_memory() -> Diagnostic {
-    plain(0, "libxml2 could not do it and did not say why".into())
+    plain(0, "libxml2 failed and gave no reason".into())
 }
 
 fn too_long() -> Diagnostic {
@@ -500,5 +500,5 @@ fn too_long() -> Diagnostic {
 }
 
 fn unexplained(code: c_int) -> Diagnostic {
-    plain(0, format!("libxml2 refused the text with status {code} and did not say why"))
+    plain(0, format!("libxml2 refused the text with status {code} and gave no reason"))
 }

@@ -25,7 +25,7 @@ pub enum XPathValue {
     Text(String),
     Number(f64),
     Flag(bool),
-    /// In document order.
+    /// Selected nodes, in document order.
     Nodes(Vec<XPathNode>),
 }
 
@@ -45,7 +45,7 @@ pub enum XPathError {
     TooLong,
     #[error("the expression nests deeper than {} levels", limits::XPATH_DEPTH_MAX)]
     TooDeep,
-    #[error("the expression holds a character that XML cannot hold")]
+    #[error("the expression contains a character that XML does not allow")]
     Character,
     #[error("{0}")]
     Invalid(String),
@@ -56,8 +56,8 @@ pub enum XPathError {
 }
 
 impl XPathDocument {
-    /// A document whose root holds `children`. Each has the local name of the payload it stands for,
-    /// if it stands for one.
+    /// A document whose root holds `children`. Each has the local name of the payload it stands
+    /// for, if it stands for one.
     pub fn new(root: &str, children: &[(Element, Option<String>)]) -> Option<Self> {
         let mut element = Element::local(root);
         let mut payloads = Vec::new();

@@ -44,7 +44,7 @@ impl Announcement {
                 Err(TryLockError::WouldBlock) => {
                     let holder = format!("{}, which is starting", announced_process(data));
                     let path = data.display().to_string();
-                    return Err(journal::Error::Held { path, holder }.into());
+                    return Err(journal::Error::InUse { path, holder }.into());
                 }
                 Err(TryLockError::Error(error)) => return Err(failed()(error)),
             }

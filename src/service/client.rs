@@ -18,7 +18,7 @@ use super::{
 };
 use crate::audit::{self, HeldCall};
 use crate::config::{Config, StorageConfig};
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, MessageId, Position, ThreadId};
 use crate::journal::jetstream::identity;
 use crate::journal::sqlite::JournalReader;
@@ -103,7 +103,7 @@ impl ServiceClient {
             let mut has_receipt = false;
             let on_response = |response| match response {
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
-                    if refusal.rule == Rule::Draining && self.partitions().is_some() =>
+                    if refusal.rule == RefusalRule::Draining && self.partitions().is_some() =>
                 {
                     let detail = refusal.to_string();
                     unavailable = Some(PartitionUnavailable { detail, soon: true, unsure: false });
@@ -111,7 +111,7 @@ impl ServiceClient {
                 // An earlier attempt may be recorded, so this refusal may not be the answer to the
                 // submission.
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
-                    if matches!(refusal.rule, Rule::Busy | Rule::StorageFull)
+                    if matches!(refusal.rule, RefusalRule::Busy | RefusalRule::StorageFull)
                         && retries.is_unsure =>
                 {
                     let detail = refusal.to_string();
@@ -198,7 +198,10 @@ impl ServiceClient {
             // An earlier attempt whose response was lost may have been carried out. This refusal
             // may be a consequence of it.
             ((ServiceResponse::Ruled(Some(refusal)), true), _)
-                if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned | Rule::Busy) =>
+                if matches!(
+                    refusal.rule,
+                    RefusalRule::NotWaiting | RefusalRule::NotSigned | RefusalRule::Busy
+                ) =>
             {
                 Err(Error::Lost)
             }
@@ -441,7 +444,7 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
 /// retry may succeed. Returns every other error as an error.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
-        Error::Journal(journal::Error::Away { detail }) => Ok(detail),
+        Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),
         Error::Nats(error @ nats::Error::Connect { .. }) => Ok(error.to_string()),
         error => Err(error),
     }

@@ -15,11 +15,11 @@ pub enum Error {
     Nats(#[from] nats::Error),
     #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
-    #[error("the organism has stopped; its log says why")]
+    #[error("the organism has stopped; its log has the reason")]
     Stopped,
     /// The connection ended before the last response. The request may have been carried out.
     #[error(
-        "the running organism ended before its last response; what it accepted goes on at its next \
+        "the running organism ended before its last response; accepted calls continue at its next \
          start: send again with the same --key, or read the thread"
     )]
     Lost,
@@ -40,9 +40,9 @@ pub enum Error {
     OtherProject(#[from] OtherProject),
     /// The organism runs with another config than the command, so nothing was done.
     #[error(
-        "the config has changed since the organism started: it runs with {running}, and the config \
-         is {} now; nothing was sent. A change takes effect at a restart: stop the organism and \
-         start it again, or restore the config, then send again",
+        "the config has changed since the organism started: the organism runs with {running}, and \
+         the config is now {}; nothing was sent. A change takes effect at a restart: stop the \
+         organism and start it again, or restore the config, then send again",
         ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
     )]
     ConfigChanged { running: Digest, ours: Option<Digest> },

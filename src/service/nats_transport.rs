@@ -69,7 +69,8 @@ impl NatsTransport {
                 limits::SERVICE_SILENCE_MAX
             };
             let Ok(Some(message)) = timeout(patience, replies.next()).await else {
-                unavailable("the pump that holds its lease is silent", !is_silent, true).await;
+                unavailable("the pump that holds its lease does not respond", !is_silent, true)
+                    .await;
                 return Ok(());
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {

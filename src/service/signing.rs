@@ -35,7 +35,7 @@ pub enum Error {
     NotWritten { path: PathBuf, source: std::io::Error },
     #[error("other users can read {}: run `chmod 600 {}`", path.display(), path.display())]
     Readable { path: PathBuf },
-    #[error("{} is no encrypted Ed25519 key of `organism operator key`", path.display())]
+    #[error("{} is not an encrypted Ed25519 key, as `organism operator key` writes it", path.display())]
     NotAKey { path: PathBuf },
     #[error("this is not the passphrase of {}", path.display())]
     WrongPassphrase { path: PathBuf },

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::huh::{Huh, write_huh};
 use super::{ActionReport, ErrorCode, NAMESPACE, WaitFor};
 use crate::clock::Time;
-use crate::envelope::{Payload, Refusal, Rule};
+use crate::envelope::{Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ThreadId, TimerId};
 use crate::xml::escape::{escape_attribute, escape_text};
 
@@ -41,7 +41,7 @@ impl ThreadStatus {
 
 /// A payload that only the core writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum CorePayload {
     ThreadSpawned {
         assigned: ThreadId,
         parent: ThreadId,
@@ -144,7 +144,7 @@ pub struct DecisionPayload {
     pub reason: String,
 }
 
-impl Answer {
+impl CorePayload {
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
         let (about, from, message) = (None, None, message.into());
         Self::Error { code, about, message, from, is_lasting: false }
@@ -154,9 +154,9 @@ impl Answer {
     /// the state of the world caused gets a `system-error`.
     pub fn to(refusal: &Refusal) -> Self {
         let code = match refusal.rule {
-            Rule::Busy => ErrorCode::Busy,
-            Rule::Cycle => ErrorCode::Cycle,
-            Rule::BudgetSpent => ErrorCode::BudgetSpent,
+            RefusalRule::Busy => ErrorCode::Busy,
+            RefusalRule::Cycle => ErrorCode::Cycle,
+            RefusalRule::BudgetSpent => ErrorCode::BudgetSpent,
             _ => return Self::Huh(Huh::of(refusal)),
         };
 

@@ -11,7 +11,7 @@ mod huh;
 mod primitive;
 
 pub use action::ActionReport;
-pub use core_payloads::{Answer, DecisionPayload, ThreadStatus};
+pub use core_payloads::{CorePayload, DecisionPayload, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};
 pub use huh::Huh;

@@ -65,8 +65,7 @@ fn describe(failed: HttpError) -> String {
         HttpError::Connect { host, detail } => format!("no connection to {host}: {detail}"),
         HttpError::Timeout { phase, after } => format!("{phase} within {after:?}"),
         HttpError::Broken => {
-            "what answers there does not speak HTTP/1.1; OTLP over HTTP usually has \
-                           port 4318"
+            "the server there does not speak HTTP/1.1; OTLP over HTTP usually has port 4318"
                 .to_owned()
         }
     }

@@ -163,7 +163,10 @@ impl ExportTask {
         if std::mem::take(&mut self.warned) {
             let address = self.collector.address();
             let dropped = self.counts.dropped.get();
-            tracing::warn!("the collector at {address} is back; {dropped} spans were dropped");
+            tracing::warn!(
+                "the collector at {address} accepts spans again; {dropped} spans were \
+                            dropped"
+            );
         }
     }
 
@@ -172,8 +175,8 @@ impl ExportTask {
         if !std::mem::replace(&mut self.is_rejection_logged, true) {
             let address = self.collector.address();
             tracing::warn!(
-                "the collector at {address} would not have {spans} spans: {why}; from here on \
-                 such spans are only counted, as organism_spans_total{{outcome=\"rejected\"}}"
+                "the collector at {address} rejected {spans} spans: {why}; later rejections are \
+                 only counted, in organism_spans_total{{outcome=\"rejected\"}}"
             );
         }
     }
@@ -182,8 +185,8 @@ impl ExportTask {
         if !std::mem::replace(&mut self.warned, true) {
             let address = self.collector.address();
             tracing::warn!(
-                "the collector at {address} takes no spans: {why}; up to {} are kept for it, more \
-                 are dropped, and nothing else suffers",
+                "the collector at {address} does not accept spans: {why}; up to {} spans are \
+                 queued and further ones are dropped; messages are not affected",
                 limits::SPANS_QUEUED_MAX
             );
         }

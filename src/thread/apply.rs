@@ -11,7 +11,7 @@ use super::state::{
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Failure, Kind, Message, Spending};
+use crate::envelope::{AttemptFailure, Disposition, Message, MessageKind, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -276,7 +276,7 @@ impl Tree {
             match *thread == message.thread {
                 true => opener.await_leg(id, opening),
                 false => {
-                    opener.away.insert(id);
+                    opener.remote_calls.insert(id);
                 }
             }
         }
@@ -292,7 +292,7 @@ impl Tree {
             pending: vec![request],
             awaiting: Vec::new(),
             next_slot: 1,
-            away: Default::default(),
+            remote_calls: Default::default(),
             has_bound: false,
             spent_bound: Spending::default(),
             waiting: None,
@@ -316,7 +316,8 @@ impl Tree {
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
-        let delivered = matches!(message.kind, Kind::Reply | Kind::System | Kind::Own);
+        let delivered =
+            matches!(message.kind, MessageKind::Reply | MessageKind::System | MessageKind::Own);
         let receiver = message.call.filter(|_| delivered).and_then(|c| self.calls.get_mut(&c));
         let receiver = receiver.filter(|call| call.callee == message.to);
         self.in_flight.insert(message.id, receiver.as_ref().map(|call| call.id));
@@ -402,7 +403,7 @@ impl Tree {
         if let Opener::Call { call: opener, .. } = &call.opening.opener
             && let Some(opener) = self.calls.get_mut(opener)
         {
-            opener.away.remove(&id);
+            opener.remote_calls.remove(&id);
             opener.leg_closed(id);
         }
     }
@@ -418,7 +419,7 @@ impl Tree {
 
     /// Records a failed attempt. A failure that does not state what the attempt used leaves the
     /// attempt's reservation in place until the reservation is charged.
-    fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &Failure) {
+    fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
             (call.handed_over, call.offered_since) = (None, None);

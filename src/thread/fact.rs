@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Allotment;
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Failure, Message, Money, Refusal, Spending};
+use crate::envelope::{AttemptFailure, Disposition, Message, Money, Refusal, Spending};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
@@ -174,7 +174,7 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
         #[serde(rename = "failure")]
-        failure: Failure,
+        failure: AttemptFailure,
     },
     /// An attempt was handed over to its listener, which has it until its end is recorded. The call
     /// may belong to another thread tree than the record.

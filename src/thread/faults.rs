@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::state::{KeptFault, Tree};
 use super::{Call, Closing, Opener};
 use crate::contract::Gather;
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
@@ -42,7 +42,8 @@ impl Tree {
 
     /// Keeps the fault of a leg until the opener receives it.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
-        let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == Kind::System) else {
+        let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
+        else {
             return;
         };
 

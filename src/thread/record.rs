@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
-use crate::envelope::{Failure, Turn};
+use crate::envelope::{AttemptFailure, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 
 use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
@@ -81,7 +81,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
         #[serde(rename = "failure")]
-        failure: Failure,
+        failure: AttemptFailure,
     },
     /// A model call is about to send a request. The fact of the same record states the reservation.
     #[serde(rename = "reserved")]

@@ -219,8 +219,8 @@ mod tests {
         Some(ThreadId::parse(id).unwrap())
     }
 
-    /// Generates small amounts and amounts near the maximum, because a sum that saturates cannot be
-    /// reduced afterwards.
+    /// Generates small amounts and amounts near the maximum, because tests must cover sums that
+    /// saturate.
     fn amount(dice: u64) -> u64 {
         if dice.is_multiple_of(4) { u64::MAX - dice % 7 } else { dice % 1_000 }
     }

@@ -1,7 +1,7 @@
 //! The result of a call, from the journal record that closed the call.
 
 use crate::contract::Gather;
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 use crate::mutant::mutant;
 
@@ -48,7 +48,7 @@ pub fn client_result<'r>(
 }
 
 fn has_reply(messages: &[&Message]) -> bool {
-    messages.iter().any(|message| message.kind == Kind::Reply)
+    messages.iter().any(|message| message.kind == MessageKind::Reply)
 }
 
 impl Record {
@@ -60,7 +60,7 @@ impl Record {
             _ => None,
         })?;
         let is_part = |message: &Message| {
-            let is_result = matches!(message.kind, Kind::Reply | Kind::System);
+            let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
             let is_last = is_result && message.call.is_none();
             message.cause == Some(call.0) && (is_last || mutant("repeat-what-led-there"))
         };

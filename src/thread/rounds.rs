@@ -5,7 +5,7 @@
 //! holds only rounds in which every request was refused.
 
 use super::{Call, PendingMessage};
-use crate::envelope::Kind;
+use crate::envelope::MessageKind;
 
 impl Call {
     /// Number of consecutive rounds in which every result was a failure, including the results that
@@ -38,11 +38,11 @@ impl PendingMessage {
     /// Whether the message reports a failure; `None` if the message is not a result.
     fn has_failed(&self) -> Option<bool> {
         let message = &self.message;
-        if message.kind == Kind::Reply {
+        if message.kind == MessageKind::Reply {
             return Some(false);
         }
 
-        if message.kind != Kind::System {
+        if message.kind != MessageKind::System {
             return None;
         }
 
@@ -62,8 +62,8 @@ impl PendingMessage {
     /// settles the goal that it was for, so that it is progress.
     fn is_refusal(&self) -> Option<bool> {
         let message = &self.message;
-        if message.kind != Kind::System {
-            return (message.kind == Kind::Reply).then_some(false);
+        if message.kind != MessageKind::System {
+            return (message.kind == MessageKind::Reply).then_some(false);
         }
 
         match &*message.name.local {

@@ -11,7 +11,7 @@ use super::reservations::TreeReservations;
 use super::{Closing, Hold, Opening, Renewal};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Kind, Message, Money, Spending};
+use crate::envelope::{Message, MessageKind, Money, Spending};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
@@ -218,7 +218,7 @@ pub struct Call {
     /// Slot for the next answer to the last outcome.
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
-    pub away: BTreeSet<CallId>,
+    pub remote_calls: BTreeSet<CallId>,
     /// Whether threads are bound to this call.
     pub has_bound: bool,
     /// Spending of model calls in the threads that are bound to the call, and beneath them.
@@ -301,14 +301,14 @@ impl Call {
 
     /// Whether the call has open calls in other threads, or running timers.
     pub fn has_open(&self) -> bool {
-        !self.away.is_empty() || self.timers > 0
+        !self.remote_calls.is_empty() || self.timers > 0
     }
 
     /// Whether a result from another thread, or a fired timer, waits for its delivery in this call.
     pub fn has_news(&self) -> bool {
         let news =
             |p: &PendingMessage| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
-        self.pending.iter().any(|p| p.message.kind == Kind::System && news(p))
+        self.pending.iter().any(|p| p.message.kind == MessageKind::System && news(p))
     }
 
     /// The message that opened the call.

@@ -36,8 +36,8 @@ pub struct SpanCounts {
 /// Receiving end of the queue of spans.
 pub type SpanReceiver = mpsc::Receiver<Span>;
 
-/// Number of random bits at the end of every trace id, also of ids that other programs made. The bits before may
-/// come from a clock and a counter.
+/// Number of random bits at the end of every trace id, also of ids that other programs made. The
+/// bits before may come from a clock and a counter.
 const CHANCE_BITS: u32 = 32;
 
 impl SpanTracer {
@@ -82,7 +82,7 @@ impl SpanTracer {
     }
 
     /// Queues a span, or drops it if the queue is full.
-    pub fn hand_in(&self, span: Span) {
+    pub fn enqueue(&self, span: Span) {
         let Some(shared) = &self.0 else { return };
         if shared.queue.try_send(span).is_err() {
             shared.counts.dropped.one();
@@ -118,7 +118,7 @@ mod tests {
         let (tracer, mut spans) = SpanTracer::new(1.0);
         let at = begun(&tracer, Uuid::now_v7()).unwrap();
         for _ in 0..limits::SPANS_QUEUED_MAX + 7 {
-            tracer.hand_in(Span::new(at, SpanKind::Internal, String::new(), Time(0)));
+            tracer.enqueue(Span::new(at, SpanKind::Internal, String::new(), Time(0)));
         }
 
         let counts = tracer.counts().unwrap();

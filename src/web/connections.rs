@@ -30,7 +30,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router) {
                 });
             }
             Err(error) => {
-                tracing::warn!("a connection over HTTP could not be accepted: {error}");
+                tracing::warn!("could not accept an HTTP connection: {error}");
                 tokio::time::sleep(limits::BACKOFF_FIRST).await;
             }
         }

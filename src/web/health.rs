@@ -32,7 +32,7 @@ struct HealthReason {
 /// alive, since a restart would not help.
 pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
     let ended = health.get().is_some_and(|watcher| watcher.has_ended());
-    let why = || "the pump has ended; the log says why".to_owned();
+    let why = || "the pump has ended; the log has the reason".to_owned();
     let dead = ended.then(|| ReadinessProblem { what: "pump", why: why(), partition: None });
     respond(dead.into_iter().collect())
 }
@@ -41,7 +41,7 @@ pub(super) async fn alive(State(health): State<HealthSource>) -> Response {
 pub(super) async fn ready(State(health): State<HealthSource>) -> Response {
     let why = || "the journal is being read; it is still starting".to_owned();
     respond(match health.get() {
-        Some(watcher) => watcher.lacks(),
+        Some(watcher) => watcher.problems(),
         None => vec![ReadinessProblem { what: "journal", why: why(), partition: None }],
     })
 }
@@ -51,11 +51,11 @@ pub(super) async fn metrics(State(health): State<HealthSource>) -> Response {
     ([(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)], page).into_response()
 }
 
-fn respond(lacks: Vec<ReadinessProblem>) -> Response {
-    let ok = lacks.is_empty();
+fn respond(problems: Vec<ReadinessProblem>) -> Response {
+    let ok = problems.is_empty();
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let reason = |ReadinessProblem { what, why, partition }| HealthReason { what, why, partition };
-    let response = HealthResponse { ok, not_ready: lacks.into_iter().map(reason).collect() };
+    let response = HealthResponse { ok, not_ready: problems.into_iter().map(reason).collect() };
     // Serialising cannot fail, because the value is plain data.
     let body = serde_json::to_string(&response).unwrap_or_default() + "\n";
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];

@@ -1,4 +1,5 @@
-//! The handler of a workflow: it answers a delivery with what follows from the messages of the call.
+//! The handler of a workflow: it answers a delivery with what follows from the messages of the
+//! call.
 //!
 //! The record is the only state. What is remembered of a run between its deliveries is the fold of
 //! its messages so far; a run that is not remembered is folded again.
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::bus::memory::CallMemory;
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
-use crate::envelope::{Failure, Message};
+use crate::envelope::{AttemptFailure, Message};
 use crate::ids::{ListenerName, MessageId};
 
 use super::call_fold::{CallFold, RunRequest, RunThreads};
@@ -44,8 +45,8 @@ impl WorkflowHandler {
     }
 
     /// The outcome that follows from the new messages of a delivery.
-    fn outcome(&self, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let crashed = |detail: &str| Failure::Crashed { detail: detail.to_owned() };
+    fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
+        let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };
         let messages = delivery.messages.as_slice();
         let known = messages.len().saturating_sub(delivery.fresh);
         let (graph, _) = GoalGraph::new(&self.definition);
@@ -96,7 +97,11 @@ impl WorkflowHandler {
 
     /// The reply of a run whose reply was refused: that it failed, in a few words. Where this is refused,
     /// too, the call fails.
-    fn refused_reply(&self, fresh: &[Arc<Message>], refused: u32) -> Result<Outcome, Failure> {
+    fn refused_reply(
+        &self,
+        fresh: &[Arc<Message>],
+        refused: u32,
+    ) -> Result<Outcome, AttemptFailure> {
         let refusal = fresh.iter().find_map(|message| payloads::refusal_of(message));
         let (code, detail) = refusal.unwrap_or_default();
         let code = match code.as_str() {
@@ -105,7 +110,7 @@ impl WorkflowHandler {
         };
         let detail = format!("the reply of the run was refused: {detail}");
         if refused > 1 {
-            return Err(Failure::TooLarge { detail });
+            return Err(AttemptFailure::TooLarge { detail });
         }
 
         let definition = &self.definition;
@@ -179,7 +184,11 @@ impl WorkflowHandler {
 }
 
 impl NativeHandler for WorkflowHandler {
-    async fn handle(&self, delivery: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        _: HandlerContext,
+    ) -> Result<Outcome, AttemptFailure> {
         self.outcome(&delivery)
     }
 }
@@ -193,7 +202,7 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::contract::Budget;
-    use crate::envelope::{Kind, Payload};
+    use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::schema::ShortType;
     use crate::system;
@@ -246,7 +255,7 @@ mod tests {
     fn message(seq: u64, name: PayloadName, payload: &str) -> Arc<Message> {
         Arc::new(Message {
             id: MessageId(Uuid::from_u128(seq.into())),
-            kind: Kind::System,
+            kind: MessageKind::System,
             from: ListenerName::core(),
             to: self::name("flow"),
             thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
@@ -286,7 +295,7 @@ mod tests {
         handler: &WorkflowHandler,
         messages: &[Arc<Message>],
         fresh: usize,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, AttemptFailure> {
         let outcome = handler.outcome(&Delivery {
             listener: name("flow"),
             call: CallId(MessageId(Uuid::from_u128(1))),
@@ -316,7 +325,7 @@ mod tests {
 
         messages.push(refused(6, "too-large"));
         let failure = handle(&handler, &messages, 1).unwrap_err();
-        assert!(matches!(failure, Failure::TooLarge { .. }), "{failure:?}");
+        assert!(matches!(failure, AttemptFailure::TooLarge { .. }), "{failure:?}");
     }
 
     #[test]

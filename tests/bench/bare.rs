@@ -1,5 +1,5 @@
-//! The floor of what goes over NATS: a process that receives on core NATS, publishes to JetStream
-//! with an acknowledgement, and forwards what is acknowledged. It looks at nothing.
+//! The floor of messages over NATS: a process that receives on core NATS, publishes to JetStream,
+//! and forwards each message after its acknowledgement. It parses nothing.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
@@ -19,10 +19,10 @@ const KEPT: &str = "bare.kept";
 const OUT: &str = "bare.out";
 const STREAM: &str = "bare";
 
-/// What came through.
+/// Messages per second, and latency.
 pub struct Bare {
     pub per_second: f64,
-    /// Of one message's way to the forwarder and back.
+    /// Latency of one message to the forwarder and back.
     pub micros: f64,
 }
 
@@ -30,7 +30,7 @@ pub struct Bare {
 pub struct Program(Child);
 
 impl Program {
-    /// This program again.
+    /// Starts this program again as the forwarder.
     pub fn start(word: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(word).envs(variables.iter().copied()).stdin(Stdio::null());
@@ -45,7 +45,7 @@ impl Drop for Program {
     }
 }
 
-/// `threads` messages of 1 KB are out at any time.
+/// `threads` messages of 1 KB are in flight at any time.
 pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
     let admin = server.admin();
     let stream = json!({ "name": STREAM, "subjects": [KEPT], "storage": "file",
@@ -59,7 +59,7 @@ pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
     bare
 }
 
-/// One thread for everything, which nobody has to wake.
+/// One runtime thread for everything, so that no other thread must be woken.
 fn alone() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -68,7 +68,7 @@ async fn drive(options: &Options, threads: usize, span: Duration) -> Bare {
     let client = connect(options, "bare driver").await.unwrap();
     let mut back = client.subscribe(OUT).await.unwrap();
     client.flush().await.unwrap();
-    // It is there once something comes back.
+    // The forwarder is ready after its first reply.
     loop {
         client.publish(IN, "".into()).await.unwrap();
         let answer = tokio::time::timeout(Duration::from_millis(50), back.next()).await;
@@ -95,11 +95,12 @@ async fn drive(options: &Options, threads: usize, span: Duration) -> Bare {
     Bare { per_second, micros: median_of(times.into_iter()) }
 }
 
-/// The process: one connection, one thread; as many messages wait for their acknowledgement as
-/// have come.
+/// The forwarder process: one connection and one thread, with any number of messages awaiting their
+/// acknowledgement.
 pub fn forward() {
     let server = std::env::var("BENCH_NATS").unwrap();
-    let options = Options { servers: vec![server], credentials: NatsCredentials::Nobody, ca: None };
+    let options =
+        Options { servers: vec![server], credentials: NatsCredentials::Anonymous, ca: None };
     alone().block_on(async {
         let client = connect(&options, "bare forwarder").await.unwrap();
         forward_all(&client).await;

@@ -1,4 +1,4 @@
-//! Processor time of the thread that asks: what others do meanwhile does not count.
+//! Processor time of the calling thread, without that of other threads.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ pub fn spent() -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
-/// What `work` takes, in microseconds.
+/// Processor time of `work`, in microseconds.
 pub fn micros(work: impl FnOnce()) -> f64 {
     let before = spent();
     work();
     (spent() - before).as_secs_f64() * 1e6
 }
 
-/// What all cores did since the system started, in its own unit: idle, and altogether.
+/// Time of all cores since the system started, in ticks: idle, and total.
 pub type OfAll = Option<(u64, u64)>;
 
 pub fn of_all() -> OfAll {
@@ -27,7 +27,8 @@ pub fn of_all() -> OfAll {
     Some((times[3] + times[4], times[..8].iter().sum()))
 }
 
-/// How much of them was in use since then, of one; None where the system does not say.
+/// Share of the cores that was in use since then, from 0 to 1; `None` if the system does not report
+/// it.
 pub fn busy_since(before: OfAll) -> Option<f64> {
     let ((idle_before, before), (idle, now)) = (before?, of_all()?);
     Some(1.0 - (idle - idle_before) as f64 / (now - before).max(1) as f64)

@@ -1,4 +1,4 @@
-//! What sixty-four producers who never rest in one thread cost somebody in another.
+//! The cost that sixty-four busy producers in one thread cause for another thread.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn measure(span: Duration) -> (f64, f64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let organism = Organism::start_with(config, HashMap::from(natives)).await.unwrap();
-        let idle = asked(&organism.handle(), span).await;
+        let idle = median_exchange(&organism.handle(), span).await;
         let stop = Arc::new(AtomicBool::new(false));
         let thread = exchange(&organism.handle(), "producer", None).await;
         let producers: Vec<_> = (0..PRODUCERS)
@@ -49,7 +49,7 @@ fn measure(span: Duration) -> (f64, f64) {
                 })
             })
             .collect();
-        let busy = asked(&organism.handle(), span).await;
+        let busy = median_exchange(&organism.handle(), span).await;
         stop.store(true, Ordering::Relaxed);
         for producer in producers {
             producer.await.unwrap();
@@ -59,7 +59,7 @@ fn measure(span: Duration) -> (f64, f64) {
     })
 }
 
-async fn asked(handle: &Handle, span: Duration) -> f64 {
+async fn median_exchange(handle: &Handle, span: Duration) -> f64 {
     let (began, mut times, mut thread) = (Instant::now(), Vec::new(), None);
     while began.elapsed() < span {
         let start = Instant::now();
@@ -70,7 +70,7 @@ async fn asked(handle: &Handle, span: Duration) -> f64 {
     times[times.len() * 99 / 100]
 }
 
-/// One call and its result; the thread it was in.
+/// One call with its result. Returns the thread of the call.
 async fn exchange(handle: &Handle, client: &str, thread: Option<String>) -> String {
     let target = thread.map_or(Target::New { suggested: None }, |id| Target::Thread { id });
     let client = ListenerName::parse(client).unwrap();

@@ -1,23 +1,23 @@
-//! A table for people, a line of JSON a figure for programs.
+//! Output of figures: a table for people, and one line of JSON for each figure.
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use super::floor::Floors;
 
-/// What every figure is measured with.
+/// Settings of every measurement.
 #[derive(Debug)]
 pub struct Bench {
     pub figures: Figures,
     pub floors: Floors,
     pub runs: usize,
-    /// Of one run, where a run has no end of its own.
+    /// Duration of one run, for figures whose runs have no natural end.
     pub span: Duration,
-    /// What takes minutes is left out.
+    /// Whether measurements that take minutes are skipped.
     pub quick: bool,
 }
 
-/// One of several kinds of input that a figure is measured on.
+/// One class of inputs of a figure.
 #[derive(Debug)]
 pub struct Class {
     pub name: String,
@@ -36,7 +36,7 @@ impl Figures {
         Self { lines: Vec::new() }
     }
 
-    /// `floor`: what the disk and libxml2 alone allow, in the same unit.
+    /// `floor`: the result of the disk and libxml2 alone, in the same unit.
     pub fn add(&mut self, name: &str, value: f64, unit: &str, floor: Option<f64>) {
         self.add_of(name, None, value, unit, floor);
     }
@@ -50,7 +50,7 @@ impl Figures {
         self.lines.push(line.to_string());
     }
 
-    /// Shows every class; the one that is worst by `badness` is the figure.
+    /// Prints every class; the figure is the worst class by `badness`.
     pub fn add_worst(
         &mut self,
         name: &str,

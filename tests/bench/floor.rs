@@ -12,12 +12,12 @@ use super::figures::{Figures, median};
 pub const TASK: &str = include_str!("../data/bench/task.xml");
 pub const TASK_SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bench/task.xsd");
 
-/// What the disk and libxml2 alone allow, on this machine, now.
+/// The speed of the disk and libxml2 alone, on this machine at this moment.
 #[derive(Debug)]
 pub struct Floors {
-    /// Rows of 1 KB a second, in commits of 64.
+    /// Rows of 1 KB per second, in commits of 64.
     pub rows: f64,
-    /// Microseconds of a commit of one row.
+    /// Duration of a commit with one row, in microseconds.
     pub commit: f64,
 }
 
@@ -33,7 +33,7 @@ impl Floors {
     }
 }
 
-/// A directory on the disk that is measured, emptied.
+/// An empty directory on the measured disk.
 pub fn directory(name: &str) -> std::path::PathBuf {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench").join(name);
     if path.exists() {

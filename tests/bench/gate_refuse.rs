@@ -1,8 +1,8 @@
-//! `gate_refuse`: how long the gate takes to refuse a megabyte of hostile XML, beside a loop
-//! over its bytes.
+//! `gate_refuse`: time in which the gate refuses a megabyte of hostile XML, beside a loop over its
+//! bytes.
 //!
-//! The whole way of a refusal: from the bytes to its place, digest and head, ready to be
-//! recorded and told.
+//! The measurement covers the complete refusal: from the bytes to location, digest and head, ready
+//! to be recorded.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::{floor, plain};
 
 const ATTACKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/attacks");
 const ADD: &str = r#"<add xmlns="urn:org:calc:v1">"#;
-/// Of the generated files, those from this size on: below, a refusal costs what its message does.
+/// Minimum size of the generated files that are measured. The cost of a refusal of smaller files is
+/// mostly that of its message.
 const LARGE: usize = 256 << 10;
 
 pub fn run(bench: &mut Bench) {
@@ -50,7 +51,7 @@ fn gate() -> Gate {
     Gate::new(Arc::new(Contracts::new(vec![calc, client]).unwrap()), schemas)
 }
 
-/// The hostile files that tests generate.
+/// The hostile files that the tests generate.
 fn files() -> Vec<(String, Vec<u8>)> {
     let folder = floor::directory("hostile");
     let script = format!("{ATTACKS}/generate.py");
@@ -65,7 +66,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
     texts.filter(|(name, text)| name.ends_with(".xml") && text.len() >= LARGE).collect()
 }
 
-/// A payload's size of the same again and again, refused at the very end: it is not closed.
+/// A text as long as a payload, which repeats one element and is refused at its very end, because
+/// it is not closed.
 fn floods() -> Vec<(String, Vec<u8>)> {
     let flood = |name: &str, unit: &str| {
         let text = ADD.to_owned() + &unit.repeat((PAYLOAD_BYTES_MAX - ADD.len()) / unit.len());

@@ -1,4 +1,4 @@
-//! Whether the relay keeps its pace on a long journal, and among many threads.
+//! Speed of the relay on a long journal, and with many threads.
 
 use super::figures::{Bench, median_of};
 use super::floor::directory;
@@ -7,19 +7,19 @@ use super::start;
 
 const THREADS: usize = 64;
 
-/// After a million messages, beside after ten thousand.
+/// Speed after a million messages, beside that after ten thousand.
 pub fn messages(bench: &mut Bench) {
     grown(bench, "relay_growth", [10_000, 1_000_000], ROUNDS);
 }
 
-/// After a hundred thousand threads of one exchange each, beside after a thousand.
+/// Speed after a hundred thousand threads of one exchange each, beside that after a thousand.
 pub fn threads(bench: &mut Bench) {
     // An exchange is a call and its result: two records.
     grown(bench, "relay_growth_threads", [2_000, 200_000], 0);
 }
 
-/// The second journal's pace over the first's. The two are measured in turns, so that what the
-/// disk does meanwhile meets both.
+/// The speed on the second journal, relative to the first. Measurements of both alternate, so that
+/// changes of the disk affect both.
 fn grown(bench: &mut Bench, name: &str, records: [usize; 2], rounds: usize) {
     if bench.quick {
         return;

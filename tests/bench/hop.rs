@@ -1,21 +1,21 @@
 //! Processor time and journal bytes of one hop: `bench hop native|process SECONDS`.
 //!
-//! Two builds are compared by running both by turns, so that a slow minute of the machine meets
-//! both. Processor time is user and system time, that of listener processes included.
+//! To compare two builds, alternate runs of both, so that changes of the machine affect both.
+//! Processor time is user and system time, including that of listener processes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::relay;
 
-/// Microseconds of a tick of `/proc/PID/stat`.
+/// Duration of a tick of `/proc/PID/stat` in microseconds.
 const TICK_MICROS: f64 = 10_000.0;
 
-/// Seconds of a run that names none.
+/// Default duration of a run in seconds.
 const SECONDS: u64 = 5;
 
-/// Prints the hops of one run, the microseconds of processor time of each, and the bytes of the
-/// journal for each.
+/// Prints the hops of one run, and for each hop the processor time in microseconds and the bytes of
+/// the journal.
 pub fn measure() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let host = arguments.first().map_or("native", String::as_str);
@@ -38,7 +38,7 @@ fn spent_micros() -> f64 {
 /// User and system time of a process and of its children that have ended.
 pub fn spent_micros_of(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // The name of the program stands in parentheses and may hold spaces.
+    // The name of the program is in parentheses and may contain spaces.
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
     let ticks: f64 = fields.skip(11).take(4).map(|field| field.parse::<f64>().unwrap()).sum();
     ticks * TICK_MICROS

@@ -1,7 +1,7 @@
-//! What the message path costs beside the floor under it: `make bench`.
+//! Cost of the message path beside the floor beneath it: `make bench`.
 //!
-//! Every figure is the median of several runs and stands beside a floor measured in the same
-//! run, as the disk of a shared machine is never the same twice.
+//! Every figure is the median of several runs. Each stands beside a floor measured in the same run,
+//! because the disk of a shared machine varies.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -42,17 +42,18 @@ use std::time::Duration;
 use figures::{Bench, Figures};
 use floor::Floors;
 
-/// The program's own.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs per figure; the median counts.
+/// Runs for each figure; the result is the median.
 const RUNS: usize = 5;
 const SECONDS: u64 = 3;
 
 type Figure = (&'static str, fn(&mut Bench));
 
-/// Every figure, in the order of the table; a name on the command line picks those that hold it.
+/// Every figure, in the order of the table. A name on the command line selects the figures that
+/// contain it.
 const FIGURES: [Figure; 27] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
@@ -85,7 +86,7 @@ const FIGURES: [Figure; 27] = [
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
-        // A process listener of the relay is this program again, and so is the one at rest.
+        // A process listener of the relay is this program again, and so is the idle organism.
         Some("listener") => relay::listen(),
         Some("forwarder") => return bare::forward(),
         Some("pump") => return pumps::pump(),

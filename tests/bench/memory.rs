@@ -1,5 +1,5 @@
-//! What a running organism holds in memory: the real program at rest and under a hundred
-//! answers at once, and this program again after ten thousand threads. From `/proc`, so on Linux
+//! Memory of a running organism: the real program when idle and during a hundred simultaneous
+//! answers, and this program after ten thousand threads. Read from `/proc`, so available on Linux
 //! alone.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 
@@ -21,20 +21,20 @@ use super::start;
 use super::streams::{Server, noise, text};
 
 const THREADS: usize = 10_000;
-/// Exchanges under way at once.
+/// Number of simultaneous exchanges.
 const CLIENTS: usize = 64;
 
 pub fn idle(bench: &mut Bench) {
     add(bench, "rss_idle", running());
 }
 
-/// Ten thousand root threads at rest after one exchange each.
+/// Ten thousand idle root threads after one exchange each.
 pub fn at_rest(bench: &mut Bench) {
     add(bench, "rss_10k_threads", rested());
 }
 
-/// A hundred answers that stream in at once, of 8 MB each: beside what those of 200 KB
-/// take.
+/// A hundred answers of 8 MB each that stream in simultaneously, beside the memory for answers of
+/// 200 KB.
 pub fn streams(bench: &mut Bench) {
     match (streamed(PIECES), streamed(PIECES * 64)) {
         (Some(short), Some(long)) => {
@@ -45,7 +45,7 @@ pub fn streams(bench: &mut Bench) {
 }
 
 const STREAMS: usize = 100;
-/// Of text in every stream, in pieces of about a KB.
+/// Bytes of text in every stream, in pieces of about a KB.
 const PIECES: usize = 64;
 
 const SLOW: &str = r#"
@@ -71,19 +71,19 @@ concurrency = 100
 timeout = "300s"
 "#;
 
-/// The most the program has held once a hundred streams with so many pieces of noise were read,
-/// in MB.
+/// Maximum memory of the program after a hundred streams with this number of noise pieces were
+/// read, in MB.
 fn streamed(noises: usize) -> Option<f64> {
     let place = directory("streams");
     let server = Server::start();
-    // Text among the noise, the same in every run.
+    // Text among the noise, which is the same in every run.
     let event = text(&"all work and no play ".repeat(50)) + &noise().repeat(noises / PIECES);
     server.says(&event, PIECES);
     std::fs::write(place.join("organism.toml"), SLOW.replace("PORT", &server.port.to_string()))
         .unwrap();
     let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
     std::fs::copy(words, place.join("words.xsd")).unwrap();
-    // One command sends so many files at once and no more.
+    // One command sends at most this number of files at once.
     let halves = ["a", "b"].map(|half| {
         std::fs::create_dir(place.join(half)).unwrap();
         for number in 0..STREAMS / 2 {
@@ -115,7 +115,7 @@ fn add(bench: &mut Bench, name: &str, megabytes: Option<f64>) {
     }
 }
 
-/// In MB; `None` where there is no `/proc`.
+/// Memory in MB; `None` without `/proc`.
 fn running() -> Option<f64> {
     let mut running = start::run_demo(&directory("idle"));
     let megabytes = resident(&running);
@@ -157,11 +157,11 @@ fn held(child: &Child, what: &str) -> Option<f64> {
     Some(kib * 1024.0 / 1e6)
 }
 
-/// The child: says when it is at rest, and stays so until its input ends.
+/// The child process: reports when it is idle, and stays idle until its input ends.
 pub fn rest() {
     let config =
         relay::config(&directory("rest"), &relay::commanded(&["true".to_owned()], CLIENTS), "");
-    let answer = |_: &Delivery| -> Result<Outcome, Failure> {
+    let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
         Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None })
     };
     let ping = start::name("ping");

@@ -1,10 +1,10 @@
-//! The floor under everything that reads text: a loop over its bytes.
+//! The floor of everything that parses text: a loop over its bytes.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Counts `<`, one byte after another. The compiler is kept from looking at many at once, which
-/// nothing can do that has to tell markup from text.
+/// Counts `<` byte by byte. The loop prevents vectorisation, which a parser cannot use to tell
+/// markup from text.
 pub fn count(text: &[u8]) -> usize {
     let mut found = 0;
     for byte in text {
@@ -15,11 +15,11 @@ pub fn count(text: &[u8]) -> usize {
     found
 }
 
-/// How long a figure looks at one class in one run.
+/// Duration of a measurement of one class in one run.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Seconds that `work` takes, the median of a look: what others do on the machine stretches some
-/// of the times, but not most.
+/// Seconds that `work` takes: the median of a measurement, because other processes delay some of
+/// the runs.
 pub fn seconds(mut work: impl FnMut() -> usize) -> f64 {
     let (began, mut times) = (Instant::now(), Vec::new());
     while began.elapsed() < LOOK {

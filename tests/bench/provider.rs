@@ -1,6 +1,6 @@
 //! `provider_openai`, `provider_anthropic`: processor time of reading a streamed answer of 2,000
-//! tokens, over a socket, in the thread that reads it; no prompt, and nothing done with the text.
-//! `extract_share`: the same with the text read for actions, beside the same without.
+//! tokens from a socket, in the reading thread, without a prompt and without use of the text.
+//! `extract_share`: the same with extraction of actions from the text, beside the same without.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::turns;
 use super::wire::{ANTHROPIC, OPENAI, Server, Wire};
 
 pub const TOKENS: usize = 2_000;
-/// Of the turns whose median is a run.
+/// Number of turns in a run, whose median is the result.
 const TURNS: usize = 20;
 
 pub fn openai(bench: &mut Bench) {
@@ -51,7 +51,7 @@ fn reads(bench: &mut Bench, name: &str, wire: &Wire) {
     bench.figures.add(name, value, "us CPU", Some(floor));
 }
 
-/// Turns with and without in alternation, so that nothing else differs between them.
+/// Turns with and without extraction alternate, so that nothing else differs between them.
 pub fn extract_share(bench: &mut Bench) {
     let (grammar, tokens) = turns::reply(TOKENS);
     let classes = [OPENAI, ANTHROPIC].map(|wire| {
@@ -69,7 +69,7 @@ pub fn extract_share(bench: &mut Bench) {
     bench.figures.add_worst("extract_share", "us CPU", &classes, |class| class.value / class.floor);
 }
 
-/// Calls the model of a server.
+/// A client of the model of a server.
 struct Caller {
     server: Server,
     model: RemoteModel,

@@ -1,4 +1,4 @@
-//! Pumps side by side: two of them on four partitions, beside one that has all four.
+//! Two pumps that share four partitions, beside one pump with all four.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn two(bench: &mut Bench) {
     let (two, one): (Vec<Played>, Vec<Played>) = runs.unzip();
     let rate = |played: &[Played]| median_of(played.iter().map(|played| played.per_second));
     bench.figures.add("relay_nats_pumps", rate(&two), "messages/s", Some(rate(&one)));
-    // With no core left over, no second pump can help.
+    // Without a free core, a second pump cannot help.
     if let Some(busy) = one.iter().map(|played| played.busy).collect::<Option<Vec<_>>>() {
         let percent = median_of(busy.into_iter()) * 100.0;
         bench.figures.add("relay_nats_pumps_busy", percent, "% of cores", None);
@@ -38,7 +38,7 @@ pub fn two(bench: &mut Bench) {
 
 struct Played {
     per_second: f64,
-    /// How much of all cores was in use, where the system says so.
+    /// Share of all cores that was in use, if the system reports it.
     busy: Option<f64>,
 }
 
@@ -67,7 +67,7 @@ fn played(server: &Server, pumps: &[&str], span: Duration) -> Played {
     played
 }
 
-/// The process: some partitions of the relay.
+/// The pump process: some partitions of the relay.
 pub fn pump() {
     let place = std::env::var("BENCH_PLACE").unwrap();
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench").join(place);
@@ -85,7 +85,7 @@ fn drive(config: Config, span: Duration) -> Played {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = Arc::new(OrganismClient::open(config).await.unwrap());
-        // Each client's thread is there, and with it the partition's pump.
+        // Each client has its thread, so the partition has its pump.
         let opening = (0..THREADS).map(|_| tokio::spawn(call(Arc::clone(&client), None)));
         let mut threads = Vec::new();
         for opened in opening.collect::<Vec<_>>() {
@@ -112,7 +112,7 @@ fn drive(config: Config, span: Duration) -> Played {
     })
 }
 
-/// Calls `ping` once, in this thread or in a new one; whose id it gives.
+/// Calls `ping` once, in this thread or in a new one. Returns the thread id.
 async fn call(client: Arc<OrganismClient>, thread: Option<String>) -> String {
     let request = SubmitRequest {
         client: relay::listener("client"),

@@ -1,5 +1,5 @@
-//! The relay: in each of T threads one message goes back and forth between two listeners, each
-//! hop gated, validated and durable before it is delivered.
+//! The relay: in each of T threads, one message goes back and forth between two listeners. Each hop
+//! passes the gate and is durable before it is delivered.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use organism::bus::native_host::{InlineHost, NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::ListenerName;
 use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
@@ -19,8 +19,8 @@ use organism::pump::driver::Handle;
 use super::figures::{Bench, median, median_of};
 use super::floor::{TASK, TASK_SCHEMA, directory};
 
-/// Rounds of one call: long enough that opening it does not count, short enough that what the
-/// caller is given again with every answer does not either.
+/// Rounds of one call: enough that the opening of the call does not matter, and few enough that the
+/// repeated messages of each delivery do not matter either.
 pub const ROUNDS: usize = 8;
 
 pub const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
@@ -60,7 +60,7 @@ pub fn process_t64(bench: &mut Bench) {
     bench.figures.add("relay_process_t64", value, "messages/s", Some(bench.floors.rows));
 }
 
-/// How many hops of 64 threads there are in that time.
+/// Number of hops of 64 threads in that time.
 pub fn hops(host: &str, span: Duration) -> u64 {
     match host {
         "process" => process(64, span).hops,
@@ -72,7 +72,7 @@ fn native(threads: usize, span: Duration) -> Relay {
     native_in(&directory("relay"), threads, span)
 }
 
-/// On whatever journal stands in `place`.
+/// Runs the relay on the journal in `place`.
 pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
     let hops = Arc::new(AtomicU64::new(0));
     let natives =
@@ -80,7 +80,7 @@ pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
     run(place, threads, span, hops, HashMap::from(natives), &["true".to_owned()])
 }
 
-/// The same with two child processes a listener.
+/// The same with two child processes for each listener.
 fn process(threads: usize, span: Duration) -> Relay {
     let program = std::env::current_exe().unwrap().display().to_string();
     let command = [program, "listener".to_owned()];
@@ -91,10 +91,10 @@ pub fn listener(name: &str) -> ListenerName {
     ListenerName::parse(name).unwrap()
 }
 
-/// `ping` sends the task again and again, `pong` sends it back.
+/// `ping` sends the task repeatedly, and `pong` returns it.
 fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder {
     let (listener, pings) = (listener(name), name == "ping");
-    let answer = move |delivery: &Delivery| -> Result<Outcome, Failure> {
+    let answer = move |delivery: &Delivery| -> Result<Outcome, AttemptFailure> {
         hops.fetch_add(1, Ordering::Relaxed);
         let last = pings && delivery.messages.len() > ROUNDS;
         let text = if last { DONE } else { TASK };
@@ -102,7 +102,7 @@ fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder
     };
     Box::new(move |sink, runtime| -> Arc<dyn Host> {
         match threads {
-            // With one message in flight every wake of another thread would count.
+            // With one message in flight, every wake-up of another thread counts.
             1 => Arc::new(InlineHost::new(listener, answer, sink)),
             _ => Arc::new(NativeHost::new(listener, from_fn(answer), sink, runtime.clone())),
         }
@@ -127,14 +127,14 @@ fn run(
     Relay { hops, took: played.took, threads }
 }
 
-/// Calls that were made until time was over.
+/// Number of calls before the time ended.
 pub struct Played {
-    /// How long each took, in microseconds.
+    /// Duration of each call in microseconds.
     calls: Vec<f64>,
     took: Duration,
 }
 
-/// Deliveries of one call: the request, and each round's there and back.
+/// Deliveries of one call: the request, and two for each round.
 pub const HOPS: usize = 2 * ROUNDS + 1;
 
 impl Played {
@@ -172,7 +172,7 @@ pub fn play(
     })
 }
 
-/// Calls `ping` again and again, in one thread.
+/// Calls `ping` repeatedly in one thread.
 async fn call(handle: Handle, until: Instant) -> Vec<f64> {
     let client = ListenerName::parse("client").unwrap();
     let (mut calls, mut thread) = (Vec::new(), None);
@@ -198,15 +198,15 @@ async fn call(handle: Handle, until: Instant) -> Vec<f64> {
     calls
 }
 
-/// How a listener is run by a command.
+/// The config lines of a listener that is run by a command.
 pub fn commanded(command: &[String], threads: usize) -> String {
-    // Handlers of this process take all threads at once; processes take one delivery each.
+    // In-process handlers take deliveries of all threads at once; a process takes one delivery.
     let instances = if command.len() > 1 { threads.min(8) } else { threads };
     let command = serde_json::to_string(command).unwrap();
     format!("command = {command}\ninstances = {instances}")
 }
 
-/// `hosting`: how both listeners run; `more`: further sections.
+/// `hosting`: the config lines that run both listeners; `more`: further sections.
 pub fn config(place: &Path, hosting: &str, more: &str) -> Config {
     std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
     let text = format!(
@@ -226,7 +226,7 @@ pub fn config(place: &Path, hosting: &str, more: &str) -> Config {
         .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// The relay's process listener: counts what it was given to know when a call is over.
+/// The process listener of the relay: counts the messages of a call.
 pub fn listen() -> ! {
     let code = organism::listener::Listener::new()
         .otherwise(|request: &organism::listener::Request| {

@@ -1,5 +1,5 @@
-//! The relay on NATS: the journal is a stream, both listeners are programs of their own, and each
-//! hop beside what a bare forwarder takes on the same server.
+//! The relay on NATS: the journal is a stream, both listeners are separate programs, and the floor
+//! of each hop is a bare forwarder on the same server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::floor::directory;
 use super::nats::{Server, Settings};
 use super::relay::{self, Played};
 
-/// A server that syncs everything before it acknowledges, or when it likes.
+/// A server that syncs before each acknowledgement, or one that syncs later.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sync {
     Lazy,
@@ -67,7 +67,7 @@ fn many(bench: &mut Bench, name: &str, sync: Sync) {
     bench.figures.add(name, value, "messages/s", Some(floor));
 }
 
-/// Both by turns, on one server.
+/// Runs of both alternate, on one server.
 fn beside(bench: &Bench, sync: Sync, threads: usize) -> (Vec<Played>, Vec<Bare>) {
     let server = sync.server();
     let runs = (0..bench.runs).map(|_| {
@@ -96,7 +96,7 @@ fn played(server: &Server, sync: Sync, threads: usize, span: Duration) -> Played
     played
 }
 
-/// A program of its own, once it takes deliveries.
+/// Starts a separate program, and waits until it takes deliveries.
 pub fn listener(server: &Server, name: &str) -> Program {
     let variables = [
         ("ORGANISM_BUS_URL", server.address()),

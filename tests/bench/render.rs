@@ -1,5 +1,5 @@
 //! `prompt_render_1000`: processor time of rendering the prompt of the next turn in a thread of
-//! 1,000 messages, the reading of its records from the journal included, as every turn does it.
+//! 1,000 messages, including the read of its records from the journal.
 
 use super::cpu;
 use super::figures::{Bench, median, median_of};
@@ -7,11 +7,11 @@ use super::story::{Plot, Story};
 
 const PLOT: Plot = Plot { questions: 10, looks: 24 };
 const _: () = assert!(PLOT.messages() == 1_000);
-/// Of the prompts whose median is a run.
+/// Number of prompts in a run, whose median is the result.
 const PROMPTS: usize = 20;
 
 pub fn thousand(bench: &mut Bench) {
-    let story = Story::told("render", PLOT);
+    let story = Story::recorded("render", PLOT);
     let due = story.due("provider = \"playback\"\nrecording = \"recording.toml\"\n");
     let value = median(bench.runs, || {
         let prompts = (0..PROMPTS).map(|_| {

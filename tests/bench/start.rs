@@ -1,5 +1,5 @@
-//! How long a start takes: on a long journal until every record of it is proved and the state
-//! rebuilt, and of the real program until it is ready.
+//! Duration of a start: on a long journal until every record is verified and the state is rebuilt,
+//! and of the real program until it is ready.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader};
@@ -25,9 +25,9 @@ use super::figures::{Bench, median};
 use super::floor::{TASK, directory};
 use super::relay::{self, DONE, ROUNDS, START};
 
-/// Threads at work at once, as in the relay; when one is done, another begins.
+/// Number of simultaneously active threads, as in the relay; when one ends, another begins.
 const THREADS: usize = 64;
-/// Records to a commit while a journal is made.
+/// Records in each commit of the generated journal.
 const COMMIT: usize = 1_024;
 const MICROS_PER_HOP: i64 = 50;
 
@@ -49,14 +49,14 @@ pub fn check(bench: &mut Bench) {
     bench.figures.add("cold_start_check", value, "ms", None);
 }
 
-/// `organism run` on the same config, in an empty place, until it says it is ready.
+/// `organism run` with the same config, in an empty directory, until it is ready.
 pub fn run(bench: &mut Bench) {
     let value = median(bench.runs, ready);
     bench.figures.add("cold_start_run", value, "ms", None);
 }
 
-/// Seconds until an organism on a journal of `records` is ready: everything proved, the state
-/// rebuilt, the door open. The median of `runs`.
+/// Median seconds until an organism on a journal of `records` is ready: all records verified, the
+/// state rebuilt, and the control socket open. `runs` is the number of runs.
 fn on_journal(records: usize, runs: usize) -> f64 {
     let place = directory("start");
     fill(&place, records, ROUNDS);
@@ -73,7 +73,7 @@ fn on_journal(records: usize, runs: usize) -> f64 {
     })
 }
 
-/// In milliseconds.
+/// Duration in milliseconds.
 fn checked() -> f64 {
     let mut check = organism(&directory("cold"), "check");
     let began = Instant::now();
@@ -83,7 +83,7 @@ fn checked() -> f64 {
     1e3 * took.as_secs_f64()
 }
 
-/// In milliseconds.
+/// Duration in milliseconds.
 fn ready() -> f64 {
     let place = directory("cold");
     let began = Instant::now();
@@ -93,12 +93,12 @@ fn ready() -> f64 {
     1e3 * took.as_secs_f64()
 }
 
-/// A running demo, ready.
+/// A running demo that is ready.
 pub fn run_demo(place: &Path) -> Child {
     when_ready(organism(place, "run"))
 }
 
-/// Runs it and waits until it is ready.
+/// Starts the demo and waits until it is ready.
 pub fn when_ready(mut run: Command) -> Child {
     let mut running = run.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(running.stderr.take().unwrap());
@@ -107,7 +107,7 @@ pub fn when_ready(mut run: Command) -> Child {
         line.clear();
         assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it was ready");
     }
-    // Whoever talks to nobody would be ended for it.
+    // Without this setting, the organism would end when it is idle.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     running
 }
@@ -118,8 +118,8 @@ pub fn interrupt(running: &mut Child) {
     assert!(running.wait().unwrap().success());
 }
 
-/// The program, with the demo's config and everything it writes in `place`. Nothing is searched,
-/// so any program that waits will do for the code search.
+/// The program, with the config of the demo and all its files in `place`. The demo searches
+/// nothing, so any waiting program can replace the code search.
 fn organism(place: &Path, verb: &str) -> Command {
     let bin = place.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
@@ -145,8 +145,7 @@ fn config(place: &Path) -> Config {
     relay::config(place, &relay::commanded(&["true".to_owned()], THREADS), "")
 }
 
-/// A journal as a relay of so many rounds a call leaves it behind, each call in a thread of its
-/// own.
+/// The journal of a relay with this number of rounds in each call, each call in a separate thread.
 pub fn fill(place: &Path, records: usize, rounds: usize) {
     let config = config(place);
     let mut journal = SqliteJournal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
@@ -163,7 +162,7 @@ pub fn fill(place: &Path, records: usize, rounds: usize) {
     journal.close(relay.now).unwrap();
 }
 
-/// The relay without hosts: the pump's step alone, answered at once.
+/// The relay without hosts: the step of the pump alone, answered at once.
 struct Relay {
     core: Core,
     now: Time,
@@ -232,7 +231,7 @@ impl Relay {
     fn submit(&mut self) {
         self.open += 1;
         self.submitted += 1;
-        // Ids as they are made from the time, but the same in every run.
+        // Ids like those made from the time, but equal in every run.
         let id = MessageId(Uuid::from_u128(self.submitted << 64 | 7 << 76 | 2 << 62));
         self.step(Event::Submit(Submission {
             id,

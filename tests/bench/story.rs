@@ -1,5 +1,5 @@
-//! An agent with a tool to look things up, and a thread of it as long as it is wanted, played
-//! from a recording through a whole organism.
+//! An agent with a lookup tool and a thread of any length, played from a recording in a whole
+//! organism.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::ThreadId;
 use organism::journal::sqlite::JournalReader;
 use organism::organism::{NativeHostBuilder, Organism, PreviewInput, due};
@@ -36,10 +36,10 @@ const LOOK: &str = "<thinking>If a < b holds for every consumer, then the backlo
     renewed.\n\n<look>\n<query>fn renew(&amp;mut self</query>\n<path>src/queue</path>\n</look>\n";
 const ANSWER: &str = "<thinking>That is all there is to know.</thinking>\n\n\
     <answer>The third node was restarted, and its consumer fell behind.</answer>\n";
-/// A line of what the tool finds.
+/// A line in the results of the tool.
 const LINE: &str = "src/queue/lease.rs:120: fn renew&lt;T: Clock&gt;(&amp;mut self, now: T)\n";
 
-/// A thread of so many questions, for each of which something is looked up so many times.
+/// The number of questions in a thread, and of lookups for each question.
 #[derive(Debug, Clone, Copy)]
 pub struct Plot {
     pub questions: usize,
@@ -47,20 +47,20 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Question, answer and its turn with a thought; of each look the turn, a thought, the call
-    /// and its result.
+    /// The messages of a question: question, answer, and its turn with a thought; for each lookup,
+    /// the turn, a thought, the call and its result.
     pub const fn messages(self) -> usize {
         self.questions * (4 + 4 * self.looks)
     }
 }
 
-/// A thread on a journal of its own.
+/// A thread in a separate journal.
 pub struct Story {
     place: PathBuf,
 }
 
 impl Story {
-    pub fn told(name: &str, plot: Plot) -> Self {
+    pub fn recorded(name: &str, plot: Plot) -> Self {
         let place = directory(name);
         std::fs::write(place.join("story.xsd"), SCHEMA).unwrap();
         std::fs::write(place.join("recording.toml"), recording(plot)).unwrap();
@@ -72,7 +72,7 @@ impl Story {
         story
     }
 
-    /// The agent, and the turn it would take if it were woken now.
+    /// The agent, with the delivery of its next turn.
     pub fn due(&self, model: &str) -> PreviewInput {
         let thread = ThreadId::parse(THREAD).unwrap();
         due(self.config(model), &listener("writer"), &thread).unwrap()
@@ -143,10 +143,10 @@ async fn tell(config: Config, questions: usize) {
     organism.stop("the story is told").await.unwrap();
 }
 
-/// Finds 1 KB, whatever is looked for.
+/// A tool that finds 1 KB for any query.
 fn code() -> NativeHostBuilder {
     let found = format!("<found xmlns=\"{NAMESPACE}\">{}</found>", LINE.repeat(13)).into_bytes();
-    let answer = move |_: &Delivery| -> Result<Outcome, Failure> {
+    let answer = move |_: &Delivery| -> Result<Outcome, AttemptFailure> {
         Ok(Outcome { payloads: vec![found.clone()], turn: None })
     };
     Box::new(move |sink, runtime| -> Arc<dyn Host> {

@@ -1,6 +1,6 @@
-//! `turn_overhead`: processor time of a whole turn of an agent in a thread of 20 messages, but
-//! for the pump: the thread is read, the prompt rendered, the model asked over a socket, its
-//! answer of 2,000 tokens read for actions while it streams, and the turn's note written.
+//! `turn_overhead`: processor time of a complete turn of an agent in a thread of 20 messages,
+//! without the pump. The turn reads the thread, renders the prompt, calls the model over a socket,
+//! extracts actions from the streamed answer of 2,000 tokens, and writes its note.
 
 use super::cpu;
 use super::figures::{Bench, Class, median, median_of};
@@ -11,7 +11,7 @@ use super::wire::{ANTHROPIC, OPENAI, Server};
 use organism::agent::TurnContext;
 use organism::envelope::{NotReserved, Reservation};
 
-/// A place without budgets, where nobody ever leaves.
+/// A call context without budgets, in which no call is cancelled.
 struct Alone;
 
 impl TurnContext for Alone {
@@ -26,11 +26,11 @@ impl TurnContext for Alone {
     fn progress(&self) {}
 }
 
-/// Of the turns whose median is a run.
+/// Number of turns in a run, whose median is the result.
 const TURNS: usize = 20;
 
 pub fn overhead(bench: &mut Bench) {
-    let story = Story::told("turn", Plot { questions: 1, looks: 4 });
+    let story = Story::recorded("turn", Plot { questions: 1, looks: 4 });
     let tokens = turns::report(TOKENS, "answer");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let classes = [OPENAI, ANTHROPIC].map(|wire| {

@@ -1,4 +1,4 @@
-//! Turns of models, by what they are made of: what the extraction figures read.
+//! The turns of models that the extraction figures parse, by their content.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::plain;
 
 const CASES: &str = include_str!("../data/llm_stream/cases.jsonl");
-/// Bytes of a turn, about.
+/// Approximate bytes of a turn.
 const TURN_BYTES: usize = 200_000;
 
 pub struct Class {
@@ -30,7 +30,7 @@ impl Class {
     }
 }
 
-/// What an agent with a dozen tools may write.
+/// The grammar of an agent with a dozen tools.
 const TOOLS: &str = r#"{
     "known_tags": {
         "search": {"query": "text", "path": "text"},
@@ -82,7 +82,7 @@ fn fill(unit: &str) -> String {
     unit.repeat(TURN_BYTES / unit.len())
 }
 
-/// The corpus's good turns, each as often as makes a long one.
+/// The valid turns of the corpus, each repeated up to a long turn.
 fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
     let cases = CASES.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
     let good = cases.filter(|case| {
@@ -97,17 +97,17 @@ fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
     turns.collect()
 }
 
-/// Characters of a token, about.
+/// Approximate characters of a token.
 const TOKEN_CHARS: usize = 4;
 
-/// Prose with some thinking before it and an action after it, in so many tokens.
+/// Prose with thinking before it and an action after it, of this number of tokens.
 pub fn reply(tokens: usize) -> (Arc<ActionGrammar>, Vec<String>) {
     let room = tokens * TOKEN_CHARS - THINKING.len() - CALLS.len();
     let prose: String = PROSE.chars().cycle().take(room).collect();
     (tools(), in_tokens(&[THINKING, &prose, CALLS].concat()))
 }
 
-/// Some thinking and then a report of prose, in so many tokens.
+/// Thinking followed by a report in prose, of this number of tokens.
 pub fn report(tokens: usize, name: &str) -> Vec<String> {
     let room = tokens * TOKEN_CHARS - THINKING.len() - 2 * name.len() - "<></>".len();
     let prose = PROSE.replace('<', "&lt;").replace(" & ", " &amp; ");
@@ -115,7 +115,7 @@ pub fn report(tokens: usize, name: &str) -> Vec<String> {
     in_tokens(&format!("{THINKING}<{name}>{prose}</{name}>"))
 }
 
-/// A text as it is streamed.
+/// A text in the chunks of a stream.
 fn in_tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     chars.chunks(TOKEN_CHARS).map(|token| token.iter().collect()).collect()

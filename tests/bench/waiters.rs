@@ -1,5 +1,6 @@
 //! The cost of clients that wait for the result of one call: processor time and memory of the
-//! organism, each client with a connection of its own. From `/proc`, so on Linux alone.
+//! organism, with a separate connection for each client. Read from `/proc`, so available on Linux
+//! alone.
 
 use std::path::Path;
 use std::process::Child;
@@ -18,7 +19,7 @@ use super::hop::spent_micros_of;
 use super::{memory, start};
 
 const WAITERS: usize = 200;
-/// How long they wait while the processor time is measured.
+/// Duration of the wait during which the processor time is measured.
 const SPAN: Duration = Duration::from_secs(60);
 const SPAN_QUICK: Duration = Duration::from_secs(5);
 
@@ -61,7 +62,7 @@ fn measured(span: Duration) -> (f64, f64) {
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let measured = runtime.block_on(async {
-        // The first connection and the call itself cost what no further waiter does.
+        // The first connection and the call itself have costs that further waiters do not have.
         let mut updates = wait(&place, 1).await;
         let memory_before = resident_kilobytes(&running);
         let mut more = wait(&place, WAITERS).await;
@@ -78,7 +79,7 @@ fn measured(span: Duration) -> (f64, f64) {
     measured
 }
 
-/// Starts so many waiters, and returns once each has its receipt.
+/// Starts this number of waiters. Returns after each has its receipt.
 async fn wait(place: &Path, count: usize) -> mpsc::UnboundedReceiver<SubmitUpdate> {
     let handshake = handshake(place);
     let (updates, mut received) = mpsc::unbounded_channel();

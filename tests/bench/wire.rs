@@ -1,4 +1,4 @@
-//! A provider on this machine that says one answer again and again, as the real ones stream it.
+//! A local provider that streams one answer to every request, in the form of real providers.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use serde_json::Value as Json;
 
-/// One wire format: what stands around an answer's tokens, and around each of them.
+/// One wire format: the text around the tokens of an answer, and around each token.
 #[derive(Debug, Clone, Copy)]
 pub struct Wire {
     pub preset: &'static str,
@@ -42,7 +42,7 @@ pub const ANTHROPIC: Wire = Wire {
     end: "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 };
 
-/// Says its answer to so many requests.
+/// Sends its answer to this number of requests.
 pub struct Server {
     pub url: String,
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl Server {
         Self { url, address, serving }
     }
 
-    /// The floor: the answer's bytes, and nothing made of them.
+    /// The floor: the bytes of the answer, without parsing.
     pub fn read(&self) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -73,14 +73,14 @@ impl Server {
         assert!(stream.read_to_end(&mut heard).unwrap() > 0);
     }
 
-    /// Everybody has been answered.
+    /// All requests have been answered.
     pub fn join(self) {
         self.serving.join().unwrap();
     }
 }
 
 impl Wire {
-    /// One HTTP chunk a token, as servers flush them.
+    /// One HTTP chunk for each token, as servers flush them.
     fn answer(&self, tokens: &[String]) -> Vec<u8> {
         let mut out = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
             Transfer-Encoding: chunked\r\n\r\n"
@@ -97,7 +97,7 @@ impl Wire {
     }
 }
 
-/// One request, all of it: what is left unread would reset the connection.
+/// Reads one request completely, because unread bytes would reset the connection.
 fn hear(stream: &mut TcpStream) {
     let (mut heard, mut some) = (Vec::new(), [0; 16 << 10]);
     loop {

@@ -12,7 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::driver::Dice;
 
-/// Connections to one address: the system keeps the ports of closed ones for a while.
+/// Number of connections to one address, because the system reserves the ports of closed ones for a
+/// while.
 const CONNECTIONS_MAX: u32 = 5_000;
 
 /// A client, and a server whose answers are the input.
@@ -23,12 +24,12 @@ pub struct Provider {
     connections: u32,
 }
 
-/// The response of a client, as far as it is complete.
+/// The part of a client's response that is complete.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
+struct FuzzedAnswer {
     status: u16,
     body: Vec<u8>,
-    /// Its head states where the body ends.
+    /// Whether the head states the end of the body.
     has_end: bool,
 }
 
@@ -40,8 +41,8 @@ impl Provider {
         Self { runtime, client, listener, connections: 0 }
     }
 
-    /// The same wherever the bytes are cut. A complete answer is complete without what follows it, and
-    /// no other part of it is.
+    /// The result must not depend on the cuts. A complete answer must be complete without the bytes
+    /// after it, and no prefix of it may be.
     pub fn http(&mut self, bytes: &[u8]) -> String {
         let whole = self.answer(&[bytes]);
         let mut dice = Dice::new(
@@ -52,7 +53,7 @@ impl Provider {
         let (start, end) = bytes.split_at(dice.below(bytes.len() + 1));
         assert_eq!(self.answer(&[start, end]), whole, "depends on the chunking");
 
-        // Of several codings the last one counts, and the client shows the first one.
+        // Of several codings, the last one counts, and the client shows the first one.
         let codings = String::from_utf8_lossy(bytes).to_lowercase();
         let has_one_coding = codings.matches("transfer-encoding").count() < 2;
         let part = self.answer(&[start]).filter(|part| part.has_end && has_one_coding);
@@ -60,7 +61,7 @@ impl Provider {
             assert_eq!(Some(&part), whole.as_ref(), "a part of it is complete");
         }
         match whole {
-            Some(Answer { status, body, has_end }) => {
+            Some(FuzzedAnswer { status, body, has_end }) => {
                 assert!(body.len() <= bytes.len());
                 format!("{} with {} bytes, {has_end}", status / 100, body.len().min(3))
             }
@@ -68,8 +69,8 @@ impl Provider {
         }
     }
 
-    /// None where the client reports a broken answer.
-    fn answer(&mut self, pieces: &[&[u8]]) -> Option<Answer> {
+    /// `None` if the client reports a broken answer.
+    fn answer(&mut self, pieces: &[&[u8]]) -> Option<FuzzedAnswer> {
         let Self { runtime, client, listener, connections } = self;
         runtime.block_on(async {
             *connections += 1;
@@ -83,7 +84,7 @@ impl Provider {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 stream.set_nodelay(true).unwrap();
                 for piece in pieces {
-                    // The client may have seen enough.
+                    // The client may close the connection early.
                     stream.write_all(piece).await.ok();
                     tokio::task::yield_now().await;
                 }
@@ -95,7 +96,7 @@ impl Provider {
     }
 }
 
-async fn ask(client: &HttpClient, endpoint: &ProviderEndpoint) -> Option<Answer> {
+async fn ask(client: &HttpClient, endpoint: &ProviderEndpoint) -> Option<FuzzedAnswer> {
     let forever = Duration::from_secs(600);
     let timeouts =
         HttpTimeouts { connect: forever, first_byte: forever, stall: forever, total: forever };
@@ -114,7 +115,7 @@ async fn ask(client: &HttpClient, endpoint: &ProviderEndpoint) -> Option<Answer>
     loop {
         match response.chunk().await {
             Ok(Some(piece)) => body.extend_from_slice(piece),
-            Ok(None) => return Some(Answer { status: response.status(), body, has_end }),
+            Ok(None) => return Some(FuzzedAnswer { status: response.status(), body, has_end }),
             Err(HttpError::Broken) => return None,
             Err(error) => panic!("{error:?}"),
         }
@@ -138,7 +139,7 @@ fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Events {
     found
 }
 
-/// The events of a stream by the standard's text, line by line.
+/// The events of a stream by the text of the standard, line by line.
 fn reference(bytes: &[u8]) -> Events {
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut found = Events::new();
@@ -171,7 +172,7 @@ fn reference(bytes: &[u8]) -> Events {
     found
 }
 
-/// Whole, byte by byte and cut anywhere: the events of the standard.
+/// In one piece, byte by byte and with any cuts, the parser must return the events of the standard.
 pub fn sse(bytes: &[u8]) -> String {
     let expected = reference(bytes);
     assert_eq!(events(std::iter::once(bytes)), expected);

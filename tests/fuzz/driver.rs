@@ -1,4 +1,4 @@
-//! The mutations, and what happens when one of them is too much.
+//! Mutations of inputs, and the handling of failures.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::campaign::Campaign;
 
-/// Longer inputs than this are not made; those of the corpus may be.
+/// Maximum length of mutated inputs; inputs of the corpus may be longer.
 const BYTES_MAX: usize = 64 * 1024;
 /// Mutated inputs that had a new outcome and are mutated further.
 const POOL_MAX: usize = 500;
 
-/// Pieces of the languages that are read here.
+/// Fragments of the languages that the targets parse.
 const PIECES: [&str; 48] = [
     "<",
     ">",
@@ -80,9 +80,9 @@ impl Dice {
     }
 }
 
-/// What a target was put through.
+/// Statistics of a target.
 pub struct Report {
-    /// Different ones, by what the target says they are.
+    /// Number of different outcomes, as the target names them.
     pub outcomes: usize,
 }
 
@@ -98,8 +98,8 @@ fn texts(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Runs `target` on its corpus, then on mutations of it until the time is over. A target panics
-/// where its promise is broken, and else says in a few words what became of the input.
+/// Runs `target` on its corpus, then on mutations of the corpus until the time ends. A target
+/// panics if its property is violated; otherwise it returns a short name of the outcome.
 pub fn fuzz(name: &str, target: &mut dyn FnMut(&[u8]) -> String) -> Report {
     let mut campaign = Campaign::new(format!("fuzz: {name}"));
     let mut outcomes = HashSet::new();
@@ -185,7 +185,7 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>, pool: &[Vec<u8>]) {
     }
 }
 
-/// A name or a number somewhere in `bytes`; empty where there is none.
+/// A name or a number somewhere in `bytes`; empty if there is none.
 fn word(dice: &mut Dice, bytes: &[u8]) -> Range<usize> {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b":_.-".contains(byte);
     let at = dice.below(bytes.len() + 1);

@@ -1,9 +1,9 @@
-//! Hostile input by the million: what reads text, bytes or files from outside is fed what is
-//! almost right. Deterministic, on stable Rust: small mutations of a checked-in corpus.
+//! Fuzzing of all parsers of foreign text, bytes or files with nearly valid inputs. Deterministic,
+//! on stable Rust: small mutations of a checked-in corpus.
 //!
-//! `FUZZ_SECONDS` says how long each target runs (1), `FUZZ_SEED` which mutations (1). What makes
-//! a target fall over is kept under `target/fuzz/`, to be copied into its corpus with the fix:
-//! the corpus runs first, every time.
+//! `FUZZ_SECONDS` sets the duration of each target (1), `FUZZ_SEED` the mutations (1). Failing
+//! inputs are stored in `target/fuzz/`; copy them into the corpus with the fix, because the corpus
+//! always runs first.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -50,7 +50,7 @@ fn a_damaged_journal_is_an_error_and_never_another_story() {
 
 #[test]
 fn a_config_is_good_or_has_a_problem() {
-    let mut desk = targets::Desk::new();
+    let mut desk = targets::FuzzSetup::new();
     assert!(fuzz("config", &mut |bytes| desk.config(bytes)).outcomes > 5);
 }
 

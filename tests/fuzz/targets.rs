@@ -1,5 +1,5 @@
-//! What is fed, each with its promise: plain functions of bytes that panic where it is broken and
-//! say in a few words what became of the input.
+//! The fuzz targets with their properties: plain functions of bytes that panic if the property is
+//! violated, and otherwise return a short name of the outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use tempfile::TempDir;
 use crate::driver::Dice;
 use crate::stage::{data, name};
 
-/// What the gate takes, libxml2 takes, and the gate takes again with the same meaning.
+/// If the gate accepts a text, libxml2 must accept it, and the gate must accept the written form
+/// with the same meaning.
 pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     let mut said = String::new();
     for sender in ["client", "desk", "calc", "nobody"] {
@@ -45,7 +46,7 @@ pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     said
 }
 
-/// Names of every kind: with children, text alone, reasoning, with a namespace.
+/// Names of every kind: with children, with text alone, reasoning, and with a namespace.
 pub fn grammar() -> Arc<ActionGrammar> {
     let turn = r#"{
         "known_tags": {
@@ -78,7 +79,8 @@ fn extracted<'a>(
     extractor.finish()
 }
 
-/// Whole, byte by byte and in chunks of any size: the same, and every action is one element.
+/// In one piece, byte by byte and in chunks of any size, the result is equal, and every action is
+/// one element.
 pub fn extract(grammar: &Arc<ActionGrammar>, bytes: &[u8]) -> String {
     let whole = extracted(grammar, std::iter::once(bytes));
     let seed = bytes.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(*byte));
@@ -111,7 +113,7 @@ impl Loader {
         Self { home: tempfile::tempdir().unwrap(), compiler: SchemaCompiler::default() }
     }
 
-    /// Problems, or a schema whose example is valid and whose every derivation can be had.
+    /// A schema either has problems, or has a valid example and all derived values.
     pub fn schema(&mut self, bytes: &[u8]) -> String {
         let path = self.home.path().join("fuzzed.xsd");
         std::fs::write(&path, bytes).unwrap();
@@ -138,7 +140,7 @@ impl Loader {
 
 pub struct Vault {
     home: TempDir,
-    /// The hash of each record of the sound journal.
+    /// The hash of each record of the undamaged journal.
     sound: Vec<Digest>,
 }
 
@@ -152,7 +154,7 @@ impl Vault {
         Self { home, sound: hashes }
     }
 
-    /// Damage is said, and what is read all the same is what was written.
+    /// Damage must be reported, and every readable record must equal the written one.
     pub fn journal(&mut self, bytes: &[u8]) -> String {
         for stale in ["-wal", "-shm"] {
             std::fs::remove_file(self.home.path().join(format!("{DATABASE}{stale}"))).ok();
@@ -183,13 +185,13 @@ fn without_numbers(text: &str) -> String {
     words.take(6).collect::<Vec<_>>().join(" ")
 }
 
-pub struct Desk {
+pub struct FuzzSetup {
     home: TempDir,
     around: ConfigEnvironment,
 }
 
-impl Desk {
-    /// A directory with everything that the configs of the corpus refer to.
+impl FuzzSetup {
+    /// A directory with all files that the configs of the corpus name.
     pub fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(data("config")).unwrap() {
@@ -202,7 +204,7 @@ impl Desk {
         Self { home, around: ConfigEnvironment { directory, ..ConfigEnvironment::default() } }
     }
 
-    /// Good, or with at least one problem in words.
+    /// A config is valid, or has at least one problem with a text.
     pub fn config(&mut self, bytes: &[u8]) -> String {
         std::fs::write(self.home.path().join("organism.toml"), bytes).unwrap();
         match load(Path::new("organism.toml"), &self.around) {

@@ -1,7 +1,6 @@
-//! Agents: what they remember, what they are taught, what a turn comes to, and playback.
+//! Agents: memory, prompts, outcomes of turns, and playback.
 
 mod demo;
-mod desk;
 mod feedback;
 mod goals;
 mod guard;
@@ -12,6 +11,7 @@ mod preview;
 mod remembers;
 mod renderers;
 mod scripted;
+mod setup;
 mod stage;
 mod story;
 mod structured_finals;

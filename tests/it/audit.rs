@@ -1,10 +1,10 @@
-//! Queries of an auditor, and the form of the answers.
+//! Queries of an auditor, and the format of the answers.
 
 use std::process::{Command, Output};
 
 use expect_test::expect;
 use organism::audit::{self, ExportFormat, OutsideVerdict};
-use organism::envelope::{Disposition, Kind};
+use organism::envelope::{Disposition, MessageKind};
 use organism::ids::{Attempt, CallId, MessageId};
 use organism::journal::sqlite::DATABASE;
 use organism::journal::{CheckpointCopies, Journal as _};
@@ -55,7 +55,7 @@ fn a_sound_journal_is_proved_with_its_counts() {
 }
 
 #[test]
-fn what_is_in_flight_is_counted_and_is_no_break() {
+fn messages_in_flight_are_counted_and_are_no_break() {
     let mut records = research(&mut Script::default(), ROOT);
     for left in 1..=records.len() {
         let place = Place::with(&mut records[..left]);
@@ -97,7 +97,7 @@ fn every_broken_law_is_named_at_its_record() {
             let id = accepted(&mut records[0]).id;
             accepted(&mut records[2]).id = id;
         }),
-        ("of sess-zzzzzzzz stands in sess-abcdefgh", 3, |records| {
+        ("of sess-zzzzzzzz is recorded in sess-abcdefgh", 3, |records| {
             accepted(&mut records[2]).thread = thread("sess-zzzzzzzz");
         }),
     ];
@@ -209,14 +209,15 @@ fn failures_late_answers_and_messages_in_flight_are_marked() {
     let root = thread(ROOT);
     let (asked, first) = script.question(&root, &"many words ".repeat(120));
     let attempt = Attempt { epoch: 1, n: 1 };
-    let failure = organism::envelope::Failure::Crashed { detail: "exit code 1".to_owned() };
+    let failure = organism::envelope::AttemptFailure::Crashed { detail: "exit code 1".to_owned() };
     let (listener, call) = (name("researcher"), CallId(asked));
     let mut failed = script
         .step(&root, Input::Failed { listener, call, attempt, failure: failure.clone() })
         .end();
     failed.facts.push(Fact::AttemptFailed { call, attempt, failure });
     let mut step = script.outcome(&root, "researcher", asked);
-    let late = step.say(Kind::Reply, "code-search", "researcher", "results", "<r/>", Some(asked));
+    let late =
+        step.say(MessageKind::Reply, "code-search", "researcher", "results", "<r/>", Some(asked));
     step.dispose(late, Disposition::Late);
     let place = Place::with(&mut [first, failed, step.end()]);
     expect![[r#"
@@ -251,7 +252,7 @@ fn nothing_is_wider_than_80_columns_and_no_text_reaches_the_terminal_raw() {
         let mut step = script.outcome(&deepest, "researcher", asked);
         step.open(&child, "researcher").within(&child);
         let body = format!("<deep><code>{}</code></deep>", "x".repeat(300));
-        step.say(Kind::Note, "researcher", "researcher", "thinking", &body, Some(asked));
+        step.say(MessageKind::Note, "researcher", "researcher", "thinking", &body, Some(asked));
         records.push(step.end());
         deepest = child;
     }

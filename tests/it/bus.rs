@@ -1,22 +1,22 @@
-//! Hosts: one suite for every kind, and what only processes can do wrong.
+//! Hosts: one suite for every kind, and failures that only processes can cause.
 
 mod conformance;
 mod core_words;
-pub mod ear;
 mod exits;
-mod far;
 mod faults;
+pub mod harness;
 mod kit;
 mod memory;
 mod mines;
 mod names;
 pub mod remote;
+mod remote_agents;
 mod suite;
 
 macro_rules! listener_suite {
     ($($host:ident)|+) => { $(
         mod $host {
-            use super::{ear::Ear, suite};
+            use super::{harness::HostHarness, suite};
             listener_suite!(@ $host:
                 a_delivery_is_answered_once
                 a_handler_sees_every_message_and_which_are_new
@@ -37,7 +37,7 @@ macro_rules! listener_suite {
     (@ $host:ident: $($claim:ident)+) => { $(
         #[tokio::test]
         async fn $claim() {
-            suite::$claim(Ear::hosting(suite::fixture::$host)).await;
+            suite::$claim(HostHarness::hosting(suite::fixture::$host)).await;
         }
     )+ };
 }

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// The line is written when this is dropped.
+/// Writes the line when dropped.
 pub struct Campaign {
     name: String,
     begun: Instant,
@@ -17,7 +17,7 @@ impl Campaign {
         Self { name: name.into(), begun: Instant::now(), notes: Vec::new() }
     }
 
-    /// Its size, what was done to it and how often, what was measured.
+    /// Its size, the injected faults with their counts, and the measurements.
     pub fn note(&mut self, what: impl Into<String>) {
         self.notes.push(what.into());
     }
@@ -31,7 +31,7 @@ impl Drop for Campaign {
         print!("{line}");
         let Some(path) = std::env::var_os("ORGANISM_CAMPAIGNS") else { return };
         let file = OpenOptions::new().append(true).create(true).open(path);
-        // Whoever cannot be told by the file is told by the verdict of the test.
+        // If the file cannot be written, the verdict of the test still shows the failure.
         file.and_then(|mut file| file.write_all(line.as_bytes())).ok();
     }
 }

@@ -1,7 +1,7 @@
 //! Configs: wrong ones with their problems, and good ones with their values.
 //!
 //! Each `tests/data/config/*.toml` ends with its expectation: one line `#! code line:column help`
-//! for each problem (with the file's name if it is another file), in order and complete. `#env
+//! for each problem, in order and complete. A problem in another file has that file's name. `#env
 //! NAME=value` sets a variable.
 
 mod command;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use organism::config::{Config, ConfigEnvironment, ConfigProblems, load};
 
-/// Where the wrong configs lie.
+/// Directory of the wrong configs.
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/config")
 }
 
-/// An environment with nothing in it but `variables`.
+/// An environment that contains only `variables`.
 fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> ConfigEnvironment {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     ConfigEnvironment {
@@ -27,7 +27,7 @@ fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> ConfigEnvironme
     }
 }
 
-/// Loads `text` as a config that lies beside the test data's schemas and programs.
+/// Loads `text` as a config in the directory of the test data.
 fn load_text(text: impl AsRef<[u8]>, variables: &[(&str, &str)]) -> Result<Config, ConfigProblems> {
     let directory = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(data()).unwrap() {
@@ -40,14 +40,14 @@ fn load_text(text: impl AsRef<[u8]>, variables: &[(&str, &str)]) -> Result<Confi
     load(Path::new("organism.toml"), &surroundings(directory.path(), variables))
 }
 
-/// The text of the good config with one part of it replaced.
+/// The text of the good config with one part replaced.
 fn good_with(from: &str, to: &str) -> String {
     let good = std::fs::read_to_string(data().join("good.toml")).unwrap();
     assert!(good.contains(from), "the good config has no `{from}`");
     good.replacen(from, to, 1)
 }
 
-/// `code line:column help` of each problem, with the file where it is not the config.
+/// `code line:column help` of each problem, with the name of the file if it is not the config.
 fn said(result: &Result<Config, ConfigProblems>) -> Vec<String> {
     let Err(problems) = result else { return Vec::new() };
     let say = |problem: &organism::config::ConfigProblem| {

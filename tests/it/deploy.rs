@@ -1,4 +1,4 @@
-//! The files to start from when an organism is deployed: what can be judged here is.
+//! The example files for a deployment, as far as a test can check them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -71,9 +71,9 @@ fn the_units_start_commands_that_there_are_and_systemd_takes_them() {
         for key in ["User", "ExecStart", "Restart", "TimeoutStopSec", "WantedBy"] {
             assert!(get(key).is_some(), "{name} has no {key}");
         }
-        // Who takes turns keeps nothing.
+        // A host of agents stores no state.
         assert_eq!(get("StateDirectory").is_none(), name == "organism-host@.service", "{name}");
-        // systemd looks whether the program is there; here it is not.
+        // systemd checks that the program exists, and here it does not.
         let started = get("ExecStart").unwrap().split(' ').next().unwrap();
         let path = places.path().join(name);
         std::fs::write(&path, unit.replace(started, "/bin/true")).unwrap();
@@ -111,8 +111,8 @@ fn the_compose_files_name_what_there_is_and_publish_nothing() {
         assert!(value("test:").contains("/readyz"), "{name}");
         let listen = read("journal.toml");
         assert!(listen.contains("listen = \"127.0.0.1:9464\""), "where the check asks");
-        // Each server, so that any may be gone; on a network, as a shared loopback interface is
-        // lost when its owner is started again.
+        // Each server, because any server may fail; on a network, because a shared loopback
+        // interface is lost when its owner restarts.
         let named = value("ORGANISM_NATS__URL:");
         let named: Vec<_> = named
             .split(',')

@@ -1,4 +1,4 @@
-//! Extraction of actions from model text, and the writing of what was extracted.
+//! Extraction of actions from model text, and writing of the extracted actions.
 
 mod chunks;
 mod corpus;

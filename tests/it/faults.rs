@@ -1,8 +1,8 @@
-//! Failures of the process, the power, the disk or the directory under the whole product.
-//! Afterwards the clients' ledger, the record and the listeners' effects must agree.
+//! Failures of the process, the power supply, the disk or the directory, tested on the whole
+//! product. Afterwards the clients' ledger, the record and the effects of the listeners must agree.
 //!
-//! A test that the machine does not permit (tracing, mounting) is skipped, with a line on standard
-//! error.
+//! A test that the machine does not permit, because it needs tracing or mounting, is skipped with a
+//! line on standard error.
 
 mod disk;
 mod holders;
@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::organism::{House, until};
 
-/// One listener, so that a start takes little; it answers `ping` with `pong`.
+/// A config with one listener, so that a start is fast; the listener answers `ping` with `pong`.
 const SMALL: &str = r#"
 [organism]
 name = "talk"
@@ -32,7 +32,8 @@ accepts = ["ping"]
 replies = ["pong"]
 "#;
 
-/// Says past the harness, which shows nothing of tests that pass, what was not tested.
+/// Prints a skipped test directly to standard error, because the test harness hides the output of
+/// passed tests.
 fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -48,13 +49,13 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     Err(format!("`{program} {}`: {}", arguments.join(" "), said.trim()))
 }
 
-/// A file system of the test's own, until it is dropped.
+/// A file system for one test, which is unmounted when this is dropped.
 struct Mounted {
     at: PathBuf,
 }
 
 impl Mounted {
-    /// `options` and what to mount, as `mount` takes them.
+    /// `options` and the source, as arguments of `mount`.
     fn new(arguments: &[&str], at: &Path) -> Result<Self, String> {
         std::fs::create_dir_all(at).unwrap();
         let arguments: Vec<&str> = arguments.iter().copied().chain(at.to_str()).collect();
@@ -65,19 +66,19 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // At once out of sight, and gone when nobody uses it any more.
+        // A lazy unmount: the file system disappears at once, and is released after its last use.
         let undone = succeeds("umount", &["--lazy", self.at.to_str().unwrap()]);
         assert!(undone.is_ok() || std::thread::panicking(), "{undone:?}");
     }
 }
 
-/// Whether system calls of others may be tampered with here.
+/// Whether this process may trace the system calls of others.
 fn may_trace() -> Result<(), String> {
     let tampering = ["-f", "-qq", "-e", "inject=fdatasync:error=EIO:when=1", "true"];
     succeeds("strace", &tampering)
 }
 
-/// Has system calls of a running organism fail.
+/// Makes system calls of a running organism fail.
 struct Tracer {
     child: Child,
 }
@@ -102,7 +103,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // It ends with what it traces; where it has not, it lets go.
+        // The tracer ends with the traced process, or detaches from it.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,5 +1,5 @@
-//! Stored bytes of every format that this program writes. `tests/data/fixtures/README.md` says how
-//! a format is changed on purpose.
+//! Stored bytes of every format that this program writes. `tests/data/fixtures/README.md` explains
+//! how to change a format on purpose.
 
 mod control;
 mod journals;
@@ -9,7 +9,7 @@ mod records;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The name of each variant of an enum, exhaustive by a `match`.
+/// The name of each variant of an enum; the `match` makes it exhaustive.
 macro_rules! variants {
     ($of:ident, $all:ident, $type:ident: $($name:ident)*) => {
         const $all: &[&str] = &[$(stringify!($name)),*];
@@ -23,12 +23,12 @@ macro_rules! variants {
 }
 use variants;
 
-/// Where the fixtures are.
+/// The directory of the fixtures.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fixtures")
 }
 
-/// A file of named lines: the name, a tab, what was written.
+/// A file of named lines: the name, a tab, and the stored text.
 pub struct Lines {
     path: PathBuf,
     stored: BTreeMap<String, String>,
@@ -51,9 +51,9 @@ impl Lines {
         self.stored.iter().map(|(name, line)| (name.as_str(), line.as_str()))
     }
 
-    /// Holds what is written today to what is stored. `read_only`: names that no program writes any
-    /// more, each with the reason. With `FIXTURES=add`, names that are missing are added; what is
-    /// stored is never changed.
+    /// Compares the text that is written today with the stored text. `read_only` contains names
+    /// that no program writes any more, each with the reason. `FIXTURES=add` adds missing names;
+    /// stored text is never changed.
     #[track_caller]
     pub fn hold(mut self, written: &[(String, String)], read_only: &[(&str, &str)]) {
         let mut wrong = Vec::new();

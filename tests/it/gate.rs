@@ -1,4 +1,4 @@
-//! The gate: what it lets through, what it refuses, by which rule and where.
+//! The gate: accepted texts, refused texts, and the rule and location of each refusal.
 
 mod corpus;
 mod envelope;

@@ -21,7 +21,7 @@ use organism::journal::{Error, HashedRecord, Journal as _};
 use organism::thread::Record;
 use tempfile::TempDir;
 
-/// A directory for a journal, and one for what is kept outside it.
+/// A directory for a journal, and one for the files outside the journal.
 pub struct Place {
     pub home: TempDir,
 }
@@ -60,7 +60,7 @@ impl Place {
         JournalReader::open(&self.data()).unwrap()
     }
 
-    /// Everything as it stands now, as a power cut would leave it.
+    /// A copy of all files in their present state, as after a power cut.
     pub fn copy(&self) -> Self {
         let copy = Self::new();
         for from in [self.data(), self.state()] {
@@ -68,7 +68,7 @@ impl Place {
             std::fs::create_dir_all(&to).unwrap();
             for file in std::fs::read_dir(&from).unwrap() {
                 let file = file.unwrap();
-                // SQLite rebuilds its shared-memory file; a copy of it would be from another run.
+                // SQLite rebuilds its shared-memory file, and a copy would belong to another run.
                 if file.path().extension().is_none_or(|kind| kind != "db-shm") {
                     std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
                 }
@@ -77,7 +77,7 @@ impl Place {
         copy
     }
 
-    /// A closed journal that holds these records, appended in groups of three.
+    /// A closed journal with these records, appended in groups of three.
     pub fn with(records: &mut [Record]) -> Self {
         let place = Self::new();
         let mut journal = place.open().unwrap();

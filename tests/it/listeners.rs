@@ -1,4 +1,4 @@
-//! Tests of the listeners that ship: their schemas and their own suites.
+//! The listeners of this repository: their schemas and their own test suites.
 
 mod intake;
 mod workspace;
@@ -34,7 +34,7 @@ fn schemas(files: &[&str]) -> Schemas {
     schemas
 }
 
-/// The findings of one element, which is written without its namespace.
+/// The findings of one element, written without its namespace.
 fn invalid(schemas: &Schemas, namespace: &str, local: &str, content: &str) -> Vec<String> {
     let text = format!("<{local} xmlns=\"{namespace}\">{content}</{local}>");
     let name = PayloadName::new(namespace, local);

@@ -1,4 +1,4 @@
-//! One integration binary: a file an area, tests named as claims.
+//! The integration tests: one binary, one file for each area, and tests named as claims.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! Providers: what goes over the wire, what comes of it, and what never may.
+//! Providers: the bytes on the wire, the resulting answers, and the errors.
 
 mod framing;
 mod http;

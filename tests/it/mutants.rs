@@ -1,5 +1,5 @@
-//! A campaign that cannot fail proves nothing: each safety rule is broken on purpose, and the
-//! test that guards it has to turn red. Without the break the same test is green.
+//! Mutation tests: each safety rule is broken on purpose, and its guard must fail. Without the
+//! break, the guard passes.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -18,18 +18,18 @@ const SIMULATION: &str =
     "simulation::whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result";
 
 const ATTACKER: &str =
-    "abuse::attacker::a_model_that_does_its_worst_in_xml_does_nothing_it_may_not_and_hears_why";
+    "abuse::attacker::a_hostile_model_in_xml_has_no_forbidden_effect_and_gets_feedback";
 
 const MUTATED_TURNS: &str =
     "extract::mutated::no_mutated_turn_acts_on_a_draft_a_quotation_or_the_inside_of_something_else";
 
-/// Each mutant, and who has to notice it.
+/// Each mutant with its guards.
 const GUARDS: &[(&str, &str)] = &[
     ("no-lock", "journal::suite::sqlite::a_second_pump_is_refused_at_once_with_the_holders_name"),
     ("no-fence", "journal::damage::a_pump_that_lost_its_journal_to_another_is_fenced_and_stops"),
     (
         "no-fence",
-        "journal::streamed::fences::what_another_wrote_into_the_stream_fences_whatever_the_lease_says",
+        "journal::streamed::fences::a_foreign_write_into_the_stream_fences_the_pump_whatever_the_lease_contains",
     ),
     ("trust-the-tail", "journal::damage::a_tail_cut_at_any_byte_is_never_taken_for_the_end"),
     (
@@ -66,10 +66,7 @@ const GUARDS: &[(&str, &str)] = &[
         "deliver-unverified",
         "organism::pumps::a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes",
     ),
-    (
-        "deliver-before-durable",
-        "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
-    ),
+    ("deliver-before-durable", "pump::durable::effects_of_a_record_happen_after_it_is_on_disk"),
     (
         "export-what-was-said",
         "telemetry::tree::a_whole_tree_is_one_trace_of_calls_deliveries_turns_and_model_calls",
@@ -167,7 +164,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "end-with-the-reader",
-        "organism::pipes::every_file_of_a_directory_is_sent_though_nobody_reads_the_results",
+        "organism::pipes::every_file_of_a_directory_is_sent_although_the_reader_has_gone",
     ),
     (
         "trust-any-project",
@@ -194,7 +191,7 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::waits::a_waiting_client_is_notified_of_a_hold_deep_in_its_tree",
     ),
     ("trust-from", SIMULATION),
-    ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
+    ("trust-from", "pump::calls::an_outcome_of_another_listener_is_refused_under_its_true_sender"),
     ("record-the-claimed-name", SIMULATION),
     ("drop-a-refusal", SIMULATION),
     ("trust-any-attempt", SIMULATION),
@@ -209,7 +206,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
     (
         "take-any-token",
-        "bus::remote::strangers::an_answer_under_another_name_or_to_nothing_reaches_nobody",
+        "bus::remote::strangers::an_answer_with_a_wrong_name_or_without_an_attempt_is_not_delivered",
     ),
     (
         "grant-too-much",
@@ -229,11 +226,14 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "believe-the-note",
-        "organism::hosted::strangers::nobody_notes_a_turn_in_the_name_of_another_agent",
+        "organism::hosted::strangers::a_turn_in_the_name_of_another_agent_is_refused",
     ),
     ("reuse-the-attempt", SIMULATION),
     ("count-every-time", "pump::clock::a_clock_that_is_set_forward_ends_no_tree_and_no_attempt"),
-    ("turn-back-the-clock", "organism::clock::record_time_goes_on_when_the_clock_was_set_back"),
+    (
+        "turn-back-the-clock",
+        "organism::clock::record_time_never_decreases_when_the_clock_was_set_back",
+    ),
     (
         "count-what-nobody-took",
         "pump::absent::a_hand_over_that_was_taken_back_is_not_lost_with_its_pump",
@@ -241,7 +241,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("probe-for-ever", "pump::absent::one_call_of_an_absent_listener_is_tried_and_the_others_wait"),
     (
         "forget-a-probe",
-        "pump::absent::a_probe_that_was_out_during_a_standstill_lets_the_others_go_too",
+        "pump::absent::a_probe_that_was_in_flight_during_a_standstill_releases_the_others_too",
     ),
     (
         "forget-the-hand-over",
@@ -268,7 +268,7 @@ const GUARDS: &[(&str, &str)] = &[
         "leave-calls-open",
         "pump::calls::a_call_that_ends_takes_what_is_beneath_with_it_and_answers_are_late",
     ),
-    ("drop-a-refusal", "pump::clients::what_the_gate_refuses_is_recorded_under_its_client"),
+    ("drop-a-refusal", "pump::clients::refusals_of_the_gate_are_recorded_under_their_client"),
     ("answer-a-fault", "pump::failures::a_fault_never_answers_a_fault"),
     (
         "give-faults-beside-a-reply",
@@ -284,7 +284,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("skip-the-vocabulary", "gate::rules::unknown_and_forbidden_answer_with_the_same_bytes"),
     ("skip-the-reserved-names", "gate::rules::names_only_the_core_writes_are_reserved"),
-    ("skip-the-xsd", "gate::rules::what_the_schema_refuses_is_refused_at_its_place"),
+    ("skip-the-xsd", "gate::rules::schema_violations_are_refused_with_their_location"),
     (
         "leave-memory-open",
         "organism::hidden::no_other_process_of_the_user_looks_into_one_that_may_hold_keys",
@@ -346,10 +346,13 @@ const GUARDS: &[(&str, &str)] = &[
     ("count-the-held", "pump::humans::calls_that_wait_for_people_leave_other_clients_their_room"),
     (
         "wave-old-calls-through",
-        "pump::approvals::a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else",
+        "pump::approvals::a_config_with_a_new_approval_holds_only_calls_that_were_not_begun",
     ),
     ("approve-twice", SIMULATION),
-    ("approve-twice", "pump::approvals::an_approval_is_used_once_and_the_second_operator_hears_so"),
+    (
+        "approve-twice",
+        "pump::approvals::an_approval_is_used_once_and_the_second_operator_is_refused",
+    ),
     (
         "first-close-extraction",
         "extract::corpus::every_case_of_the_corpus_passes_under_every_chunk_plan",
@@ -359,10 +362,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("end-reasoning-in-code", MUTATED_TURNS),
     ("act-on-quotations", MUTATED_TURNS),
     ("act-inside-unknown-elements", MUTATED_TURNS),
-    (
-        "dispatch-the-incomplete",
-        "extract::rules::what_is_cut_short_or_left_open_is_never_an_action",
-    ),
+    ("dispatch-the-incomplete", "extract::rules::an_incomplete_or_open_element_is_never_an_action"),
     ("accept-a-cut-answer", "model::suite::openai::a_stream_without_its_terminator_is_cut"),
     ("mix-two-answers", "model::router::an_answer_that_broke_off_is_void_before_the_next_begins"),
     ("show-the-key", "model::suite::anthropic::a_key_that_is_echoed_is_hidden"),
@@ -372,10 +372,7 @@ const GUARDS: &[(&str, &str)] = &[
         "agent::native::xml_of_a_tool_beside_native_calls_gets_feedback_and_the_calls_still_run",
     ),
     ("guess-the-format", "agent::xml_final::a_report_in_another_than_its_one_format_gets_feedback"),
-    (
-        "answer-anywhere",
-        "organism::partitions::an_answer_goes_to_the_askers_inbox_and_to_no_other_subject",
-    ),
+    ("answer-anywhere", "organism::partitions::a_response_goes_only_to_the_inbox_of_the_request"),
     (
         "trust-the-config",
         "organism::nats_config::durable::servers_that_sync_later_than_the_config_says_are_refused_by_name",
@@ -390,31 +387,31 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "ignore-the-projection",
-        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_projection_is_led_by_nobody",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_projection_gets_no_leader",
     ),
     (
         "ignore-the-state",
-        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_state_shows_is_led_by_nobody",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_state_shows_gets_no_leader",
     ),
     (
         "ignore-the-lease",
-        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_lease_shows_is_led_by_nobody",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_lease_shows_gets_no_leader",
     ),
     (
         "ignore-the-members",
-        "journal::streamed::bounds::a_stream_that_is_shorter_than_another_hosts_projection_is_led_by_nobody",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_another_hosts_projection_gets_no_leader",
     ),
     (
         "forget-the-repair",
-        "organism::pumps::shorter::a_repair_that_was_killed_goes_on_and_is_recorded_once",
+        "organism::pumps::shorter::a_killed_repair_continues_and_is_recorded_once",
     ),
     (
         "lead-a-fork",
-        "journal::streamed::bounds::a_stream_that_another_host_continued_is_a_fork_and_led_by_nobody",
+        "journal::streamed::bounds::a_stream_that_another_host_continued_is_a_fork_without_a_leader",
     ),
     (
         "lead-a-fork",
-        "journal::streamed::bounds::another_record_in_another_hosts_projection_is_a_fork_and_led_by_nobody",
+        "journal::streamed::bounds::another_record_in_another_hosts_projection_is_a_fork_without_a_leader",
     ),
     (
         "leave-what-is-out",
@@ -440,14 +437,14 @@ const GUARDS: &[(&str, &str)] = &[
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];
 
-/// A guard that runs longer than this waits for what its mutant took away.
+/// A guard that runs longer waits for something that its mutant removed.
 const GUARD_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// Runs one test in a process of its own.
+/// Runs one test in a separate process.
 fn is_green(test: &str, mutant: Option<&str>) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test]).stderr(Stdio::null());
-    // Small campaigns: enough to notice what is noticed at all.
+    // Small campaigns, large enough to detect each mutant.
     command.env("SIMULATION_SEEDS", "150").env_remove("SIMULATION_SEED");
     command.env("RUST_BACKTRACE", "0").env_remove("ORGANISM_CAMPAIGNS");
     command.env_remove("ORGANISM_TORTURE");
@@ -466,8 +463,8 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Every guard once with each mutant that it must notice. Under torture also once with nothing
-/// broken: elsewhere the suite itself shows that the guard is green without a mutant.
+/// Runs every guard with each of its mutants, which must fail. With `ORGANISM_TORTURE` also without
+/// a mutant; otherwise the suite itself shows that the guard passes.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     let guards: BTreeSet<_> = GUARDS.iter().map(|(_, guard)| *guard).collect();
     let sound = guards.into_iter().filter(|_| torture()).map(|guard| (guard, None));
@@ -488,7 +485,7 @@ fn each_broken_rule_turns_its_guard_red_and_only_then() {
                 loop {
                     let Some((guard, mutant)) = queue.lock().unwrap().pop() else { break };
                     let begun = Instant::now();
-                    // What this one does depends on who is quicker: it may miss a mutant once.
+                    // The effect of this mutant depends on timing, so one missed run is permitted.
                     let looks = if mutant.is_some() && guard == ATTACKER { 3 } else { 1 };
                     let green = (0..looks).all(|_| is_green(guard, mutant));
                     let colour = if green { "green" } else { "red" };
@@ -507,7 +504,7 @@ fn each_broken_rule_turns_its_guard_red_and_only_then() {
     assert!(wrong.is_empty(), "mutants that live, and guards that are red:\n{}", wrong.join("\n"));
 }
 
-/// All Rust text beneath a folder.
+/// The text of all Rust files in a folder.
 fn text_of(folder: &Path) -> String {
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let text = |path: PathBuf| match path.is_dir() {

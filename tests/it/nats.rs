@@ -1,7 +1,7 @@
-//! Real NATS servers for tests: started on a free port with a directory of their own, gone with
-//! the process that started them.
+//! Real NATS servers for tests. Each starts on a free port with its own directory, and ends with
+//! the test process.
 
-// The bench reads this file too, and would look elsewhere.
+// The bench includes this file, and would resolve the path differently.
 #[path = "nats/cluster.rs"]
 mod cluster;
 
@@ -20,7 +20,7 @@ pub use cluster::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The program: `NATS_SERVER`, or the one `.ci/nats` installs.
+/// The server program: `NATS_SERVER`, or the one that `.ci/nats` installs.
 pub fn program() -> PathBuf {
     if let Some(named) = std::env::var_os("NATS_SERVER") {
         return named.into();
@@ -31,7 +31,7 @@ pub fn program() -> PathBuf {
     installed
 }
 
-/// Runs the server, and ends it when its own input ends: with the test, however that ends.
+/// Runs the server until standard input ends, so that it also ends with a crashed test.
 const KEEPER: &str = r#"
 program=$1 config=$2 directory=$3
 "$program" --config "$config" >"$directory/log" 2>&1 </dev/null &
@@ -41,10 +41,10 @@ kill -9 $server 2>/dev/null
 wait $server
 "#;
 
-/// Lines of a server's config beside those that every one here has.
+/// Additional lines of a server's config.
 #[derive(Default, Clone, Copy)]
 pub struct Settings {
-    /// Within `jetstream`; None has none.
+    /// Lines in the `jetstream` section; `None` disables JetStream.
     pub jetstream: Option<&'static str>,
     pub more: &'static str,
 }
@@ -55,7 +55,7 @@ pub struct Server {
     settings: Settings,
     /// Whether a config file sets the server's address.
     is_written: bool,
-    /// 0 until it has chosen one; the same one ever after.
+    /// 0 until the server has chosen a port, which then remains.
     port: AtomicU16,
     keeper: Mutex<Option<(Child, ChildStdin)>>,
 }
@@ -110,7 +110,7 @@ impl Server {
             .args(["-c", KEEPER, "sh"])
             .args([program(), home.join("server.conf"), home.to_owned()])
             .stdin(Stdio::piped())
-            // It tells of everything it kills.
+            // The shell prints each process that it kills.
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -156,40 +156,39 @@ impl Server {
     }
 
     pub fn options(&self) -> Options {
-        Options { servers: vec![self.address()], credentials: NatsCredentials::Nobody, ca: None }
+        Options { servers: vec![self.address()], credentials: NatsCredentials::Anonymous, ca: None }
     }
 
-    /// As `kill -9` does.
+    /// Kills the server, as `kill -9` does.
     pub fn kill(&self) {
         if let Some((mut keeper, input)) = self.keeper.lock().unwrap().take() {
             drop(input);
             keeper.wait().unwrap();
         }
-        // It names a process that is none any more.
-        // A server that was asked to end has removed it.
+        // The file names a process that has ended. A server that was stopped has removed the file.
         std::fs::remove_file(self.home.path().join("pid")).ok();
     }
 
-    /// The same server on the same port, with what it has on disk.
+    /// Starts the same server on the same port, with its stored data.
     pub fn restart(&self) {
         self.run();
     }
 
-    /// A copy of everything that it has on disk; it does not run meanwhile.
+    /// Copies the stored data while the server does not run.
     pub fn copy_store(&self) -> TempDir {
         let copy = TempDir::new().unwrap();
         copy_directory(&self.home.path().join("store"), &copy.path().join("store"));
         copy
     }
 
-    /// An older copy takes the place of what it has; it does not run meanwhile.
+    /// Replaces the stored data by an older copy while the server does not run.
     pub fn put_back(&self, copy: &TempDir) {
         let store = self.home.path().join("store");
         std::fs::remove_dir_all(&store).unwrap();
         copy_directory(&copy.path().join("store"), &store);
     }
 
-    /// Whether it runs.
+    /// Whether the server runs.
     pub fn is_alive(&self) -> bool {
         let pid = self.pid();
         pid.is_some_and(|pid| {
@@ -213,7 +212,7 @@ fn copy_directory(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// A file as the server's own config names it: includes are looked for from where that stands.
+/// A file as the server's config names it: includes are relative to the config.
 pub fn included(path: &Path) -> String {
     let temporary = std::env::temp_dir();
     let below =
@@ -229,7 +228,7 @@ impl Drop for Server {
     }
 }
 
-/// The server that tests share which do it no harm.
+/// A shared server, for tests that do not damage it.
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     SHARED.get_or_init(Server::start)
@@ -265,7 +264,7 @@ impl Admin {
         serde_json::from_slice(&self.0.request(question).unwrap()).unwrap()
     }
 
-    /// As [`Admin::ask`], of something that must work.
+    /// As [`Admin::ask`], for a request that must succeed.
     pub fn must(&self, what: &str, body: &Value) -> Value {
         let answer = self.ask(what, body);
         assert!(answer.get("error").is_none(), "{what}: {answer}");
@@ -280,7 +279,7 @@ impl Admin {
         self.must(&format!("STREAM.DELETE.{stream}"), &json!({}));
     }
 
-    /// Puts a message into whichever stream takes its subject.
+    /// Publishes a message into the stream that captures its subject.
     pub fn publish(&self, subject: &str, body: &str) -> Value {
         let question = NatsRequest {
             subject: subject.to_owned(),
@@ -310,13 +309,13 @@ pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
         ("ORGANISM_JOURNAL__STREAM", stream),
         ("ORGANISM_JOURNAL__DURABILITY", "synced".to_owned()),
         ("ORGANISM_NATS__URL", address),
-        // What such servers may lose is told at each start, and is not what these tests are about.
+        // Each start logs what such servers may lose, and these tests do not concern it.
         ("ORGANISM_LOG", "warn,organism::journal::jetstream=error".to_owned()),
     ]
 }
 
 #[test]
-fn a_server_is_gone_with_whoever_started_it() {
+fn a_server_ends_with_the_process_that_started_it() {
     let server = Server::start();
     let pid = server.pid().unwrap();
     let alive = || Path::new("/proc").join(&pid).join("exe").exists();
@@ -331,7 +330,7 @@ fn a_server_is_gone_with_whoever_started_it() {
 }
 
 #[test]
-fn who_asks_while_the_servers_are_away_for_long_hears_so_and_does_not_wait_for_ever() {
+fn a_request_during_a_long_outage_fails_and_does_not_wait_for_ever() {
     let server = Server::start();
     let link = BlockingClient::open(&server.options(), "test").unwrap();
     server.kill();
@@ -341,7 +340,7 @@ fn who_asks_while_the_servers_are_away_for_long_hears_so_and_does_not_wait_for_e
         body: Vec::new(),
         patience,
     };
-    // More than a connection keeps for later.
+    // More bytes than a connection buffers.
     link.request_all(vec![question(Duration::from_millis(1)); 3_000]);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The whole product: the real command, real child processes, real files.
+//! The whole product: the real command with real child processes and real files.
 
 mod access;
 mod announced;
@@ -73,15 +73,15 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Long enough for a busy machine; nothing waits this long unless it is broken.
+/// A time-out that is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Looks until it sees what it waits for.
+/// Polls until the condition holds.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(PATIENCE, what, look)
 }
 
-/// As [`until`], for what takes its time.
+/// As [`until`], with a given time-out.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
@@ -93,7 +93,7 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// An echo, a listener that holds its answer back until it is let go, and a chain.
+/// A config with an echo, a listener that holds its answer until it is released, and a chain.
 pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -144,7 +144,7 @@ pub fn say(text: &str) -> String {
     format!("<say xmlns=\"{TALK}\">{text}</say>")
 }
 
-pub fn said(text: &str) -> String {
+pub fn talk_reply(text: &str) -> String {
     format!("<said xmlns=\"{TALK}\">{text}</said>\n")
 }
 
@@ -152,33 +152,34 @@ pub fn numbered(name: &str, number: &str) -> String {
     format!("<{name} xmlns=\"{TALK}\"><n>{number}</n></{name}>")
 }
 
-/// The key of the config that names the place for copies of checkpoints.
+/// The config key of the directory for copies of checkpoints.
 pub const COPIES_KEY: &str = "ORGANISM_JOURNAL__CHECKPOINTS";
 
 /// A directory with a config, its listeners and its journal.
 pub struct House {
     directory: TempDir,
-    /// Whether its journal is where its config says, wherever the others' are.
+    /// Whether the journal is where its config states, whatever the other journals of the test run
+    /// use.
     settled: bool,
 }
 
 /// Output and exit code of a command.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
-    /// Its lines of JSON.
+impl CommandOutput {
+    /// The lines of its standard output as JSON.
     pub fn json(&self) -> Vec<Json> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         self.out.lines().map(line).collect()
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
@@ -201,7 +202,7 @@ impl House {
         house
     }
 
-    /// As [`House::with`], where the test is about one kind of journal. On JetStream, houses of one
+    /// As [`House::with`], for a test of one kind of journal. On JetStream, houses with the same
     /// stream are hosts of one organism.
     pub fn settled(config: &str) -> Self {
         let house = Self { settled: true, ..Self::with(config) };
@@ -215,12 +216,12 @@ impl House {
         house
     }
 
-    /// Where it is noted which journal it knows in a stream.
+    /// The file with the id of the journal that this host knows in a stream.
     pub fn stream_note(&self, stream: &str) -> PathBuf {
         self.state().join(format!("{stream}.organism"))
     }
 
-    /// Accepts what another project or host began.
+    /// Adopts the journal of another project or host.
     pub fn adopt(&self) {
         let adopted = self.organism(&["adopt"]);
         assert_eq!(adopted.code, Some(0), "{adopted:?}");
@@ -234,7 +235,7 @@ impl House {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    /// Adds one of the tests' own files.
+    /// Adds one of the test files.
     pub fn copy(&self, file: &str) {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
         std::fs::copy(data.join(file), self.path(file)).unwrap();
@@ -248,7 +249,7 @@ impl House {
         self.default_directory("state")
     }
 
-    /// Where its checkpoints are copied to.
+    /// The directory for copies of its checkpoints.
     pub fn copies(&self) -> PathBuf {
         self.path("copies")
     }
@@ -288,17 +289,17 @@ impl House {
         command
     }
 
-    /// Runs a command to its end.
-    pub fn organism(&self, arguments: &[&str]) -> Said {
+    /// Runs a command until it exits.
+    pub fn organism(&self, arguments: &[&str]) -> CommandOutput {
         self.command(arguments).output().unwrap().into()
     }
 
-    pub fn send_text(&self, text: &str, arguments: &[&str]) -> Said {
+    pub fn send_text(&self, text: &str, arguments: &[&str]) -> CommandOutput {
         self.send_bytes(text.as_bytes(), arguments)
     }
 
-    /// Hands bytes to `organism send -` over standard input.
-    pub fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> Said {
+    /// Sends bytes with `organism send -` over standard input.
+    pub fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> CommandOutput {
         let mut command = self.command(&["send", "-", "--as", "desk"]);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -306,7 +307,7 @@ impl House {
         child.wait_with_output().unwrap().into()
     }
 
-    /// Starts `organism run` and waits until its door is open.
+    /// Starts `organism run` and waits until the control socket accepts connections.
     pub fn run(&self) -> Running {
         self.run_with(self.command(&["run"]))
     }
@@ -326,15 +327,16 @@ impl House {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// The record proves itself.
+    /// Asserts that `organism verify` accepts the journal.
     pub fn verified(&self) {
         let verified = self.organism(&["verify"]);
-        // A journal that was killed before its first checkpoint has none outside either. One with
-        // a checkpoint must show it outside. A projection proves nothing by itself.
+        // A journal that was killed before its first checkpoint has no checkpoint outside. A
+        // journal with a checkpoint must have it outside, too. A projection proves nothing by
+        // itself.
         let count = |text: &str| verified.out.matches(text).count();
         let unseen = count("no checkpoint outside the journal was seen");
-        assert_eq!(unseen, count("checkpoints  0, none kept outside"), "{verified:?}");
-        // A pump that was killed may not have copied its last checkpoint.
+        assert_eq!(unseen, count("checkpoints  0, none outside the journal"), "{verified:?}");
+        // A killed pump may not have copied its last checkpoint.
         let lags =
             count("only the state directory vouches") + count("not up to the last checkpoint");
         let is_proved = unseen == 0 && lags == 0 && count("this is a projection") == 0;
@@ -342,7 +344,7 @@ impl House {
         assert_eq!(verified.code, Some(expected), "{verified:?}");
         if self.is_projection() {
             let compared = self.organism(&["verify", "--stream"]);
-            // Where several hosts pumped, one does not know the keys of the others.
+            // With pumps on several hosts, each host lacks the keys of the others.
             assert!(matches!(compared.code, Some(0 | 5)), "{compared:?}");
         }
     }
@@ -356,7 +358,7 @@ impl House {
         JournalReader::open(&self.data()).is_ok_and(|reader| reader.is_projection().unwrap())
     }
 
-    /// How many messages of this local name are on record.
+    /// Number of recorded messages with this local name.
     pub fn recorded(&self, name: &str) -> usize {
         let exported = self.organism(&["export", "--format", "jsonl"]).json();
         let name = Json::String(format!("{{{TALK}}}{name}"));
@@ -364,7 +366,7 @@ impl House {
     }
 }
 
-/// An `organism run` that is killed, at the latest, when the test is over.
+/// A running `organism run`, which is killed at the end of the test at the latest.
 pub struct Running {
     pub child: Child,
 }
@@ -375,7 +377,7 @@ impl Running {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Sends SIGTERM and waits for the end: its exit code.
+    /// Sends SIGTERM. Returns the exit code.
     pub fn stop(mut self) -> Option<i32> {
         self.signal("-TERM");
         let child = &mut self.child;
@@ -385,7 +387,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Where it has ended already there is nothing to kill.
+        // The process may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! Processor time of a thread: a bound on it holds on a machine that has other things to do.
+//! Processor time of a thread: limits on it also hold on a busy machine.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ impl ProcessorTime {
         Self { begun: spent() }
     }
 
-    /// Since the start, in this thread alone.
+    /// Processor time since the start, of this thread alone.
     pub fn elapsed(&self) -> Duration {
         spent() - self.begun
     }

@@ -1,4 +1,4 @@
-//! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
+//! The pure step with the real gate and real schemas: sections 4 to 6 of the design.
 
 mod absent;
 mod allotments;

@@ -1,4 +1,4 @@
-//! Schemas: what they judge, what is derived from them, and what is refused to be one.
+//! Schemas: their verdicts, the values derived from them, and texts that are refused as schemas.
 
 mod cli;
 mod derived;
@@ -15,7 +15,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// Every schema that is good, by its path under `tests/data`.
+/// Every valid schema, by its path under `tests/data`.
 const GOOD: &[&str] = &[
     "bench/task.xsd",
     "xsd/builtins.xsd",
@@ -44,7 +44,7 @@ fn name(schemas: &Schemas, local: &str) -> PayloadName {
     schemas.names().find(|n| &*n.local == local).unwrap().clone()
 }
 
-/// Writes a schema into a folder of its own and tries to load it.
+/// Writes a schema into a separate folder and tries to load it.
 fn try_text(text: &str) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("schema.xsd");

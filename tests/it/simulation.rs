@@ -1,13 +1,13 @@
-//! Everything that can go wrong between a pump and the world around it, from a seed: the pure
-//! core with a journal, a clock, clients, operators, six listeners, a model and a person that are
-//! all simulated, and at every boundary a fault: not done, half done, or done with the answer lost.
+//! Simulation of everything that can fail around a pump, from a seed: the pure core with a
+//! simulated journal, clock, model, person, clients, operators and six listeners. Each boundary has
+//! faults: the action is omitted, is done in part, or is done and its answer lost.
 //!
-//! Two faults need real files or a real server, and have seeded campaigns of their own: a forged
-//! tail (`organism::forged_tails`) and a stream that became shorter (`organism::pumps::shorter`).
-//! So do processes that forge at the control socket (`organism::forgers`).
+//! Two faults need real files or a real server, and have their own seeded campaigns: a forged tail
+//! (`organism::forged_tails`) and a shortened stream (`organism::pumps::shorter`). Processes that
+//! forge at the control socket have one, too (`organism::forgers`).
 //!
-//! `SIMULATION_SEEDS` says how many seeds, `SIMULATION_SEED` where to begin; one seed is one run,
-//! the same every time.
+//! `SIMULATION_SEEDS` sets the number of seeds, `SIMULATION_SEED` the first one. Each seed gives
+//! one run, which is always the same.
 
 mod bill;
 mod faults;

@@ -1,4 +1,4 @@
-//! Spans as a collector gets them: the real command, real listeners, a real server on loopback.
+//! Spans at a collector: the real command, real listeners, and a real server on loopback.
 
 mod collector;
 mod hosts;
@@ -15,17 +15,17 @@ pub const CONSUMER: u64 = 5;
 pub const INTERNAL: u64 = 1;
 pub const CLIENT: u64 = 3;
 
-/// A config that also tells a collector.
-pub fn told(config: &str, collector: &Collector, more: &str) -> String {
+/// Adds a collector to a config.
+pub fn with_collector(config: &str, collector: &Collector, more: &str) -> String {
     format!("{config}\n[telemetry]\nendpoint = \"{}\"\n{more}\n", collector.url())
 }
 
 pub fn house(collector: &Collector) -> House {
-    House::with(&told(CONFIG, collector, ""))
+    House::with(&with_collector(CONFIG, collector, ""))
 }
 
-/// Each span's name with those of everything it is part of, outermost first, sorted; every one has
-/// to lead to one first span.
+/// Each span's name with the names of its ancestors, outermost first, sorted. Every chain must end
+/// at a root span.
 pub fn paths(spans: &[Span]) -> Vec<String> {
     let by_id: BTreeMap<_, _> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
     assert_eq!(by_id.len(), spans.len(), "two spans of one id: {spans:#?}");

@@ -9,15 +9,15 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::organism::{CONFIG, House, PATIENCE, Running, until};
 
-/// An answer's status and body.
-pub struct Answer {
+/// Status and body of a response.
+pub struct HttpResponse {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-/// Asks as `host` for `path`.
-pub fn ask_as(host: &str, at: SocketAddr, path: &str) -> Answer {
+/// Requests `path` with this Host header.
+pub fn ask_as(host: &str, at: SocketAddr, path: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
@@ -25,19 +25,19 @@ pub fn ask_as(host: &str, at: SocketAddr, path: &str) -> Answer {
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_owned(), body: body.to_owned() }
+    HttpResponse { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-pub fn ask(at: SocketAddr, path: &str) -> Answer {
+pub fn ask(at: SocketAddr, path: &str) -> HttpResponse {
     ask_as(&at.to_string(), at, path)
 }
 
-/// A config that also listens, on any port.
+/// Adds an HTTP server on any port to a config.
 pub fn listening(config: &str) -> String {
     format!("{config}\n[http]\nlisten = \"127.0.0.1:0\"\n")
 }
 
-/// Where a running organism says that it listens.
+/// The address in the log of a running organism.
 pub fn address(house: &House) -> SocketAddr {
     until("it says where it listens", || {
         let log = house.log();

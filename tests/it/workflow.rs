@@ -20,7 +20,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory like `config/`, from which listeners and schemas are found as from there.
+/// A directory beside `config/`, so that the same relative paths of listeners and schemas hold.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in ["listeners", "schemas"] {
@@ -42,7 +42,7 @@ fn write(directory: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// The definition of this name, as a whole config.
+/// The definition of this name, as a complete config.
 fn definition_text(name: &str) -> String {
     let path = repository().join("tests/data/workflow").join(format!("{name}.toml"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -65,7 +65,7 @@ fn definition_text(name: &str) -> String {
     let tail = if text.contains("[listeners.search]") { "" } else { search };
     let text = text.replace("crew/recording.toml", "voice.toml").replace("${WORKSPACE}", ".");
     let text = text.replace("../listeners/travel/schema/travel.xsd", "travel.xsd");
-    // Undo comes with the listeners that it concerns.
+    // The undo payloads are declared in the definition of their listeners.
     let text: String =
         text.split_inclusive('\n').filter(|line| !line.starts_with("undo.")).collect();
     format!("{head}{text}{tail}")
@@ -197,7 +197,7 @@ fn documents(name: &str, inputs: &[(&str, &str)]) -> String {
     documents.iter().map(|one| format!("== {}\n{}\n", one.title, one.text)).collect()
 }
 
-/// The documents of the golden file, with outputs replaced as a dry run has them.
+/// The documents of the golden file, with outputs replaced as in a dry run.
 #[test]
 fn a_dry_run_prints_the_golden_documents_of_the_essay() {
     let inputs = [("topic", "city parking"), ("readers", "town councillors"), ("words", "800")];

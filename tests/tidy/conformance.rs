@@ -1,12 +1,12 @@
-//! What starts an organism or plays its pump runs on both kinds of journal: no test is left out by
-//! nobody's decision.
+//! Tests that start an organism or play its pump run on both kinds of journal. Each exception is
+//! listed with its reason.
 
 use std::path::Path;
 
 use crate::nothing;
 use crate::tree::{read, rust};
 
-/// What is left out of `.ci/conformance` that touches a journal, each for its reason.
+/// Test areas that touch a journal and are left out of `.ci/conformance`, each with its reason.
 const ONE_KIND: [(&str, &str); 16] = [
     ("journal", "its own suite runs on both kinds"),
     ("deploy", "starts what the examples say"),
@@ -26,11 +26,11 @@ const ONE_KIND: [(&str, &str); 16] = [
     ("organism::streams", "is about JetStream"),
 ];
 
-/// What says that a file has to do with a journal.
+/// Words that show that a file touches a journal.
 const SIGNS: [&str; 6] =
     ["House::", "Stage::start(", "World::", "Kept::", "Place::new()", "house()"];
 
-/// The words of a list of the script.
+/// The words of a list in the script.
 fn list(name: &str) -> Vec<String> {
     let script = read(".ci/conformance");
     let (_, rest) = script.split_once(&format!("\n{name}=(")).expect("a list");
@@ -38,7 +38,7 @@ fn list(name: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// As its tests are called.
+/// The path of the tests in the file.
 fn module(path: &str) -> String {
     let path = Path::new(path.trim_start_matches("tests/it/")).with_extension("");
     path.display().to_string().replace('/', "::")

@@ -1,9 +1,9 @@
-//! The docs say what the code says: every code has its page, every word is described, every
-//! link leads somewhere.
+//! The docs agree with the code: every code has its page, every word is described, and every link
+//! has a target.
 
 use std::collections::BTreeSet;
 
-use organism::envelope::Rule;
+use organism::envelope::RefusalRule;
 use organism::system::ErrorCode;
 
 use crate::nothing;
@@ -14,7 +14,7 @@ fn documents() -> impl Iterator<Item = &'static File> {
 }
 
 fn codes() -> BTreeSet<&'static str> {
-    let rules = Rule::ALL.iter().map(|rule| rule.code());
+    let rules = RefusalRule::ALL.iter().map(|rule| rule.code());
     rules.chain(ErrorCode::ALL.iter().map(|error| error.code())).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The floors: a module uses only what stands beneath it.
+//! The floors: a module uses only modules on lower floors.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use crate::nothing;
 use crate::source::words;
 use crate::tree::{File, product, root};
 
-/// Each module of `src/`, with its floor. On floors that say so, modules may also use those
-/// written before them on the same floor.
+/// Each module of `src/` with its floor. On floors marked so, a module may also use those that are
+/// listed before it on the same floor.
 const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     (
         "ground",
@@ -33,7 +33,7 @@ enum Neighbours {
     None,
 }
 
-/// Lower floors that a module must not know all the same.
+/// Lower floors that a module must not use.
 const STRANGERS: &[(&str, &str, &str)] = &[
     ("agent", "pump", "guests meet the pump only over the bus"),
     ("listener", "pump", "guests meet the pump only over the bus"),
@@ -42,7 +42,7 @@ const STRANGERS: &[(&str, &str, &str)] = &[
     ("audit", "bus", "what is proved is proved from the journal alone"),
 ];
 
-/// Words that must be absent from a folder: its invariants, as `docs/ARCHITECTURE.md` tells them.
+/// Words that must not occur in a folder: its invariants in `docs/ARCHITECTURE.md`.
 const ABSENT: &[(&str, &[&str], &str)] = &[
     ("src/xml/", &["tokio", "async", "libxml"], "the language is pure and synchronous"),
     ("src/thread/", &["std::fs", "std::net", "tokio", "async"], "state is plain"),
@@ -77,7 +77,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
     ("src/organism/", &["println", "miette", "clap"], "the house knows no terminal"),
 ];
 
-/// What the verbs of the command line share; no verb knows another.
+/// Modules that the commands of the command line share; no command uses another one.
 const SHARED_BY_VERBS: &[&str] =
     &["exit", "startup", "output", "passphrase", "journal_target", "config_error_carets", "render"];
 
@@ -85,13 +85,13 @@ fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|(_, modules, _)| modules.contains(&module))
 }
 
-/// `src/pump/core/mod.rs` is `["pump", "core"]`.
+/// `src/pump/core/mod.rs` gives `["pump", "core"]`.
 fn module_path(path: &str) -> Vec<&str> {
     let inside = path.trim_start_matches("src/").trim_end_matches(".rs");
     inside.split('/').filter(|part| *part != "mod").collect()
 }
 
-/// First segments of what is used from the crate's root, with their offsets.
+/// First segments of paths from the crate's root, with their offsets.
 fn used(file: &File) -> Vec<(String, usize)> {
     let code = &file.code;
     let mut found = Vec::new();

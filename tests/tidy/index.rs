@@ -7,7 +7,7 @@ use crate::tree::{read, rust};
 
 const ROWS_MIN: usize = 40;
 
-/// One row: a rule, and where it lives.
+/// One row: a rule and its location.
 struct IndexRow<'a> {
     rule: &'a str,
     path: &'a str,

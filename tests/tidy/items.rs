@@ -39,7 +39,7 @@ pub struct DeclaredItem {
     pub name: String,
     /// Offset of the keyword, or of the name of a field or a variant.
     pub at: usize,
-    /// Declared `pub` without a restriction.
+    /// Whether it is declared `pub` without a restriction.
     pub is_public: bool,
 }
 
@@ -54,7 +54,7 @@ const KEYWORDS: [(&str, ItemKind); 8] = [
     ("static", ItemKind::Constant),
 ];
 
-/// Every declaration in `code`, whose comments and literals must be blank.
+/// Every declaration in `code`, where comments and literals must be blanked.
 pub fn declared_items(code: &str) -> Vec<DeclaredItem> {
     let mut found = Vec::new();
     for (keyword, kind) in KEYWORDS {
@@ -83,7 +83,7 @@ fn declared_at(code: &str, keyword: &str, kind: ItemKind, at: usize) -> Option<D
 
     let before = code[..at].trim_end();
     let is_declared = match kind {
-        // An associated type names no type of the tree.
+        // An associated type declares no type of the tree.
         ItemKind::TypeAlias => depth_at(code, at) == 0,
         ItemKind::Constant => {
             rest.trim_start()[name.len()..].trim_start().starts_with(':')
@@ -112,7 +112,7 @@ fn identifier(text: &str) -> &str {
 /// A field of a struct or of a variant, or a variant.
 pub struct Member {
     pub item: DeclaredItem,
-    /// Attributes and visibility, before the name.
+    /// Attributes and visibility before the name.
     pub attributes: String,
     /// Named fields of a variant.
     pub fields: Vec<Member>,
@@ -128,7 +128,7 @@ pub fn members(code: &str, item: &DeclaredItem) -> Vec<Member> {
     body_of(code, item).map_or_else(Vec::new, |(start, end)| listed(code, start, end, kind))
 }
 
-/// From past the opening brace to the closing one.
+/// From after the opening brace to the closing one.
 fn body_of(code: &str, item: &DeclaredItem) -> Option<(usize, usize)> {
     let open = item.at + code[item.at..].find(['{', ';'])?;
     code[open..].starts_with('{').then(|| (open + 1, closing(code, open) - 1))
@@ -158,7 +158,7 @@ fn listed(code: &str, start: usize, end: usize, kind: ItemKind) -> Vec<Member> {
     found
 }
 
-/// Ranges between commas that stand in no bracket.
+/// Ranges between commas outside of brackets.
 fn separated(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
     let bytes = code.as_bytes();
     let mut ranges = Vec::new();
@@ -180,7 +180,7 @@ fn separated(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// Where a member's name begins, and whether it is `pub`.
+/// Start of a member's name, and whether the member is `pub`.
 fn past_attributes(code: &str, mut from: usize, to: usize) -> (usize, bool) {
     let mut is_public = false;
     loop {

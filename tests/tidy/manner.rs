@@ -3,10 +3,10 @@
 use crate::ratchet::{Offence, only_shrinks};
 use crate::tree::{File, rust};
 
-/// Longest key in a list; the rest of a sentence is left out.
+/// Maximum length of a key in a list; the rest of the sentence is cut off.
 const KEY_CHARS_MAX: usize = 100;
 
-/// Words that open a doc comment as a riddle, where a noun or a verb belongs.
+/// Words that must not open a doc comment; a noun or a verb must.
 const RIDDLE_OPENINGS: &[&str] = &["Of", "What", "Who", "Whom", "Whose"];
 
 const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];

@@ -1,4 +1,4 @@
-//! What things are called, what must not stand in code, and what tests must not do.
+//! Rules about names, about text that must not occur in code, and about tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ const UNSAFE_MODULE: &str = "src/schema/libxml2";
 const DUMPING_GROUNDS: &[&str] =
     &["utils", "util", "common", "helpers", "types", "manager", "misc"];
 
-/// `path`, why it may sleep. Between two looks at another process there is nothing to wait on;
-/// what is waited for is always something seen, never a time gone by.
+/// `path` and the reason why it may sleep. While a test polls another process, there is no event to
+/// wait for; it must wait for an observed condition, never for a time.
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
@@ -24,13 +24,13 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/it/organism/kill/clients.rs", "looks for the next process in place of a killed one"),
 ];
 
-/// `path`, why a machine's path stands there.
+/// `path` and the reason why it may contain a path of a machine.
 const MACHINE_PATHS: &[(&str, &str)] = &[
     ("tests/it/config/command.rs", "an environment made up by the test"),
     ("tests/it/config/good.rs", "an environment made up by the test"),
 ];
 
-/// Addresses that may stand in the repository: names of things, and where to read about them.
+/// Addresses that may occur in the repository: namespaces and references.
 const HOSTS: &[&str] = &[
     "xml-pipeline.org",
     "www.w3.org",
@@ -162,7 +162,7 @@ fn is_declared(folder: &str, name: &str) -> bool {
     rust().filter(|file| parents.contains(&file.path)).any(|file| declares(&file))
 }
 
-/// Functions of a file that are tests.
+/// The tests among the functions of a file.
 fn tests(file: &File) -> Vec<Function<'_>> {
     let attributed = |function: &Function<'_>, mark: &str| {
         let before: Vec<_> = file.code[..function.start].lines().rev().take(6).collect();
@@ -171,7 +171,8 @@ fn tests(file: &File) -> Vec<Function<'_>> {
         own.into_iter().any(|line| marks.iter().any(|mark| line.contains(mark)))
     };
     let tests = functions(&file.code).into_iter();
-    // What a test runs in a process of its own is marked as ignored, and claims nothing.
+    // A test that another test runs in a separate process is marked as ignored, and its name claims
+    // nothing.
     tests
         .filter(|function| attributed(function, "test") && !attributed(function, "ignore"))
         .collect()
@@ -270,13 +271,13 @@ fn every_limit_bounds_something() {
     nothing(idle.collect(), "limits that limit nothing");
 }
 
-/// Codes that stand in a closed list before anything gives them, with what will.
+/// Codes of the closed list that no code produces yet, with the planned cause.
 const NOT_GIVEN_YET: &[(&str, &str)] =
     &[("ErrorCode::StorageFull", "work that cannot wait for room; today all of it waits")];
 
 #[test]
 fn every_code_is_given_by_something() {
-    let lists = [("Rule", "src/envelope/refusal.rs"), ("ErrorCode", "src/system/errors.rs")];
+    let lists = [("RefusalRule", "src/envelope/refusal.rs"), ("ErrorCode", "src/system/errors.rs")];
     let mut idle = Vec::new();
     for (list, path) in lists {
         let text = read(path);

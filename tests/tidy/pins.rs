@@ -1,4 +1,4 @@
-//! What is installed for the tests is what was looked at: each package by the hash of its files.
+//! Packages that the tests install are pinned, each by the hash of its files.
 
 use crate::tree::read;
 

@@ -1,5 +1,5 @@
-//! Plain names: a type's name is its own, no cast of characters, and a noun that carries weight
-//! stands in the glossary.
+//! Names: each type has a unique name, no name has a forbidden word, and important nouns are in the
+//! glossary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use crate::tree::{File, product, read, rust};
 /// Names that several types may share, since their module says whose they are.
 const SHARED_NAMES: &[&str] = &["Error", "Options", "Args", "Config", "Handle", "Service"];
 
-/// Words that no code name contains: the field has a noun for each thing. A payload name or a wire
-/// name is no code name.
+/// Words that no code name may contain, because the field has another noun. Payload names and wire
+/// names are exempt.
 const FORBIDDEN: &[&str] = &[
     "desk", "desks", "clerk", "clerks", "agency", "agencies", "outpost", "outposts", "guest",
     "guests", "works", "station", "stations", "door", "doors", "parcel", "parcels", "letter",
@@ -60,7 +60,7 @@ fn glossary(text: &str) -> BTreeSet<String> {
     cells.filter_map(|cell| cell.split("**").next()).map(str::to_owned).collect()
 }
 
-/// Nouns that every reader knows without our glossary, and why.
+/// Nouns that readers know without the glossary, with their meaning.
 const NOUNS: &[(&str, &str)] = &[
     ("acceptance", "damage that an operator accepts on record"),
     ("action", "a payload that makes something happen"),
@@ -221,7 +221,7 @@ fn is_module_root(path: &str) -> bool {
     inside.is_some_and(|name| !name.contains('/') && name != "main")
 }
 
-/// Public modules, and the main types: those that the root of a module declares `pub` or re-exports.
+/// Public modules, and main types: types that the root of a module declares `pub` or re-exports.
 fn weighty<'a>(files: impl Iterator<Item = &'a File>) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for file in files.filter(|file| is_module_root(&file.path)) {

@@ -1,17 +1,17 @@
-//! Rules that are newer than the tree: what broke them when they came is listed in
-//! `tests/tidy/today/`, and the lists only shrink.
+//! Rules that are newer than the tree: `tests/tidy/today/` lists the offences from before each
+//! rule, and the lists only shrink.
 //!
-//! A line is a key, and after it the number of its offences where that is not one. A new offence
-//! fails. So does a line whose offence is gone: delete it, or let
-//! `TIDY_SHRINK=1 cargo test --locked -p organism --test tidy` take out all such lines. Nothing adds one.
+//! A line is a key, followed by the number of offences if it is not one. A new offence fails. A
+//! line without an offence fails, too: delete it, or run `TIDY_SHRINK=1 cargo test --locked -p
+//! organism --test tidy`, which deletes all such lines. Nothing adds a line.
 
 use std::collections::BTreeMap;
 
 use crate::tree::{read, root};
 
-/// One place where a rule is broken.
+/// One violation of a rule.
 pub struct Offence {
-    /// What is listed. It names no file, so that code can move.
+    /// Key in the list. It contains no file name, so that code can move.
     pub key: String,
     pub place: String,
 }
@@ -62,7 +62,7 @@ fn written(counts: &Counts) -> String {
     lines.collect()
 }
 
-/// Offences beyond those listed.
+/// Offences that are not listed.
 fn added(listed: &Counts, found: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let excess = found.iter().filter_map(|(key, places)| {
         let known = listed.get(key).copied().unwrap_or_default();
@@ -73,7 +73,7 @@ fn added(listed: &Counts, found: &BTreeMap<String, Vec<String>>) -> Vec<String> 
     excess.collect()
 }
 
-/// The list without what is gone.
+/// The list without lines whose offences are gone.
 fn shrunk(listed: &Counts, found: &BTreeMap<String, Vec<String>>) -> Counts {
     let kept = listed.iter().filter_map(|(key, known)| {
         let now = found.get(key).map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! The table of requirements is complete, and every test it names exists and carries the id.
+//! The table of requirements is complete, and every named test exists and has the id in a comment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::nothing;
 use crate::source::functions;
 use crate::tree::{read, rust};
 
-/// Founding document, number of its requirements.
+/// Founding document and the number of its requirements.
 const DOCUMENTS: &[(char, usize)] = &[('O', 11), ('T', 15), ('A', 15), ('F', 17), ('C', 9)];
 
 struct Row {
@@ -39,7 +39,7 @@ fn required() -> BTreeSet<String> {
     DOCUMENTS.iter().flat_map(ids).collect()
 }
 
-/// Where a test stands, and which ids the comments above it carry.
+/// Location of a test, and the ids in the comments above it.
 fn tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     for file in rust() {

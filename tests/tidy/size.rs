@@ -1,5 +1,5 @@
-//! No giants: the longest file and the longest function are bounded, in lines of code. Blank lines
-//! and comments do not count, so that dense code gains nothing.
+//! Size limits of files and functions, in lines of code. Blank lines and comments do not count, so
+//! that dense code gains nothing.
 
 use crate::nothing;
 use crate::source::functions;
@@ -9,10 +9,10 @@ const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 const README_LINES_MAX: usize = 150;
 
-/// `path`, why it may be longer.
+/// `path` and the reason why it may be longer.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// `path::function`, why it may be longer.
+/// `path::function` and the reason why it may be longer.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
 /// Lines of code, without test modules.

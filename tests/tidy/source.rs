@@ -1,6 +1,6 @@
-//! Just enough of Rust's grammar to look at code without its comments, literals and test modules.
+//! A minimal scanner of Rust code, which blanks comments, literals and test modules.
 
-/// The code with everything else blanked; every line stays where it was.
+/// The code with everything else blanked; line numbers do not change.
 pub fn code(text: &str) -> String {
     without_test_modules(&without_text(text))
 }
@@ -89,13 +89,13 @@ fn string(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// A character, or nothing for a lifetime.
+/// A character literal; `None` for a lifetime.
 fn character(rest: &[u8]) -> usize {
     let text = std::str::from_utf8(rest).unwrap_or_default();
     let mut chars = text.char_indices().skip(1);
     match chars.next() {
         Some((_, '\\')) => {
-            // Past the escaped character, which may itself be a quote.
+            // After the escaped character, which may itself be a quote.
             let close = text[3..].find('\'');
             close.map_or(0, |close| 3 + close + 1)
         }
@@ -107,7 +107,7 @@ fn character(rest: &[u8]) -> usize {
     }
 }
 
-/// Blanks what stands under `#[cfg(test)]`.
+/// Blanks the items under `#[cfg(test)]`.
 fn without_test_modules(code: &str) -> String {
     let mut out = code.to_owned();
     while let Some(start) = out.find("#[cfg(test)]") {
@@ -121,7 +121,7 @@ fn without_test_modules(code: &str) -> String {
     out
 }
 
-/// Past the brace that closes the one at `open`.
+/// Offset after the brace that closes the one at `open`.
 pub fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -145,14 +145,14 @@ pub fn line_of(text: &str, offset: usize) -> usize {
 pub struct Function<'a> {
     pub name: &'a str,
     pub line: usize,
-    /// From its name to its closing brace, without blank lines and comments.
+    /// Lines from its name to its closing brace, without blank lines and comments.
     pub lines: usize,
-    /// From `fn` to the closing brace.
+    /// Range from `fn` to the closing brace.
     pub start: usize,
     pub end: usize,
 }
 
-/// Every function of blanked code.
+/// Every function in blanked code.
 pub fn functions(code: &str) -> Vec<Function<'_>> {
     let mut found = Vec::new();
     for start in words(code, "fn") {
@@ -171,7 +171,7 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Where a whole word stands.
+/// Offsets of a whole word.
 pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
     code.match_indices(word).map(|(at, _)| at).filter(move |at| {

@@ -8,10 +8,10 @@ use crate::source;
 
 /// One text file of the repository.
 pub struct File {
-    /// From the root of the repository, with `/`.
+    /// Path from the root of the repository, with `/`.
     pub path: String,
     pub text: String,
-    /// Of Rust files: comments, literals and test modules blanked, lines kept.
+    /// For Rust files: the text with comments, literals and test modules blanked; lines are kept.
     pub code: String,
 }
 
@@ -20,7 +20,7 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// Part of the product, not of its tests.
+    /// Whether the file belongs to the product and not to its tests.
     pub fn is_product(&self) -> bool {
         (self.path.starts_with("src/") || self.path.starts_with("listeners/"))
             && !self.path.contains("/tests/")
@@ -35,7 +35,7 @@ pub fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Every text file that is tracked or about to be.
+/// Every text file that is tracked or untracked and not ignored.
 pub fn files() -> &'static [File] {
     static FILES: OnceLock<Vec<File>> = OnceLock::new();
     FILES.get_or_init(|| paths().into_iter().filter_map(load).collect())
@@ -55,7 +55,7 @@ fn load(path: String) -> Option<File> {
     Some(File { path, text, code })
 }
 
-/// What git knows; in a tree without git, whatever is there.
+/// The files that git lists; without git, all files.
 fn paths() -> Vec<String> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -70,7 +70,7 @@ fn paths() -> Vec<String> {
         _ => walked(),
     };
     paths.sort();
-    // During a merge git lists a file once for each side.
+    // During a merge, git lists a file once for each side.
     paths.dedup();
     assert!(paths.iter().any(|path| path == "Cargo.toml"), "the repository was found");
     paths

@@ -1,8 +1,8 @@
-//! A serialised type names its wire form: each field and variant says `rename`, so that a rename in
-//! Rust changes no format.
+//! A serialised type states its wire form: each field and variant has a `rename`, so that a rename
+//! in Rust changes no format.
 //!
-//! A member in `today/wire-names.txt` is held by its name there: under another name in Rust it is a
-//! new offence, which fails until the attribute keeps the name that is on the wire.
+//! A member in `today/wire-names.txt` is listed by its name: under another name in Rust it is a new
+//! offence, which fails until an attribute keeps the name on the wire.
 
 use crate::items::{DeclaredItem, ItemKind, Member, declared_items, members};
 use crate::ratchet::{Offence, only_shrinks};
@@ -12,7 +12,7 @@ use crate::tree::{File, product};
 /// Attributes of a type whose members have no names on the wire.
 const NAMELESS_TYPES: &[&str] = &["transparent", "from", "try_from"];
 
-/// Attributes of a member that has no name on the wire, or that say the name.
+/// Attributes of a member that has no name on the wire, or that state the name.
 const EXPLICIT_MEMBERS: &[&str] = &["rename", "skip", "flatten", "other"];
 
 fn has_word(text: &str, word: &str) -> bool {
@@ -29,7 +29,7 @@ fn is_implicit(member: &Member) -> bool {
     EXPLICIT_MEMBERS.iter().all(|word| !has_word(&member.attributes, word))
 }
 
-/// Members that are called on the wire as they are in Rust, as `Type.member`.
+/// Members whose name on the wire is their name in Rust, as `Type.member`.
 fn implicit_names(code: &str, item: &DeclaredItem) -> Vec<(String, usize)> {
     let attributes = attributes_of(code, item);
     let is_serialised = has_word(attributes, "Serialize") || has_word(attributes, "Deserialize");

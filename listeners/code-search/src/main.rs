@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use code_search::payload::{Extract, Failure, Query, Search};
+use code_search::payload::{Extract, Query, Search, ToolFailure};
 use code_search::tree::SearchTree;
-use organism::listener::{Listener, Payload, Reply, Request};
+use organism::listener::{Listener, Reply, Request, TypedPayload};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -34,10 +34,10 @@ fn main() -> ExitCode {
 }
 
 /// Turns a result into an answer. A tool error is a payload like any other.
-fn reply<P: Payload>(result: Result<P, code_search::ToolError>) -> Result<Reply, String> {
+fn reply<P: TypedPayload>(result: Result<P, code_search::ToolError>) -> Result<Reply, String> {
     match result {
         Ok(payload) => Reply::of(&payload),
-        Err(error) => Reply::of(&Failure::from(error)),
+        Err(error) => Reply::of(&ToolFailure::from(error)),
     }
 }
 

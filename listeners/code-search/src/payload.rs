@@ -1,6 +1,6 @@
 //! The payloads of `schema/code-search.xsd`.
 
-use organism::listener::Payload;
+use organism::listener::TypedPayload;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::tool_error::{ToolError, ToolErrorCode};
@@ -117,14 +117,14 @@ pub struct ExtractResult {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ToolFailure {
     #[serde(rename = "code")]
     pub code: ToolErrorCode,
     #[serde(rename = "message")]
     pub message: String,
 }
 
-impl From<ToolError> for Failure {
+impl From<ToolError> for ToolFailure {
     fn from(error: ToolError) -> Self {
         Self { code: error.code, message: crate::text::legible(&error.message) }
     }
@@ -132,7 +132,7 @@ impl From<ToolError> for Failure {
 
 macro_rules! payloads {
     ($($type:ty = $name:literal),*) => {
-        $(impl Payload for $type {
+        $(impl TypedPayload for $type {
             const NAMESPACE: &'static str = NAMESPACE;
             const NAME: &'static str = $name;
         })*
@@ -145,7 +145,7 @@ payloads!(
     QueryResults = "query-results",
     Extract = "extract",
     ExtractResult = "extract-result",
-    Failure = "tool-error"
+    ToolFailure = "tool-error"
 );
 
 /// Parses an `xs:boolean` in all four spellings. The schema permits white space around it.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::envelope::Kind;
+use crate::envelope::MessageKind;
 use crate::ids::{ListenerName, MessageId};
 use crate::thread::Fact;
 
@@ -25,7 +25,7 @@ impl ActionPlaces {
         for fact in facts {
             match fact {
                 Fact::Accepted { message, .. } if message.from == *agent => {
-                    if message.kind != Kind::Note {
+                    if message.kind != MessageKind::Note {
                         places.accepted.insert(message.id, next);
                         next += 1;
                     }
@@ -36,7 +36,7 @@ impl ActionPlaces {
                     next += 1;
                 }
                 Fact::Accepted { message, .. }
-                    if message.from.is_core() && message.kind == Kind::System =>
+                    if message.from.is_core() && message.kind == MessageKind::System =>
                 {
                     // The message that reports a refusal comes directly after the refusal.
                     if let Some(place) = refusal.take() {

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::contract::{goal_name, read_goal_answer};
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::journal;
 use crate::system;
@@ -245,18 +245,18 @@ impl ThreadRecords {
 
         let own = message.from == *view.agent;
         if let Some(turn) = turn.filter(|_| own) {
-            if message.kind != Kind::Note && turn.past.call == view.call {
+            if message.kind != MessageKind::Note && turn.past.call == view.call {
                 self.acted = true;
             }
             let name = message.name.clone();
             let native = turn.outcomes.call_of(message.id);
-            if let (Some(native), Kind::Own) = (native, message.kind) {
+            if let (Some(native), MessageKind::Own) = (native, message.kind) {
                 self.results.insert(message.id, (turn.seq, native));
             }
             let place = turn.places.of_action(message.id);
             self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native, place });
             // The raw text of the turn already shows this message.
-            if message.kind != Kind::Own {
+            if message.kind != MessageKind::Own {
                 return;
             }
         }
@@ -290,7 +290,7 @@ impl ThreadRecords {
 
         for (position, message) in self.seen.drain(..) {
             let mut at = position;
-            if message.kind == Kind::Call && message.to == *view.agent {
+            if message.kind == MessageKind::Call && message.to == *view.agent {
                 // A request that had to wait is seen at the first delivery of its call, and not
                 // seen before.
                 let Some(first) = met.get(&CallId(message.id)) else { continue };
@@ -429,7 +429,7 @@ fn shown(places: Vec<PlacedItem>, gathered: &ThreadRecords) -> Vec<MemoryItem> {
         let (turn, place) = match refusals.get(&message.id) {
             Some(known) => *known,
             None => {
-                let own = calls.get(&message.id).filter(|_| message.kind == Kind::Own);
+                let own = calls.get(&message.id).filter(|_| message.kind == MessageKind::Own);
                 let call = own.or_else(|| calls.get(&message.cause?))?;
                 (call.turn, call.place?)
             }

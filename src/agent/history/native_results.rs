@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::ModelTextCall;
 use crate::agent::protocol::ParsedToolCall;
-use crate::envelope::Kind;
+use crate::envelope::MessageKind;
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::Fact;
 
@@ -58,7 +58,7 @@ impl CallOutcomes {
                     refusal = take(refused.digest);
                 }
                 Fact::Accepted { message, .. }
-                    if message.from.is_core() && message.kind == Kind::System =>
+                    if message.from.is_core() && message.kind == MessageKind::System =>
                 {
                     if let Some(at) = refusal.take() {
                         outcomes.refused.insert(message.id, at);

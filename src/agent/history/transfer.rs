@@ -27,7 +27,7 @@ struct TransferLine {
 /// Encodes the part of `thread` that `agent` may read, as lines of JSON: the messages of the
 /// thread, and the agent's own turns with their results. Model text of other agents is left out.
 /// From other threads of the tree, only the agent's own messages and their refusals are included.
-pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
+pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
         let concerns = |fact: &&Fact| concerns(fact, agent, thread);
@@ -78,9 +78,9 @@ fn bare(position: Position, thread: &ThreadId) -> Record {
 /// Reason why a transferred thread cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("line {line} of what is told of the thread: {source}")]
+    #[error("line {line} of the transferred thread cannot be decoded: {source}")]
     Line { line: usize, source: serde_json::Error },
-    #[error("a payload that is told at position {position} is not the one on record")]
+    #[error("a transferred payload at position {position} differs from the recorded one")]
     Payload { position: Position },
 }
 

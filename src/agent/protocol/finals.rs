@@ -69,8 +69,8 @@ impl ReportPlace {
 }
 
 impl AgentFinals {
-    pub fn new(lexicon: &AgentVocabulary, schemas: &Schemas, format: FinalFormat) -> Self {
-        let words = lexicon.finals();
+    pub fn new(vocabulary: &AgentVocabulary, schemas: &Schemas, format: FinalFormat) -> Self {
+        let words = vocabulary.finals();
         let words = words.map(|word| FinalPayload {
             name: word.name.clone(),
             report: ReportPlace::of(&word.description),

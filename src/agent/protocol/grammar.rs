@@ -50,13 +50,13 @@ const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 /// Builds the grammar for an agent's vocabulary. A payload inside a core payload (for a spawned or
 /// another thread) may also be written without a namespace, so the grammar lists the addressable
 /// payload names for such places.
-pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
+pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
-    for word in lexicon.iter().filter(|word| word.name != system::name("thinking")) {
+    for word in vocabulary.iter().filter(|word| word.name != system::name("thinking")) {
         let Some(id) = schemas.shape(&word.name, &mut shapes) else { continue };
         shapes.roots.push(id);
-        if lexicon.is_addressable(word) {
+        if vocabulary.is_addressable(word) {
             addressable.push(id);
         }
     }
@@ -67,21 +67,21 @@ pub fn of(lexicon: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
         }
     }
 
-    let taken = |local: &str| lexicon.iter().any(|word| &*word.name.local == local);
+    let taken = |local: &str| vocabulary.iter().any(|word| &*word.name.local == local);
     let reasoning = REASONING.into_iter().filter(|name| *name == "thinking" || !taken(name));
     let reasoning = reasoning.map(str::to_owned).collect();
-    GrammarWords { shapes, reasoning, reserved: reserved(lexicon, schemas) }
+    GrammarWords { shapes, reasoning, reserved: reserved(vocabulary, schemas) }
 }
 
 /// Payload names that only the core may write.
-fn reserved(lexicon: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
+fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
     // A payload name that the config does not allow is unknown to this agent, so writing it is no
     // forgery.
     let is_written = |name: &&PayloadName| {
         Primitive::WORDS.iter().chain(&NOTES).any(|word| **word == *name.local)
     };
-    let only = core.filter(|name| !is_written(name) && lexicon.get(name).is_none());
+    let only = core.filter(|name| !is_written(name) && vocabulary.get(name).is_none());
     let only = only.map(|name| name.local.to_string());
     only.chain([RESULT.to_owned()]).collect()
 }

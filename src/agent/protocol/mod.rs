@@ -1,6 +1,6 @@
 //! The protocols between an agent and its model: `xml`, `native`, `xml_final`. Each protocol has
-//! its parser and its feedback in one module, so that they stay consistent. The texts of prompts are
-//! in `system_prompt`. All protocols produce the same payloads, notes and refusals.
+//! its parser and its feedback in one module, so that they stay consistent. The texts of prompts
+//! are in `system_prompt`. All protocols produce the same payloads, notes and refusals.
 
 pub mod feedback;
 mod finals;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::agent::system_prompt::{PromptInput, native_prompt_sections, prompt_sections};
 use crate::agent::{ActionTransport, FinalMode};
-use crate::envelope::{BrokenPayload, Rule, WrittenPayload};
+use crate::envelope::{BrokenPayload, RefusalRule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
@@ -37,7 +37,7 @@ use xml_final::TurnSlots;
 /// The protocol that one agent uses with its model.
 #[derive(Debug)]
 pub struct AgentProtocol {
-    taught: PromptInput,
+    prompt_input: PromptInput,
     words: grammar::GrammarWords,
     /// Grammar for turns that have no slots.
     grammar: Arc<ActionGrammar>,
@@ -47,40 +47,40 @@ pub struct AgentProtocol {
 }
 
 impl AgentProtocol {
-    pub fn new(mut taught: PromptInput, schemas: &Schemas) -> Self {
-        taught.lexicon = taught.lexicon.in_version(taught.version);
-        let words = grammar::of(&taught.lexicon, schemas);
-        let transport = taught.transport;
+    pub fn new(mut prompt: PromptInput, schemas: &Schemas) -> Self {
+        prompt.vocabulary = prompt.vocabulary.in_version(prompt.version);
+        let words = grammar::of(&prompt.vocabulary, schemas);
+        let transport = prompt.transport;
         let with_finals = transport == ActionTransport::Native;
         let none = AgentVocabulary::default();
-        let offered = if transport.is_native() { &taught.lexicon } else { &none };
+        let offered = if transport.is_native() { &prompt.vocabulary } else { &none };
         let mut tools =
-            NativeTools::new(offered, schemas, &taught.finals, with_finals, with_finals);
-        tools.keep_to(taught.version);
+            NativeTools::new(offered, schemas, &prompt.finals, with_finals, with_finals);
+        tools.keep_to(prompt.version);
         let local = |word: &VocabularyEntry| word.name.local.to_string();
         let choices = match transport {
             ActionTransport::Xml => AvailableActions {
-                tools: taught.lexicon.tools().map(local).collect(),
-                finals: taught.lexicon.finals().map(local).collect(),
-                by: taught.finals.by,
+                tools: prompt.vocabulary.tools().map(local).collect(),
+                finals: prompt.vocabulary.finals().map(local).collect(),
+                by: prompt.finals.by,
             },
             _ => AvailableActions {
                 tools: tools.names(),
                 finals: tools.finals(),
-                by: taught.finals.by,
+                by: prompt.finals.by,
             },
         };
 
         let grammar = Arc::new(words.grammar());
-        Self { taught, words, grammar, tools, choices, schemas: schemas.clone() }
+        Self { prompt_input: prompt, words, grammar, tools, choices, schemas: schemas.clone() }
     }
 
     pub fn transport(&self) -> ActionTransport {
-        self.taught.transport
+        self.prompt_input.transport
     }
 
-    pub fn taught(&self) -> &PromptInput {
-        &self.taught
+    pub fn prompt_input(&self) -> &PromptInput {
+        &self.prompt_input
     }
 
     /// The native tools to offer. In the last turn of a call, only the tools that end the call.
@@ -90,28 +90,30 @@ impl AgentProtocol {
 
     /// Prompt section that describes the tools.
     pub fn tool_calling(&self) -> String {
-        match self.taught.transport {
-            ActionTransport::Xml => prompt_sections::tool_calling(&self.taught),
-            _ => native_prompt_sections::tool_calling(&self.taught, &self.tools, &self.schemas),
+        match self.prompt_input.transport {
+            ActionTransport::Xml => prompt_sections::tool_calling(&self.prompt_input),
+            _ => {
+                native_prompt_sections::tool_calling(&self.prompt_input, &self.tools, &self.schemas)
+            }
         }
     }
 
     /// Prompt section that describes the form of answers.
     pub fn response_protocol(&self) -> String {
-        match self.taught.transport {
-            ActionTransport::Xml => prompt_sections::response_protocol(&self.taught),
-            _ => native_prompt_sections::response_protocol(&self.taught, &self.tools),
+        match self.prompt_input.transport {
+            ActionTransport::Xml => prompt_sections::response_protocol(&self.prompt_input),
+            _ => native_prompt_sections::response_protocol(&self.prompt_input, &self.tools),
         }
     }
 
     /// The notice of one turn. Later prompts do not contain it.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
-        notice::write(&self.taught, &self.tools, turn, slots)
+        notice::write(&self.prompt_input, &self.tools, turn, slots)
     }
 
     /// Makes the parser of a new turn.
     pub fn start(&self, slots: &TurnSlots) -> TurnReader<'_> {
-        let grammar = match self.taught.transport {
+        let grammar = match self.prompt_input.transport {
             ActionTransport::XmlFinal => Arc::new(self.words.with_slots(&slots.names())),
             _ => Arc::clone(&self.grammar),
         };
@@ -138,7 +140,7 @@ impl TurnReader<'_> {
     pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
         let tools = &protocol.tools;
-        let finals = &protocol.taught.finals;
+        let finals = &protocol.prompt_input.finals;
         let extraction = extractor.finish();
         let mut sorted = ParsedItems::default();
         sorted.thought(reasoning);
@@ -155,7 +157,7 @@ impl TurnReader<'_> {
         sorted.spoke = extraction.items.iter().any(stays_text);
         let items: Vec<_> = extraction.items.iter().filter(|item| !stays_text(item)).collect();
 
-        match protocol.taught.transport {
+        match protocol.prompt_input.transport {
             ActionTransport::Xml => {
                 let mut judge = xml::XmlPolicy { raw, finals };
                 items.iter().for_each(|item| sorted.take(item, &mut judge));
@@ -197,11 +199,11 @@ impl TurnReader<'_> {
         protocol.judge_turn(&mut sorted, raw, silent, end.stop, &extraction.unknown_roots);
         let mut reading = sorted.finish(&extraction);
         reading.warnings = warnings;
-        reading.written = match protocol.taught.transport {
+        reading.written = match protocol.prompt_input.transport {
             ActionTransport::Xml => protocol.written_as_xml(raw, &extraction),
             _ => protocol.called(&reading),
         };
-        if protocol.taught.transport == ActionTransport::XmlFinal {
+        if protocol.prompt_input.transport == ActionTransport::XmlFinal {
             forget_nonce(&mut reading, &slots);
         }
 
@@ -253,7 +255,7 @@ impl AgentProtocol {
     /// Whether a native call may have been cut off. Unlike cut-off XML, such a call leaves no trace
     /// in the answer.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
-        let mut finals = self.taught.lexicon.finals();
+        let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
     }
@@ -281,14 +283,14 @@ impl AgentProtocol {
         }
 
         if sorted.is_idle() && !sorted.noted && (sorted.spoke || silent) {
-            feedback_findings.push(match self.taught.transport {
+            feedback_findings.push(match self.prompt_input.transport {
                 ActionTransport::Xml => self.choices.no_action(raw, unknown),
                 ActionTransport::Native => {
                     let finals = prompt_sections::name_of_final(&self.choices.finals);
                     self.choices.no_call(raw, &format!("end the task with {finals}"))
                 }
                 ActionTransport::XmlFinal => {
-                    let how = xml_final::how(&self.taught.finals);
+                    let how = xml_final::how(&self.prompt_input.finals);
                     self.choices.no_call(raw, &format!("end the task: {how}"))
                 }
             });
@@ -302,7 +304,7 @@ impl AgentProtocol {
     /// If the turn contains nothing but unknown elements, adds the form of an action to the refusal
     /// of the last one. So one mistake causes one text in the history.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
-        let is_unknown = |broken: &BrokenPayload| broken.rule() == Rule::UnknownAction;
+        let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;
         if self.transport() != ActionTransport::Xml || !actions.is_empty() {
             return;

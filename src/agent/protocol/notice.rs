@@ -18,13 +18,13 @@ pub struct TurnProgress {
 }
 
 pub fn write(
-    taught: &PromptInput,
+    prompt: &PromptInput,
     tools: &NativeTools,
     turn: &TurnProgress,
     slots: &TurnSlots,
 ) -> String {
     let iteration = turn.iteration;
-    let most = taught.max_iterations;
+    let most = prompt.max_iterations;
     let mut out = format!("<notice>\nTurn {iteration} of {most} for this task.");
     if turn.window_full {
         out.push_str(
@@ -38,10 +38,10 @@ pub fn write(
     out.push('\n');
     let local = |word: &super::VocabularyEntry| word.name.local.to_string();
 
-    match taught.transport {
+    match prompt.transport {
         _ if turn.window_full => {}
         ActionTransport::Xml => {
-            let names: Vec<String> = taught.lexicon.tools().map(local).collect();
+            let names: Vec<String> = prompt.vocabulary.tools().map(local).collect();
             if !names.is_empty() {
                 let _ = writeln!(out, "Tools, written as XML: {}.", names.join(", "));
             }
@@ -54,22 +54,22 @@ pub fn write(
         }
     }
 
-    let format = &taught.finals.format;
+    let format = &prompt.finals.format;
     let words = format.words();
     let answer = format!("write your answer as {words} in a response without any action");
-    let _ = match taught.transport {
+    let _ = match prompt.transport {
         // The turn's slot is named nowhere else.
         ActionTransport::XmlFinal
-            if taught.finals.by == FinalMode::Text && taught.version >= RendererVersion::V6 =>
+            if prompt.finals.by == FinalMode::Text && prompt.version >= RendererVersion::V6 =>
         {
             writeln!(out, "To end the task, {answer}, or: {}", slots.example(format))
         }
-        _ if taught.finals.by == FinalMode::Text => writeln!(out, "To end the task, {answer}."),
+        _ if prompt.finals.by == FinalMode::Text => writeln!(out, "To end the task, {answer}."),
         ActionTransport::XmlFinal => {
             writeln!(out, "To end the task, in {words}: {}", slots.example(format))
         }
         _ => {
-            let finals: Vec<String> = taught.lexicon.finals().map(local).collect();
+            let finals: Vec<String> = prompt.vocabulary.finals().map(local).collect();
             writeln!(out, "To end the task: {}, in {words}.", name_of_final(&finals))
         }
     };

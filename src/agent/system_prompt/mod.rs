@@ -72,7 +72,7 @@ pub fn system(
     sections: &[(String, String)],
     environment: &str,
 ) -> String {
-    let taught = protocol.taught();
+    let prompt = protocol.prompt_input();
     let mut out = String::new();
     for name in STANDARD {
         let given = sections.iter().find(|(called, _)| called == name).map(|(_, text)| text.trim());
@@ -81,8 +81,8 @@ pub fn system(
             ("response_protocol", given) => joined(&protocol.response_protocol(), given),
             ("environment", given) => joined(environment, given),
             (_, Some(given)) => given.to_owned(),
-            ("identity", None) => format!("You are {}. {}", taught.name, taught.description),
-            ("capabilities", None) => prompt_sections::capabilities(taught),
+            ("identity", None) => format!("You are {}. {}", prompt.name, prompt.description),
+            ("capabilities", None) => prompt_sections::capabilities(prompt),
             (_, None) => prompt_sections::RULES.to_owned(),
         };
         section(&mut out, name, &text);

@@ -10,9 +10,9 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::schema::Schemas;
 
 /// A short list of the tools, with an example call of each tool.
-pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
-    if taught.version == RendererVersion::V3 {
-        return tool_calling_3(taught, tools, schemas);
+pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
+    if prompt.version == RendererVersion::V3 {
+        return tool_calling_3(prompt, tools, schemas);
     }
 
     let offered = tools.described();
@@ -26,7 +26,7 @@ pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas
          - {}\n",
         offered.join("\n- "),
     );
-    let words = taught.lexicon.tools().chain(taught.lexicon.own());
+    let words = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
     let examples = words.filter_map(|word| {
         Some(format!("- {}: {}\n", tools.name_of(&word.name)?, example(word, schemas)?))
     });
@@ -38,12 +38,12 @@ pub fn tool_calling(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas
     out
 }
 
-fn tool_calling_3(taught: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
+fn tool_calling_3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     let mut out = String::from(
         "Your tools are native tools of this conversation; their definitions say which parameters \
          they take. Call them natively, never as XML in the text. An example of each:\n",
     );
-    let words = taught.lexicon.tools().chain(taught.lexicon.own());
+    let words = prompt.vocabulary.tools().chain(prompt.vocabulary.own());
     let mut any = false;
 
     for word in words {
@@ -70,85 +70,85 @@ pub fn example(word: &VocabularyEntry, schemas: &Schemas) -> Option<String> {
     schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
 }
 
-pub fn response_protocol(taught: &PromptInput, tools: &NativeTools) -> String {
-    let end = match taught.transport {
+pub fn response_protocol(prompt: &PromptInput, tools: &NativeTools) -> String {
+    let end = match prompt.transport {
         ActionTransport::XmlFinal => ", or the final report",
         _ => "",
     };
 
-    let mut out = match taught.version {
+    let mut out = match prompt.version {
         RendererVersion::V3 => format!(
             "Every response is your reasoning as text in <thinking>...</thinking>, then {}{end}. \
              You have at most {} responses for a task.\n",
-            actions(taught.actions_per_turn, "native tool call"),
-            taught.max_iterations,
+            actions(prompt.actions_per_turn, "native tool call"),
+            prompt.max_iterations,
         ),
-        _ if taught.finals.by == FinalMode::Text => format!(
+        _ if prompt.finals.by == FinalMode::Text => format!(
             "You MUST think before every action: every response is your reasoning as text in \
              <thinking>...</thinking>, then {}, or your answer as text. You have at most {} responses \
              for a task.\n{}\n",
-            many(taught.actions_per_turn, "native tool call"),
-            taught.max_iterations,
-            text_is_the_answer(taught),
+            many(prompt.actions_per_turn, "native tool call"),
+            prompt.max_iterations,
+            text_is_the_answer(prompt),
         ),
         _ => format!(
             "You MUST think before every action: every response is your reasoning as text in \
              <thinking>...</thinking>, then {}{end}. You have at most {} responses for a task.\n\
              DO NOT respond with plain text: ONLY {} reaches the asker.\n",
-            many(taught.actions_per_turn, "native tool call"),
-            taught.max_iterations,
-            reaches_the_asker(taught, tools),
+            many(prompt.actions_per_turn, "native tool call"),
+            prompt.max_iterations,
+            reaches_the_asker(prompt, tools),
         ),
     };
 
-    match taught.transport {
-        ActionTransport::XmlFinal => slot(&mut out, taught),
-        _ => finals(&mut out, taught, tools),
+    match prompt.transport {
+        ActionTransport::XmlFinal => slot(&mut out, prompt),
+        _ => finals(&mut out, prompt, tools),
     }
 
-    out.push_str(match taught.version {
+    out.push_str(match prompt.version {
         RendererVersion::V3 => FEEDBACK_3,
         _ => FEEDBACK,
     });
-    flow(&mut out, taught, tools);
+    flow(&mut out, prompt, tools);
     out
 }
 
-fn reaches_the_asker(taught: &PromptInput, tools: &NativeTools) -> String {
-    match taught.transport {
+fn reaches_the_asker(prompt: &PromptInput, tools: &NativeTools) -> String {
+    match prompt.transport {
         ActionTransport::XmlFinal => "the final report".to_owned(),
         _ => format!("what you give to {}", name_of_final(&tools.finals())),
     }
 }
 
 /// Beginning of the paragraph on how to end the call.
-fn when_done(taught: &PromptInput) -> &'static str {
-    match taught.version {
-        _ if taught.finals.by == FinalMode::Text => "Instead of answering in text, you may",
+fn when_done(prompt: &PromptInput) -> &'static str {
+    match prompt.version {
+        _ if prompt.finals.by == FinalMode::Text => "Instead of answering in text, you may",
         RendererVersion::V3 => "To end the task,",
         _ => "When the task is complete, and ONLY then,",
     }
 }
 
-fn finals(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
+fn finals(out: &mut String, prompt: &PromptInput, tools: &NativeTools) {
     let names = tools.finals();
-    let opening = when_done(taught);
+    let opening = when_done(prompt);
     let _ = writeln!(
         out,
         "\n{opening} call {}, with everything the asker needs to know, in {}.",
         name_of_final(&names),
-        taught.finals.format.words(),
+        prompt.finals.format.words(),
     );
-    ends(out, taught);
+    ends(out, prompt);
 }
 
 /// The section about the final report of `xml-final`. The nonce is not in it, because each turn's
 /// notice states it.
-fn slot(out: &mut String, taught: &PromptInput) {
-    let format = taught.finals.format.as_str();
-    let opening = when_done(taught);
-    if taught.finals.format == FinalFormat::Xml {
-        return declared(out, taught, opening);
+fn slot(out: &mut String, prompt: &PromptInput) {
+    let format = prompt.finals.format.as_str();
+    let opening = when_done(prompt);
+    if prompt.finals.format == FinalFormat::Xml {
+        return declared(out, prompt, opening);
     }
     let _ = writeln!(
         out,
@@ -157,14 +157,14 @@ fn slot(out: &mut String, taught: &PromptInput) {
          only; always close the slot:\n<NONCE-FINAL format=\"{format}\">...</NONCE-FINAL>\n\
          Nothing else is written as XML: tools are called natively. Whether the task succeeded is \
          decided by the system; a slot has no status.",
-        taught.finals.format.words(),
+        prompt.finals.format.words(),
     );
-    ends(out, taught);
+    ends(out, prompt);
 }
 
 /// The section about a declared final, which is written into the slot itself.
-fn declared(out: &mut String, taught: &PromptInput, opening: &str) {
-    for word in taught.lexicon.finals() {
+fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
+    for word in prompt.vocabulary.finals() {
         let _ = writeln!(
             out,
             "\n{opening} write the final report as one XML element <{}> in the slot of the turn:\n\
@@ -206,9 +206,10 @@ system alone; never write them yourself.
 - <notice> says where you stand: which turn it is, which tools there are, how to end.
 ";
 
-fn flow(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
+fn flow(out: &mut String, prompt: &PromptInput, tools: &NativeTools) {
     out.push_str("\nAn example of the flow:\n");
-    if let Some(name) = taught.lexicon.tools().next().and_then(|word| tools.name_of(&word.name)) {
+    if let Some(name) = prompt.vocabulary.tools().next().and_then(|word| tools.name_of(&word.name))
+    {
         let _ = write!(
             out,
             "You: <thinking>I need what {name} can tell me.</thinking> and a call of {name}\n\
@@ -216,7 +217,7 @@ fn flow(out: &mut String, taught: &PromptInput, tools: &NativeTools) {
         );
     }
 
-    let end = match taught.transport {
+    let end = match prompt.transport {
         ActionTransport::XmlFinal => "the final report in the slot of the turn".to_owned(),
         _ => format!("a call of {}", name_of_final(&tools.finals())),
     };

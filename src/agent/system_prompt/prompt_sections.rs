@@ -15,7 +15,7 @@ use crate::schema::{PayloadParameter, TextContent};
 pub struct PromptInput {
     pub name: String,
     pub description: String,
-    pub lexicon: AgentVocabulary,
+    pub vocabulary: AgentVocabulary,
     /// Renderer version of the generated texts.
     pub version: RendererVersion,
     pub actions_per_turn: u32,
@@ -29,12 +29,12 @@ pub const RULES: &str = "\
 - Reach the goal of the request by reasoning and by using the tools.
 - Say only what the results you were given support; where they do not, say so.";
 
-pub fn capabilities(taught: &PromptInput) -> String {
-    let tools: Vec<_> = taught.lexicon.tools().collect();
-    match taught.version {
+pub fn capabilities(prompt: &PromptInput) -> String {
+    let tools: Vec<_> = prompt.vocabulary.tools().collect();
+    match prompt.version {
         _ if !tools.is_empty() => {}
         RendererVersion::V3 => return "You have no tools; you reason and answer.".to_owned(),
-        _ if taught.transport.is_native() => {
+        _ if prompt.transport.is_native() => {
             return "You reason, and you call the native tools that are listed in <tool_calling>."
                 .to_owned();
         }
@@ -56,16 +56,16 @@ pub fn capabilities(taught: &PromptInput) -> String {
     out
 }
 
-pub fn tool_calling(taught: &PromptInput) -> String {
+pub fn tool_calling(prompt: &PromptInput) -> String {
     let mut out = String::new();
-    for word in taught.lexicon.tools() {
+    for word in prompt.vocabulary.tools() {
         if !out.is_empty() {
             out.push('\n');
         }
         tool(&mut out, word);
     }
 
-    if out.is_empty() && taught.version == RendererVersion::V3 {
+    if out.is_empty() && prompt.version == RendererVersion::V3 {
         out.push_str("There are no tools.\n");
     }
 
@@ -139,42 +139,42 @@ fn kind(content: &TextContent) -> String {
     out
 }
 
-pub fn response_protocol(taught: &PromptInput) -> String {
+pub fn response_protocol(prompt: &PromptInput) -> String {
     let mut out = String::new();
-    form(&mut out, taught);
-    finish(&mut out, taught);
-    going_on(&mut out, taught);
-    core_words(&mut out, taught);
-    out.push_str(match taught.version {
+    form(&mut out, prompt);
+    finish(&mut out, prompt);
+    going_on(&mut out, prompt);
+    core_words(&mut out, prompt);
+    out.push_str(match prompt.version {
         RendererVersion::V3 => FEEDBACK_3,
         _ => FEEDBACK,
     });
-    flow(&mut out, taught);
+    flow(&mut out, prompt);
     out
 }
 
-fn form(out: &mut String, taught: &PromptInput) {
-    if taught.version == RendererVersion::V3 {
-        return form_3(out, taught);
+fn form(out: &mut String, prompt: &PromptInput) {
+    if prompt.version == RendererVersion::V3 {
+        return form_3(out, prompt);
     }
 
-    let many = many(taught.actions_per_turn, "action");
-    let most = taught.max_iterations;
-    let _ = match taught.finals.by {
+    let many = many(prompt.actions_per_turn, "action");
+    let most = prompt.max_iterations;
+    let _ = match prompt.finals.by {
         FinalMode::Action => writeln!(
             out,
             "You MUST think before every action: every response is your reasoning in \
              <thinking>...</thinking>, then {many}. You have at most {most} responses for a task.\n\
              You MUST write every action as XML, the end of the task included. DO NOT respond with \
              plain text: ONLY what stands in {} reaches the asker.",
-            final_tags(taught),
+            final_tags(prompt),
         ),
         FinalMode::Text => writeln!(
             out,
             "You MUST think before every action: every response is your reasoning in \
              <thinking>...</thinking>, then {many}, or your answer as text. You have at most {most} \
              responses for a task.\n{}\nYou MUST write every action as XML.",
-            text_is_the_answer(taught),
+            text_is_the_answer(prompt),
         ),
     };
     out.push_str(
@@ -190,18 +190,18 @@ fn form(out: &mut String, taught: &PromptInput) {
 }
 
 /// The rule for agents whose text is the answer.
-pub fn text_is_the_answer(taught: &PromptInput) -> String {
+pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
          text of such a response is your answer, reaches the asker as it is, and ends the task. The \
          text of a response with an action is NEVER the answer. DO NOT quote an action in your answer.",
-        taught.finals.format.words()
+        prompt.finals.format.words()
     )
 }
 
 /// Tags of the payloads that end a task.
-fn final_tags(taught: &PromptInput) -> String {
-    let names = taught.lexicon.finals().map(|word| format!("<{}>", word.name.local));
+fn final_tags(prompt: &PromptInput) -> String {
+    let names = prompt.vocabulary.finals().map(|word| format!("<{}>", word.name.local));
     name_of_final(&names.collect::<Vec<_>>())
 }
 
@@ -213,8 +213,8 @@ pub fn many(most: u32, word: &str) -> String {
     }
 }
 
-fn form_3(out: &mut String, taught: &PromptInput) {
-    let many = actions(taught.actions_per_turn, "action");
+fn form_3(out: &mut String, prompt: &PromptInput) {
+    let many = actions(prompt.actions_per_turn, "action");
     let _ = write!(
         out,
         "Every response is your reasoning in <thinking>...</thinking>, then {many}. You have at \
@@ -225,21 +225,21 @@ fn form_3(out: &mut String, taught: &PromptInput) {
          around it is kept, but nothing is done with it.\n\
          Values are text. Write & as &amp; and < as &lt; in them; a value with much \
          markup may stand in <![CDATA[...]]>.\n",
-        taught.max_iterations,
+        prompt.max_iterations,
     );
 }
 
-fn finish(out: &mut String, taught: &PromptInput) {
-    let format = taught.finals.format.words();
-    let opening = match taught.version {
-        _ if taught.finals.by == FinalMode::Text => {
+fn finish(out: &mut String, prompt: &PromptInput) {
+    let format = prompt.finals.format.words();
+    let opening = match prompt.version {
+        _ if prompt.finals.by == FinalMode::Text => {
             "You may also end the task by this action, with"
         }
         RendererVersion::V3 => "To end the task, with",
         _ => "When the task is complete, respond ONLY with this action, with",
     };
 
-    for word in taught.lexicon.finals() {
+    for word in prompt.vocabulary.finals() {
         let _ = write!(
             out,
             "\n{opening} everything the asker needs to know, in {format}:\n{}\n",
@@ -247,7 +247,7 @@ fn finish(out: &mut String, taught: &PromptInput) {
         );
     }
 
-    ends(out, taught);
+    ends(out, prompt);
 }
 
 /// States how many actions a turn may contain.
@@ -264,8 +264,8 @@ pub fn name_of_final(names: &[String]) -> String {
 }
 
 /// Writes the form that the final's schema requires of the report.
-pub fn ends(out: &mut String, taught: &PromptInput) {
-    if let Some(schema) = taught.finals.format.schema() {
+pub fn ends(out: &mut String, prompt: &PromptInput) {
+    if let Some(schema) = prompt.finals.format.schema() {
         let _ = writeln!(
             out,
             "The report is JSON that is valid by this JSON Schema:\n{}",
@@ -274,8 +274,8 @@ pub fn ends(out: &mut String, taught: &PromptInput) {
     }
 }
 
-fn going_on(out: &mut String, taught: &PromptInput) {
-    for word in taught.lexicon.own() {
+fn going_on(out: &mut String, prompt: &PromptInput) {
+    for word in prompt.vocabulary.own() {
         let _ = write!(
             out,
             "\nTo go on working by yourself, write your own <{}>: it is recorded in this thread \
@@ -287,21 +287,21 @@ fn going_on(out: &mut String, taught: &PromptInput) {
 
 /// The example of a core payload, which contains payloads of this agent where the core payload
 /// contains any.
-pub fn core_example(lexicon: &AgentVocabulary, template: &str) -> String {
-    let inner = lexicon.addressable().map_or("", |word| word.example.as_str());
+pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
+    let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())
 }
 
-fn core_words(out: &mut String, taught: &PromptInput) {
+fn core_words(out: &mut String, prompt: &PromptInput) {
     out.push_str(
         "\nThe system itself understands these; notes are no actions and may precede one:\n",
     );
     for (name, what, example) in CORE_EXAMPLES {
-        if taught.lexicon.has_core(name) {
-            let example = core_example(&taught.lexicon, example);
+        if prompt.vocabulary.has_core(name) {
+            let example = core_example(&prompt.vocabulary, example);
             let _ = writeln!(out, "- <{name}> {what}.\n  {}", example.replace('\n', "\n  "));
             if name == "spawn-thread" {
-                out.push_str(match taught.version {
+                out.push_str(match prompt.version {
                     RendererVersion::V3 | RendererVersion::V4 => "",
                     RendererVersion::V5 => SPAWN_ATTRIBUTES_5,
                     RendererVersion::V6 | RendererVersion::V7 => SPAWN_ATTRIBUTES,
@@ -347,9 +347,9 @@ system alone; never write them yourself.
 - <notice> says where you stand: which turn it is, which tools there are, how to end.
 ";
 
-fn flow(out: &mut String, taught: &PromptInput) {
+fn flow(out: &mut String, prompt: &PromptInput) {
     out.push_str("\nAn example of the flow:\n");
-    if let Some(tool) = taught.lexicon.tools().next() {
+    if let Some(tool) = prompt.vocabulary.tools().next() {
         let name = &tool.name.local;
         let _ = write!(
             out,
@@ -359,11 +359,11 @@ fn flow(out: &mut String, taught: &PromptInput) {
         );
     }
 
-    if taught.finals.by == FinalMode::Text {
+    if prompt.finals.by == FinalMode::Text {
         out.push_str(
             "You: <thinking>That is all I need to answer.</thinking>\nMy answer, as text.\n",
         );
-    } else if let Some(end) = taught.lexicon.finals().next() {
+    } else if let Some(end) = prompt.vocabulary.finals().next() {
         let _ = writeln!(
             out,
             "You: <thinking>That is all I need to answer.</thinking>\n{}",

@@ -8,7 +8,9 @@ use crate::agent::protocol::{ParsedTurn, TurnReader, feedback};
 use crate::agent::stream_buffer::{self, AnswerBuffer};
 use crate::bus::ModelState;
 use crate::bus::native_host::HandlerContext;
-use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
+use crate::envelope::{
+    AttemptFailure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending,
+};
 use crate::limits;
 use crate::model::{
     AdmissionFuture, AnswerChunk, CallAdmission, Error, ModelRequest, ModelRoute, ModelTerms,
@@ -111,8 +113,8 @@ impl ProgressReporter {
 }
 
 impl<C: TurnContext> AdmittedRequests<'_, C> {
-    /// Locks the buffer. The lock must only be held to keep one chunk, and never across an await: the
-    /// same task admits requests and receives chunks, and would wait for itself.
+    /// Locks the buffer. The lock must only be held to keep one chunk, and never across an await:
+    /// the same task admits requests and receives chunks, and would wait for itself.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,7 +260,7 @@ impl ModelAgent {
         &self,
         rendered: &RenderedTurn,
         broken: FailedCall,
-    ) -> Result<ModelAnswer, Failure> {
+    ) -> Result<ModelAnswer, AttemptFailure> {
         let message = broken.error.as_ref().and_then(Error::feedback);
         let message = message.filter(|_| rendered.is_of_own_making());
         let Some(message) = message else { return Err(failure(broken)) };
@@ -283,23 +285,23 @@ fn spending(usage: &TokenUsage, money: Money) -> Spending {
     Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
 }
 
-fn failure(broken: FailedCall) -> Failure {
+fn failure(broken: FailedCall) -> AttemptFailure {
     let FailedCall { error, usage, money, tries } = broken;
     let spent = spending(&usage.unwrap_or_default(), money);
     let Some(error) = error else {
         let detail = "its caller no longer wants the answer: the model's stream was closed";
         let reason = stream_buffer::CANCELLED.to_owned();
         let detail = detail.to_owned();
-        return Failure::Model { reason, detail, spent, passing: false, tries };
+        return AttemptFailure::Model { reason, detail, spent, passing: false, tries };
     };
 
     match error.cause() {
-        Error::NoBudget { detail } => Failure::Spent { detail: detail.clone() },
-        Error::NoPump => Failure::Unreachable { detail: error.to_string() },
+        Error::NoBudget { detail } => AttemptFailure::Spent { detail: detail.clone() },
+        Error::NoPump => AttemptFailure::Unreachable { detail: error.to_string() },
         _ => {
             let reason = error.word().to_owned();
             let detail = error.to_string();
-            Failure::Model { reason, detail, spent, passing: error.is_retried(), tries }
+            AttemptFailure::Model { reason, detail, spent, passing: error.is_retried(), tries }
         }
     }
 }

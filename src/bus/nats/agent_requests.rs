@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bus::Outcome;
-use crate::envelope::{Failure, Money, Reservation, RouteLimit, Spending, Turn};
+use crate::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, Turn};
 use crate::limits;
 use crate::nats::{HeaderMap, Message};
 
@@ -94,7 +94,7 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     let number = |name: &'static str| {
         let value = headers.get(name).and_then(|value| value.as_str().parse::<usize>().ok());
         value.ok_or_else(|| {
-            RequestRefusal::new(RequestRefusal::UNREADABLE, format!("`{name}` is no number"))
+            RequestRefusal::new(RequestRefusal::UNREADABLE, format!("`{name}` is not a number"))
         })
     };
 
@@ -106,14 +106,20 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
         }),
         other => Err(RequestRefusal::new(
             RequestRefusal::UNREADABLE,
-            format!("nobody answers `{other}`"),
+            format!("unknown request `{other}`"),
         )),
     })
 }
 
 fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
     let wire: WireReservation = serde_json::from_slice(body).map_err(|error| {
-        RequestRefusal::new(RequestRefusal::UNREADABLE, format!("this is no reservation: {error}"))
+        RequestRefusal::new(
+            RequestRefusal::UNREADABLE,
+            format!(
+                "the reservation cannot be \
+                                                                 decoded: {error}"
+            ),
+        )
     })?;
     let WireReservation { tokens, money, counted, request, limit: route } = wire;
     let spending = Spending { tokens, money };
@@ -158,12 +164,12 @@ enum WireOutcome {
         turn: Box<Turn>,
     },
     #[serde(rename = "failure")]
-    Failure(Failure),
+    Failure(AttemptFailure),
 }
 
-pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
+pub(super) fn write(answer: Result<Outcome, AttemptFailure>) -> Vec<u8> {
     let garbage =
-        |detail: &str| WireOutcome::Failure(Failure::Garbage { detail: detail.to_owned() });
+        |detail: &str| WireOutcome::Failure(AttemptFailure::Garbage { detail: detail.to_owned() });
     let written = match answer {
         Ok(Outcome { payloads, turn: Some(turn) }) => {
             let texts = payloads.into_iter().map(String::from_utf8).collect();
@@ -180,14 +186,19 @@ pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
 }
 
 /// Decodes an answer. If the JSON is invalid, returns a failure of the attempt.
-pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
+pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     let unusable = |why: &str| {
-        Err(Failure::Garbage { detail: format!("this is no answer of an agent: {why}") })
+        Err(AttemptFailure::Garbage {
+            detail: format!(
+                "the answer of the agent cannot be decoded: \
+                                                       {why}"
+            ),
+        })
     };
 
     match serde_json::from_slice(bytes) {
         Ok(WireOutcome::Outcome { turn, .. }) if !is_bounded(&turn) => {
-            unusable("what was wrong with its turn is more than a turn can hold")
+            unusable("the findings of the turn exceed the limit of a turn")
         }
         // Without the note, neither the turn's text nor its cost would be on record.
         Ok(WireOutcome::Outcome { turn, .. }) if turn.note.is_empty() => {
@@ -222,16 +233,16 @@ fn is_bounded(turn: &Turn) -> bool {
 }
 
 /// Shortens a failure's description to the maximum length on record.
-fn shortened(mut failure: Failure) -> Failure {
-    let (Failure::Crashed { detail }
-    | Failure::Unreachable { detail }
-    | Failure::Lost { detail }
-    | Failure::Refused { detail }
-    | Failure::CutShort { detail, .. }
-    | Failure::Model { detail, .. }
-    | Failure::Spent { detail }
-    | Failure::TooLarge { detail }
-    | Failure::Garbage { detail }) = &mut failure;
+fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
+    let (AttemptFailure::Crashed { detail }
+    | AttemptFailure::Unreachable { detail }
+    | AttemptFailure::Lost { detail }
+    | AttemptFailure::Refused { detail }
+    | AttemptFailure::CutShort { detail, .. }
+    | AttemptFailure::Model { detail, .. }
+    | AttemptFailure::Spent { detail }
+    | AttemptFailure::TooLarge { detail }
+    | AttemptFailure::Garbage { detail }) = &mut failure;
     if let Some((end, _)) = detail.char_indices().nth(limits::FAILURE_CHARS_MAX) {
         detail.truncate(end);
     }
@@ -291,17 +302,22 @@ mod tests {
         let outcome = Outcome { payloads: vec![b"<a/>".to_vec()], turn: Some(turn) };
         assert_eq!(answer(&write(Ok(outcome.clone()))), Ok(outcome));
         let spent = Spending { tokens: 3, money: Money(9) };
-        let failure = Failure::CutShort { detail: "stalled".to_owned(), spent, retried: true };
+        let failure =
+            AttemptFailure::CutShort { detail: "stalled".to_owned(), spent, retried: true };
         assert_eq!(answer(&write(Err(failure.clone()))), Err(failure));
         let detail = "\u{e9}".repeat(limits::FAILURE_CHARS_MAX + 1);
-        let Err(Failure::Crashed { detail }) = answer(&write(Err(Failure::Crashed { detail })))
+        let Err(AttemptFailure::Crashed { detail }) =
+            answer(&write(Err(AttemptFailure::Crashed { detail })))
         else {
             panic!("it is another failure")
         };
 
         assert_eq!(detail.chars().count(), limits::FAILURE_CHARS_MAX);
         for unusable in [&b"<a/>"[..], b"{}", b"{\"outcome\":{\"payloads\":[]}}"] {
-            assert!(matches!(answer(unusable), Err(Failure::Garbage { .. })), "{unusable:?}");
+            assert!(
+                matches!(answer(unusable), Err(AttemptFailure::Garbage { .. })),
+                "{unusable:?}"
+            );
         }
     }
 
@@ -314,7 +330,7 @@ mod tests {
 
         assert!(answer(&write(Ok(of("<n/>")))).is_ok());
         let unusable = answer(&write(Ok(of(""))));
-        assert!(matches!(unusable, Err(Failure::Garbage { .. })), "{unusable:?}");
+        assert!(matches!(unusable, Err(AttemptFailure::Garbage { .. })), "{unusable:?}");
     }
 
     #[test]

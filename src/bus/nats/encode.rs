@@ -1,7 +1,7 @@
 //! Encodes a delivery as a NATS message: headers, and the payload itself if there is only one.
 
 use crate::bus::{Delivery, delivery_frame};
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Message, MessageKind};
 use crate::nats::{HeaderMap, HeaderName};
 
 use super::header_names;
@@ -37,7 +37,7 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     };
 
     let body = match delivery.messages.as_slice() {
-        [message] if message.kind == Kind::Call && delivery.fresh == 1 => {
+        [message] if message.kind == MessageKind::Call && delivery.fresh == 1 => {
             let Message { id, from, seq, time, payload, .. } = &**message;
             put(header_names::MESSAGE, id.to_string());
             put(header_names::FROM, from.to_string());

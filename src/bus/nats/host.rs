@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::bus::answer::NamedAttempt;
 use crate::bus::{Delivery, Outcome, Sink};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -86,7 +86,8 @@ impl NatsShared {
         let idle = Notify::new();
         let name = format!("{:016x}", OsRng.next_u64());
         let is_probe_due = AtomicBool::default();
-        let remote_agents = options.far.clone().map(|far| Arc::new(RemoteAgentAttempts::new(far)));
+        let remote_agents =
+            options.remote_agents.clone().map(|remote| Arc::new(RemoteAgentAttempts::new(remote)));
         Self {
             wire,
             name,
@@ -226,10 +227,10 @@ impl NatsShared {
             let bytes = unsent.bytes;
             let max = self.client().max_payload();
             let detail = format!(
-                "a delivery of {bytes} bytes, where the NATS server takes {max}: raise its \
+                "the delivery has {bytes} bytes, and the NATS server accepts {max}: raise its \
                  max_payload"
             );
-            return self.ended(key, Err(Failure::TooLarge { detail }));
+            return self.ended(key, Err(AttemptFailure::TooLarge { detail }));
         }
 
         self.not_taken(key, format!("publishing: {}", unsent.detail));
@@ -244,7 +245,7 @@ impl NatsShared {
         headers.insert(HeaderName::from_static(header_names::CALL), call.to_string());
         headers.insert(HeaderName::from_static(header_names::ATTEMPT), attempt.to_string());
         let unsent = |unsent: SendError| {
-            tracing::warn!("a listener was not told that its caller is gone: {}", unsent.detail);
+            tracing::warn!("could not send a cancel request to a listener: {}", unsent.detail);
         };
 
         let subject = self.subjects.cancels();
@@ -260,7 +261,7 @@ impl NatsShared {
             let left = self.in_flight().give_up();
             for key in left {
                 let detail = "did not answer before the organism stopped".to_owned();
-                self.ended(key, Err(Failure::Crashed { detail }));
+                self.ended(key, Err(AttemptFailure::Crashed { detail }));
             }
         }
     }
@@ -306,7 +307,7 @@ impl NatsShared {
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                     self.report_lingering();
                     if let Some(remote_agents) = &self.remote_agents {
-                        remote_agents.keep(|token| self.in_flight().standing(token));
+                        remote_agents.keep(|token| self.in_flight().status(token));
                     }
                 }
             }
@@ -325,8 +326,8 @@ impl NatsShared {
             let waited = self.options.cancel_grace;
             tracing::warn!(
                 %listener, %call, %attempt, ?waited,
-                "a replica still works on a call whose caller is gone; what comes after it waits: \
-                 should it never end, restart the replica"
+                "a replica still handles a cancelled call, and the next delivery of the thread \
+                 waits for its end; if it never ends, restart the replica"
             );
         }
     }
@@ -353,13 +354,13 @@ impl NatsShared {
         let ping = self.subjects.ping();
         let here = self.subjects.here();
         if let Err(error) = self.client().publish_with_reply(ping, here, "".into()).await {
-            tracing::warn!("nobody was asked whether {} is there: {error}", self.options.listener);
+            tracing::warn!("could not ping the replicas of {}: {error}", self.options.listener);
         }
     }
 
     fn handle_message(self: &Arc<Self>, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
-            SubjectScope::Itself if responses::is_nobody(message) => return,
+            SubjectScope::Itself if responses::is_no_responders(message) => return,
             SubjectScope::Itself => {
                 let lease = message.headers.as_ref().and_then(responses::lease);
                 self.in_flight().leases(lease, Instant::now());
@@ -418,15 +419,18 @@ impl NatsShared {
         &self,
         token: AttemptToken,
         named: &NamedAttempt,
-        answer: Result<Outcome, Failure>,
-    ) -> Option<Result<Outcome, Failure>> {
+        answer: Result<Outcome, AttemptFailure>,
+    ) -> Option<Result<Outcome, AttemptFailure>> {
         let key = self.in_flight().key_of(token);
         if key.is_some_and(|(call, attempt)| named.is(call, attempt)) {
             return Some(answer);
         }
 
         let listener = &self.options.listener;
-        tracing::warn!(%listener, "an answer to {named}, which it was not given");
+        tracing::warn!(
+            %listener,
+            "refused an answer to {named}, because another attempt was delivered"
+        );
         let payloads = answer.map(|outcome| outcome.payloads).unwrap_or_default();
         self.sink.stray(listener, named.to_string(), payloads);
         None
@@ -440,14 +444,14 @@ impl NatsShared {
     ) {
         let ending = self.ending();
         match response {
-            ListenerResponse::Nobody => self.nobody(token),
+            ListenerResponse::NoResponders => self.handle_no_responders(token),
             // These responses were handled above, where their named attempt is checked.
             ListenerResponse::Named(..) | ListenerResponse::MissingMemory(_) => {}
             ListenerResponse::Unreadable => {
                 self.is_back();
                 tracing::warn!(
                     listener = %self.options.listener,
-                    "a lease is a number of seconds, and this one is not: it is not counted"
+                    "ignored a keep-alive whose lease is not a number of seconds"
                 );
             }
             ListenerResponse::Heartbeat => {
@@ -489,7 +493,7 @@ impl NatsShared {
     fn answered(
         self: &Arc<Self>,
         key: AttemptKey,
-        answer: Result<Outcome, Failure>,
+        answer: Result<Outcome, AttemptFailure>,
         ending: EndingGuard,
         bytes: usize,
     ) {
@@ -504,7 +508,7 @@ impl NatsShared {
         });
     }
 
-    fn nobody(self: &Arc<Self>, token: AttemptToken) {
+    fn handle_no_responders(self: &Arc<Self>, token: AttemptToken) {
         // Only the replica that remembers the call is gone; another one can take the complete
         // delivery.
         if self.deliver_all(token) {
@@ -541,7 +545,10 @@ impl NatsShared {
         if count.is_power_of_two() {
             let listener = &self.options.listener;
             let subject = &message.subject;
-            tracing::warn!(%listener, count, "an answer to nothing is refused, at {subject}");
+            tracing::warn!(
+                %listener, count,
+                "refused an answer at {subject}, because no attempt in flight has this subject"
+            );
         }
     }
 
@@ -549,7 +556,11 @@ impl NatsShared {
         self.sink.not_taken(&self.options.listener, call, attempt, detail);
     }
 
-    pub(super) fn ended(&self, (call, attempt): AttemptKey, result: Result<Outcome, Failure>) {
+    pub(super) fn ended(
+        &self,
+        (call, attempt): AttemptKey,
+        result: Result<Outcome, AttemptFailure>,
+    ) {
         self.sink.ended(&self.options.listener, call, attempt, result);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bus::Delivery;
 use crate::bus::memory::MemoryMark;
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -202,7 +202,7 @@ impl InFlight {
         self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
     }
 
-    pub fn standing(&self, token: AttemptToken) -> AttemptStatus {
+    pub fn status(&self, token: AttemptToken) -> AttemptStatus {
         let is_any = mutant("take-any-token") && !self.out.is_empty();
         if self.out.contains_key(&token) || is_any {
             AttemptStatus::Out
@@ -215,7 +215,7 @@ impl InFlight {
 
     /// Whether the token's attempt is in flight, or was given up and may still be answered.
     pub fn knows(&self, token: AttemptToken) -> bool {
-        self.standing(token) != AttemptStatus::Unknown
+        self.status(token) != AttemptStatus::Unknown
     }
 
     /// Records that the listener has a replica. Returns true if it had none before.
@@ -305,7 +305,11 @@ impl InFlight {
 
     /// Returns the attempts whose time is over, with the reason. `connection` is the generation of
     /// the current connection, or `None` while disconnected.
-    pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(AttemptKey, Failure)> {
+    pub fn overdue(
+        &mut self,
+        connection: Option<u64>,
+        now: Instant,
+    ) -> Vec<(AttemptKey, AttemptFailure)> {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
         if connection.is_none() || passed > limits::NATS_CHECK_INTERVAL * 4 {
@@ -364,25 +368,25 @@ impl InFlightAttempt {
         self.lease = lease;
     }
 
-    fn failure(&self, connection: Option<u64>, now: Instant) -> Option<Failure> {
+    fn failure(&self, connection: Option<u64>, now: Instant) -> Option<AttemptFailure> {
         if self.patience.is_some_and(|until| until <= now) {
             let detail = "did not answer in time after its caller was gone".to_owned();
-            return Some(Failure::Crashed { detail });
+            return Some(AttemptFailure::Crashed { detail });
         }
 
         match self.lives_until {
             Some(until) if until <= now => {
                 let detail = format!(
-                    "the replica that had it is gone: it was not heard of for {} s",
+                    "the replica that handled the delivery is gone: no keep-alive for {} s",
                     self.lease.as_secs_f64()
                 );
-                Some(Failure::Crashed { detail })
+                Some(AttemptFailure::Crashed { detail })
             }
             // The answer may have been sent while this host was disconnected, and no event would
             // report that.
             None if connection.is_some_and(|connection| self.connection < connection) => {
                 let detail = "the connection to NATS broke while it was out".to_owned();
-                Some(Failure::Lost { detail })
+                Some(AttemptFailure::Lost { detail })
             }
             _ => None,
         }
@@ -472,7 +476,7 @@ mod tests {
         in_flight.is_gone();
         in_flight.looked = now + LEASE;
         let overdue = in_flight.overdue(Some(1), now + LEASE);
-        let [(_, Failure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
+        let [(_, AttemptFailure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
         assert!(detail.ends_with("for 5 s"), "{detail}");
     }
 

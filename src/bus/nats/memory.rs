@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::bus::Delivery;
 use crate::bus::memory::{CallMemory, MemoryMark};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, Message};
@@ -106,7 +106,7 @@ impl NatsShared {
     /// Records that the replica which answered this attempt remembers the call. Does nothing for
     /// agents: an agent host reads the whole thread instead.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
-        if self.options.far.is_some() {
+        if self.options.remote_agents.is_some() {
             return;
         }
 
@@ -138,7 +138,7 @@ impl NatsShared {
             }
             Some(PartialDelivery::Cancelled(key)) => {
                 let detail = "its caller was gone before it was handed over".to_owned();
-                self.ended(key, Err(Failure::Refused { detail }));
+                self.ended(key, Err(AttemptFailure::Refused { detail }));
                 true
             }
             None => false,
@@ -147,9 +147,9 @@ impl NatsShared {
 
     /// Handles a replica that reports missing messages. Returns a failure if the replica had been
     /// sent all messages.
-    pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<Failure> {
+    pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
-        (!self.deliver_all(token)).then(|| Failure::Garbage { detail: detail() })
+        (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
     /// Publishes all messages of each delivery to a replica's subject that the servers denied. No
@@ -167,7 +167,11 @@ impl NatsShared {
         };
 
         let listener = &self.options.listener;
-        tracing::warn!(%listener, "each delivery has all messages of its call for now: {denied}");
+        tracing::warn!(
+            %listener,
+            "deliveries to replicas are denied, so each delivery now carries all messages of its \
+             call: {denied}"
+        );
         *self.memory.denial() = ReplicaDenial { known_until: *last, connection };
 
         let begin = first.checked_sub(limits::NATS_ROUND_TRIP).unwrap_or(*first);

@@ -56,7 +56,7 @@ pub struct Options {
     /// Time that deliveries in flight have to end during a drain.
     pub drain_timeout: Duration,
     /// Settings of a remote agent; `None` for other listeners.
-    pub far: Option<RemoteAgentOptions>,
+    pub remote_agents: Option<RemoteAgentOptions>,
 }
 
 impl Options {
@@ -68,7 +68,7 @@ impl Options {
             cancel_grace: limits::CANCEL_GRACE,
             waits_for_end: false,
             drain_timeout: limits::DRAIN_TIMEOUT,
-            far: None,
+            remote_agents: None,
         }
     }
 }
@@ -77,11 +77,11 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "the NATS server takes messages of {server} bytes, and payloads of {payload} bytes with \
+        "the NATS server accepts messages of {server} bytes, and payloads of {payload} bytes with \
          their headers need {needed}: raise its max_payload, or lower payload_bytes in [limits]"
     )]
     TooSmall { server: usize, payload: usize, needed: usize },
-    #[error("subscribing to `{subject}`: {detail}")]
+    #[error("cannot subscribe to `{subject}`: {detail}")]
     Subscribe { subject: String, detail: String },
 }
 
@@ -139,7 +139,7 @@ impl Host for NatsHost {
 
     /// True for agents: this host reads their threads and sends them to the agent host.
     fn reads_journal(&self) -> bool {
-        self.shared.options.far.is_some()
+        self.shared.options.remote_agents.is_some()
     }
 
     fn cancel(&self, call: CallId, attempt: Attempt) {

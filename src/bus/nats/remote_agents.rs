@@ -53,7 +53,7 @@ impl std::fmt::Debug for RemoteAgentOptions {
 
 /// Attempts of the agent, each with the state of its transfers.
 pub(super) struct RemoteAgentAttempts {
-    far: RemoteAgentOptions,
+    options: RemoteAgentOptions,
     /// Never held while a thread is read or an answer is parsed: both take long.
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
     /// Bounds the slow requests that run at the same time.
@@ -80,9 +80,9 @@ struct AgentResponse {
 }
 
 impl RemoteAgentAttempts {
-    pub fn new(far: RemoteAgentOptions) -> Self {
+    pub fn new(remote: RemoteAgentOptions) -> Self {
         let places = Arc::new(Semaphore::new(limits::NATS_REQUESTS_MAX));
-        Self { far, open: Mutex::default(), places }
+        Self { options: remote, open: Mutex::default(), places }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<AttemptToken, RemoteAttempt>> {
@@ -97,22 +97,22 @@ impl RemoteAgentAttempts {
         let mut headers = encode::headers(delivery);
         let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
         put(header_names::POSITION, delivery.position.to_string());
-        put(header_names::CONFIG, self.far.config.to_string());
+        put(header_names::CONFIG, self.options.config.to_string());
         EncodedDelivery { headers, body: Vec::new() }
     }
 
     /// Removes attempts that are no longer known. For attempts that were given up, drops the
     /// encoded thread, and drops a partial answer whose next part is overdue.
-    pub fn keep(&self, standing: impl Fn(AttemptToken) -> AttemptStatus) {
+    pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
-            let standing = standing(*token);
-            if standing == AttemptStatus::GivenUp {
+            let status = status(*token);
+            if status == AttemptStatus::GivenUp {
                 open.thread_text = Arc::default();
                 if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_REQUEST_TOTAL_TIMEOUT) {
                     open.answer = Vec::new();
                 }
             }
-            standing != AttemptStatus::Unknown
+            status != AttemptStatus::Unknown
         });
     }
 }
@@ -128,7 +128,7 @@ impl RemoteAgentAttempts {
     ) -> Result<Option<Vec<u8>>, RequestRefusal> {
         if size > limits::NATS_ANSWER_BYTES_MAX {
             let most = limits::NATS_ANSWER_BYTES_MAX;
-            let detail = format!("an answer of {size} bytes, of which {most} are taken");
+            let detail = format!("the answer has {size} bytes, and at most {most} are accepted");
             return Err(RequestRefusal::new(RequestRefusal::TOO_LARGE, detail));
         }
 
@@ -141,7 +141,7 @@ impl RemoteAgentAttempts {
         }
 
         if offset != kept.len() || offset + part.len() > size {
-            let detail = format!("the part from {} on comes next", kept.len());
+            let detail = format!("the next part must begin at byte {}", kept.len());
             return Err(RequestRefusal::new(RequestRefusal::OUT_OF_ORDER, detail));
         }
 
@@ -164,14 +164,17 @@ impl NatsShared {
         let fits = inbox.starts_with(&prefix) && !inbox.contains(['*', '>', ' ']);
         if !fits && !mutant("tell-anybody") {
             let agent = &self.options.listener;
-            tracing::warn!(%agent, "a question is refused that wants its answer at `{inbox}`");
+            tracing::warn!(
+                %agent,
+                "refused a request whose reply subject `{inbox}` is not an inbox of this agent"
+            );
             return;
         }
 
         let inbox = inbox.to_owned();
         let Some(token) = at.filter(|token| self.knows(*token)) else {
             self.stray(m);
-            return self.tell(inbox, Err(RequestRefusal::gone()));
+            return self.send_response(inbox, Err(RequestRefusal::gone()));
         };
 
         self.mark_alive(token);
@@ -180,7 +183,9 @@ impl NatsShared {
             Ok(AgentRequest::Answer { offset, size }) => {
                 match remote_agents.part(token, offset, size, &m.payload) {
                     Ok(Some(whole)) => self.has_answered(token, whole, inbox, m.clone()),
-                    response => self.tell(inbox, response.map(|_| AgentResponse::default())),
+                    response => {
+                        self.send_response(inbox, response.map(|_| AgentResponse::default()))
+                    }
                 }
             }
             Ok(AgentRequest::Thread { offset }) => {
@@ -197,7 +202,7 @@ impl NatsShared {
                     async move { shared.set_aside(token, request).await },
                 );
             }
-            Err(refused) => self.tell(inbox, Err(refused)),
+            Err(refused) => self.send_response(inbox, Err(refused)),
         }
     }
 
@@ -210,18 +215,18 @@ impl NatsShared {
     ) {
         let Ok(place) = Arc::clone(&remote_agents.places).try_acquire_owned() else {
             let busy = RequestRefusal::new(RequestRefusal::LATER, "too many questions at once");
-            return self.tell(inbox, Err(busy));
+            return self.send_response(inbox, Err(busy));
         };
 
         let shared = Arc::clone(self);
         self.runtime().spawn(async move {
             let response = response.await;
-            shared.tell(inbox, response);
+            shared.send_response(inbox, response);
             drop(place);
         });
     }
 
-    fn tell(&self, inbox: String, response: Result<AgentResponse, RequestRefusal>) {
+    fn send_response(&self, inbox: String, response: Result<AgentResponse, RequestRefusal>) {
         let refusal = |refused: RequestRefusal| AgentResponse {
             headers: refused.headers(),
             body: Vec::new(),
@@ -229,7 +234,7 @@ impl NatsShared {
 
         let AgentResponse { headers, body } = response.unwrap_or_else(refusal);
         let unsent = |unsent: SendError| {
-            tracing::warn!("the host of an agent was not answered: {}", unsent.detail);
+            tracing::warn!("could not send a response to the host of an agent: {}", unsent.detail);
         };
 
         let subject = inbox;
@@ -281,7 +286,7 @@ impl NatsShared {
 
         // Requests that come while the thread is being read share this one read.
         let read = async || {
-            let memory = Arc::clone(&remote_agents.far.memory);
+            let memory = Arc::clone(&remote_agents.options.memory);
             let read = tokio::task::spawn_blocking(move || memory.thread(&thread, up_to)).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
             let failed = |detail| {
@@ -327,7 +332,7 @@ impl NatsShared {
                 ListenerResponse::Answer(agent_requests::answer(&whole)),
                 &last,
             );
-            shared.tell(inbox, Ok(AgentResponse::default()));
+            shared.send_response(inbox, Ok(AgentResponse::default()));
         });
         if is_short { end() } else { drop(self.runtime().spawn_blocking(end)) }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bus::answer::{self, ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::{ModelState, Outcome};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::limits;
 use crate::nats::{HeaderMap, Message, StatusCode};
 
@@ -13,15 +13,15 @@ use super::header_names;
 #[derive(Debug, PartialEq)]
 pub(super) enum ListenerResponse {
     /// The server reports that the subject has no subscriber.
-    Nobody,
+    NoResponders,
     Heartbeat,
     /// New state of an agent's model call.
     ModelState(ModelState),
     /// The replica that works on the attempt is alive, and counts as alive for this duration.
     Lease(Duration),
-    Answer(Result<Outcome, Failure>),
+    Answer(Result<Outcome, AttemptFailure>),
     /// An `<answer>` element: the attempt that it names, and its content.
-    Named(NamedAttempt, Result<Outcome, Failure>),
+    Named(NamedAttempt, Result<Outcome, AttemptFailure>),
     /// The replica lacks the messages that the delivery builds on.
     MissingMemory(NamedAttempt),
     /// A message that cannot be decoded, such as a keep-alive without a valid duration.
@@ -29,20 +29,21 @@ pub(super) enum ListenerResponse {
 }
 
 /// Whether the message is the server's notice of a subject without subscribers.
-pub(super) fn is_nobody(message: &Message) -> bool {
+pub(super) fn is_no_responders(message: &Message) -> bool {
     message.status == Some(StatusCode::NO_RESPONDERS)
 }
 
 pub(super) fn read(message: &Message) -> ListenerResponse {
-    if is_nobody(message) {
-        return ListenerResponse::Nobody;
+    if is_no_responders(message) {
+        return ListenerResponse::NoResponders;
     }
 
     let headers = message.headers.as_ref();
     if header(headers, header_names::LEASE).is_some() {
         return match headers.and_then(lease) {
             Some(lease) => ListenerResponse::Lease(lease),
-            // A message with an invalid lease must not count as an empty answer, which acknowledges.
+            // A message with an invalid lease must not count as an empty answer, which
+            // acknowledges.
             None => ListenerResponse::Unreadable,
         };
     }
@@ -57,13 +58,13 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
     }
 
     if let Some(code) = header(headers, header_names::ERROR_CODE) {
-        let detail = header(headers, header_names::ERROR).unwrap_or("it does not say why");
+        let detail = header(headers, header_names::ERROR).unwrap_or("no reason was given");
         return ListenerResponse::Answer(Err(failure(code, detail)));
     }
 
     if message.payload.len() > limits::FRAME_BYTES_MAX {
         let detail = format!("an answer of more than {} bytes", limits::FRAME_BYTES_MAX);
-        return ListenerResponse::Answer(Err(Failure::Garbage { detail }));
+        return ListenerResponse::Answer(Err(AttemptFailure::Garbage { detail }));
     }
 
     answered(&message.payload)
@@ -87,11 +88,11 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
 
 /// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final; any other code
 /// allows a retry.
-fn failure(code: &str, detail: &str) -> Failure {
+fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {
-        Ok(400..=499) => Failure::Refused { detail },
-        _ => Failure::Crashed { detail },
+        Ok(400..=499) => AttemptFailure::Refused { detail },
+        _ => AttemptFailure::Crashed { detail },
     }
 }
 
@@ -99,7 +100,7 @@ fn answered(body: &[u8]) -> ListenerResponse {
     let ListenerAnswer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
         Ok(payloads) => Ok(Outcome { payloads, turn: None }),
-        Err(detail) => Err(Failure::Garbage { detail }),
+        Err(detail) => Err(AttemptFailure::Garbage { detail }),
     };
 
     match named {
@@ -134,8 +135,8 @@ mod tests {
             ListenerResponse::Answer(Ok(Outcome { payloads, turn: None }))
         };
 
-        let crashed = |detail: &str| Failure::Crashed { detail: detail.to_owned() };
-        let refused = Failure::Refused { detail: "no".to_owned() };
+        let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };
+        let refused = AttemptFailure::Refused { detail: "no".to_owned() };
         let cases = [
             (message(&[], ""), answer(&[])),
             (message(&[], " <a/>\n<b>1</b>"), answer(&["<a/>", "<b>1</b>"])),
@@ -153,7 +154,7 @@ mod tests {
             ),
             (
                 message(&[(header_names::ERROR_CODE, "odd")], ""),
-                ListenerResponse::Answer(Err(crashed("it does not say why"))),
+                ListenerResponse::Answer(Err(crashed("no reason was given"))),
             ),
         ];
         for (message, response) in cases {
@@ -165,7 +166,7 @@ mod tests {
     fn what_is_not_elements_cannot_be_used() {
         let response = read(&message(&[], "<a>"));
         assert!(
-            matches!(response, ListenerResponse::Answer(Err(Failure::Garbage { .. }))),
+            matches!(response, ListenerResponse::Answer(Err(AttemptFailure::Garbage { .. }))),
             "{response:?}"
         );
     }

@@ -148,12 +148,18 @@ impl Child {
         let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
         if exited.is_ok() && self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
         {
-            tracing::warn!(%listener, instance, "it left processes behind, which are killed");
+            tracing::warn!(
+                %listener, instance,
+                "the process exited and left processes in its group, which are killed"
+            );
         }
 
         if exited.is_err() {
             let waited = limits::EXIT_GRACE;
-            tracing::info!(%listener, instance, ?waited, "it did not end with its input: SIGTERM");
+            tracing::info!(
+                %listener, instance, ?waited,
+                "the process did not exit when its input was closed; sending SIGTERM"
+            );
             self.signal(Signal::TERM);
             // `gone` finds out whether the child has obeyed the signal.
             let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;

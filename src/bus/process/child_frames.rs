@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::bus::answer::{ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::memory::MemoryMark;
 use crate::bus::{Delivery, Outcome};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -93,7 +93,7 @@ impl<'a> ChildIo<'a> {
 
     pub async fn hold(mut self) -> ChildExit {
         if let Some(delivery) = self.handle.ready() {
-            self.hand_over(delivery);
+            self.write_delivery(delivery);
         }
 
         loop {
@@ -136,8 +136,8 @@ impl<'a> ChildIo<'a> {
         };
 
         tokio::select! {
-            // In this order: what the child has written counts before its exit, and both before a new
-            // command.
+            // In this order: what the child has written counts before its exit, and both before a
+            // new command.
             biased;
             frame = self.frames.next() => match frame {
                 Ok(frame) => ChildEvent::Frame(frame::read(frame)),
@@ -150,7 +150,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    fn hand_over(&mut self, delivery: Delivery) {
+    fn write_delivery(&mut self, delivery: Delivery) {
         let remembered = self.handle.recall(&delivery);
         frame::write_delivery(&mut self.outgoing, &delivery, remembered);
         self.child.set_log_trace(delivery.trace);
@@ -164,15 +164,15 @@ impl<'a> ChildIo<'a> {
 
     /// Sends all messages of the current delivery to a child that lacks the earlier ones. The
     /// attempt stays the same, because the handler has not begun it.
-    fn hand_over_all(&mut self) -> Result<(), Failure> {
+    fn write_complete_delivery(&mut self) -> Result<(), AttemptFailure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();
-            return Err(Failure::Garbage { detail });
+            return Err(AttemptFailure::Garbage { detail });
         };
 
         if self.is_cancelled {
             let detail = "its caller was gone before it was handed over".to_owned();
-            return Err(Failure::Refused { detail });
+            return Err(AttemptFailure::Refused { detail });
         }
 
         frame::write_delivery(&mut self.outgoing, &delivery, None);
@@ -181,14 +181,14 @@ impl<'a> ChildIo<'a> {
 
     /// The result of the current delivery, given its answer. Returns `None` if the delivery
     /// continues.
-    fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, Failure>> {
+    fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, AttemptFailure>> {
         if answer.memory == ClaimedMemory::Missing {
-            return self.hand_over_all().err().map(Err);
+            return self.write_complete_delivery().err().map(Err);
         }
 
         let payloads = match answer.payloads {
             Ok(payloads) => payloads,
-            Err(detail) => return Some(Err(Failure::Garbage { detail })),
+            Err(detail) => return Some(Err(AttemptFailure::Garbage { detail })),
         };
 
         if answer.memory == ClaimedMemory::Kept
@@ -235,7 +235,7 @@ impl<'a> ChildIo<'a> {
             && !self.has_exited
             && let Some(delivery) = self.handle.ready()
         {
-            self.hand_over(delivery);
+            self.write_delivery(delivery);
         }
 
         None
@@ -270,8 +270,11 @@ impl<'a> ChildIo<'a> {
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;
-        let instance = self.handle.seat;
-        tracing::warn!(%listener, instance, "an answer to {named}, which it was not given");
+        let instance = self.handle.instance;
+        tracing::warn!(
+            %listener, instance,
+            "refused an answer to {named}, because another attempt was delivered"
+        );
         self.handle.stray(named, answer.payloads.unwrap_or_default());
 
         self.strays += 1;
@@ -280,8 +283,9 @@ impl<'a> ChildIo<'a> {
         }
 
         self.child.kill().await;
-        let detail = format!("answered {} times to what it was not given", self.strays);
-        self.settle(Err(Failure::Crashed { detail: detail.clone() }));
+        let detail =
+            format!("answered {} times to an attempt that was not delivered to it", self.strays);
+        self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
         Some(ChildExit::Fault(detail))
     }
 
@@ -313,24 +317,24 @@ impl<'a> ChildIo<'a> {
     /// Handles the end of the child's output, or output that cannot be parsed.
     async fn stopped(&mut self, stopped: FrameError) -> ChildExit {
         let max = limits::FRAME_BYTES_MAX;
-        let (detail, failure): (String, fn(String) -> Failure) = match stopped {
+        let (detail, failure): (String, fn(String) -> AttemptFailure) = match stopped {
             FrameError::Closed { unfinished } => {
                 let how = self.child.gone(limits::EXIT_GRACE).await;
                 let detail = match unfinished {
                     0 => how,
                     bytes => format!("{how}, {bytes} bytes into an unfinished frame"),
                 };
-                (detail, |detail| Failure::Crashed { detail })
+                (detail, |detail| AttemptFailure::Crashed { detail })
             }
             FrameError::TooLong => {
                 self.child.kill().await;
                 let detail = format!("a frame of more than {max} bytes");
-                (detail, |detail| Failure::Garbage { detail })
+                (detail, |detail| AttemptFailure::Garbage { detail })
             }
             FrameError::Failed(error) => {
                 self.child.kill().await;
                 let detail = format!("its standard output cannot be read: {error}");
-                (detail, |detail| Failure::Crashed { detail })
+                (detail, |detail| AttemptFailure::Crashed { detail })
             }
         };
 
@@ -354,7 +358,7 @@ impl<'a> ChildIo<'a> {
                 self.stdin = None;
                 let how = self.child.gone(limits::EXIT_GRACE).await;
                 let detail = format!("closed its standard input; {how}");
-                self.settle(Err(Failure::Crashed { detail: detail.clone() }));
+                self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
                 Some(ChildExit::Fault(detail))
             }
         }
@@ -364,7 +368,7 @@ impl<'a> ChildIo<'a> {
         match order {
             Some(InstanceCommand::Deliver) if self.serving.is_none() => {
                 if let Some(delivery) = self.handle.ready() {
-                    self.hand_over(delivery);
+                    self.write_delivery(delivery);
                 }
             }
             Some(InstanceCommand::Cancel(call, attempt))
@@ -383,7 +387,7 @@ impl<'a> ChildIo<'a> {
             None => {
                 self.child.kill().await;
                 let detail = "the listener was stopped".to_owned();
-                self.settle(Err(Failure::Crashed { detail }));
+                self.settle(Err(AttemptFailure::Crashed { detail }));
                 return Some(ChildExit::Drained);
             }
         }
@@ -405,11 +409,11 @@ impl<'a> ChildIo<'a> {
         };
 
         let detail = format!("did not answer in time after {why}; it was killed");
-        self.settle(Err(Failure::Crashed { detail }));
+        self.settle(Err(AttemptFailure::Crashed { detail }));
         ended
     }
 
-    fn settle(&mut self, result: Result<Outcome, Failure>) {
+    fn settle(&mut self, result: Result<Outcome, AttemptFailure>) {
         self.patience = None;
         if let Some((call, attempt)) = self.serving.take() {
             self.log_span.in_scope(|| self.handle.ended(call, attempt, result));

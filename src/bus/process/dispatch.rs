@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::bus::memory::{CallMemory, MemoryMark};
 use crate::bus::{Delivery, Outcome, Sink};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::mutant::mutant;
 
@@ -37,7 +37,7 @@ pub(super) struct Dispatch {
 #[derive(Debug, Default)]
 struct DispatchState {
     draining: bool,
-    seats: Vec<InstanceState>,
+    instances: Vec<InstanceState>,
     /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
     /// For an answered call, the instance whose process remembers it. The next delivery of the call
@@ -70,19 +70,19 @@ impl Dispatch {
         sink: Arc<dyn Sink>,
         count: usize,
     ) -> (Arc<Self>, Vec<InstanceHandle>) {
-        let (seats, inboxes): (Vec<_>, Vec<_>) = (0..count)
+        let (instances, inboxes): (Vec<_>, Vec<_>) = (0..count)
             .map(|_| {
-                // Needs no bound: an instance gets few commands for each delivery, and has at most one
-                // delivery.
+                // Needs no bound: an instance gets few commands for each delivery, and has at most
+                // one delivery.
                 let (orders, inbox) = mpsc::unbounded_channel();
                 (InstanceState::new(orders), inbox)
             })
             .unzip();
-        let state = Mutex::new(DispatchState { seats, ..DispatchState::default() });
+        let state = Mutex::new(DispatchState { instances, ..DispatchState::default() });
         let dispatch = Arc::new(Self { listener, sink, state });
-        let handles = inboxes.into_iter().enumerate().map(|(seat, orders)| InstanceHandle {
+        let handles = inboxes.into_iter().enumerate().map(|(instance, orders)| InstanceHandle {
             dispatch: Arc::clone(&dispatch),
-            seat,
+            instance,
             orders,
         });
         let handles = handles.collect();
@@ -111,7 +111,7 @@ impl Dispatch {
 
     fn never_handed_over(&self, call: CallId, attempt: Attempt) {
         let detail = "its caller was gone before it was handed over".to_owned();
-        self.ended(call, attempt, Err(Failure::Refused { detail }));
+        self.ended(call, attempt, Err(AttemptFailure::Refused { detail }));
     }
 
     /// Refuses new deliveries. Each instance ends when it is idle.
@@ -119,7 +119,7 @@ impl Dispatch {
         let waiting = {
             let mut state = self.state();
             state.draining = true;
-            state.seats.iter().for_each(|seat| seat.send(InstanceCommand::Drain));
+            state.instances.iter().for_each(|instance| instance.send(InstanceCommand::Drain));
             state.empty_mailboxes()
         };
 
@@ -131,7 +131,7 @@ impl Dispatch {
         let waiting = {
             let mut state = self.state();
             state.draining = true;
-            state.seats.iter_mut().for_each(|seat| seat.orders = None);
+            state.instances.iter_mut().for_each(|instance| instance.orders = None);
             state.empty_mailboxes()
         };
 
@@ -145,7 +145,7 @@ impl Dispatch {
         }
     }
 
-    fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, Failure>) {
+    fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, AttemptFailure>) {
         self.sink.ended(&self.listener, call, attempt, result);
     }
 }
@@ -161,22 +161,24 @@ impl DispatchState {
             return Err(reason);
         }
 
-        match self.idle_seat(delivery.call) {
-            Some(seat) => self.assign(seat, delivery),
+        match self.take_idle_instance(delivery.call) {
+            Some(instance) => self.assign(instance, delivery),
             None => {
-                let free = self.seats.iter_mut().filter(|seat| seat.is_free());
-                let soonest = free.min_by_key(|seat| (seat.down.is_some(), !seat.is_running));
-                let seat = soonest.ok_or("more deliveries than the listener has instances for")?;
-                seat.mailbox = Some(delivery);
+                let free = self.instances.iter_mut().filter(|instance| instance.is_free());
+                let soonest =
+                    free.min_by_key(|instance| (instance.down.is_some(), !instance.is_running));
+                let instance =
+                    soonest.ok_or("more deliveries than the listener has instances for")?;
+                instance.mailbox = Some(delivery);
             }
         }
         Ok(())
     }
 
     /// The idle instance that remembers the call, or else the instance used last.
-    fn idle_seat(&mut self, call: CallId) -> Option<usize> {
-        let holder = self.memory.get(call).map(|(seat, _)| *seat);
-        let index = self.idle.iter().position(|seat| Some(*seat) == holder);
+    fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
+        let holder = self.memory.get(call).map(|(instance, _)| *instance);
+        let index = self.idle.iter().position(|instance| Some(*instance) == holder);
         match index {
             Some(index) => Some(self.idle.remove(index)),
             None => self.idle.pop(),
@@ -185,47 +187,48 @@ impl DispatchState {
 
     /// Reason why no instance can take a delivery, or `None` if at least one is up.
     fn down(&self) -> Option<String> {
-        let mut reasons = self.seats.iter().map(|seat| seat.down.as_ref());
+        let mut reasons = self.instances.iter().map(|instance| instance.down.as_ref());
         let first = reasons.next().flatten()?;
         reasons.all(|reason| reason.is_some()).then(|| first.clone())
     }
 
-    fn assign(&mut self, seat: usize, delivery: Delivery) {
-        if let Some(seat) = self.seats.get_mut(seat) {
-            seat.mailbox = Some(delivery);
-            seat.send(InstanceCommand::Deliver);
+    fn assign(&mut self, instance: usize, delivery: Delivery) {
+        if let Some(instance) = self.instances.get_mut(instance) {
+            instance.mailbox = Some(delivery);
+            instance.send(InstanceCommand::Deliver);
         }
     }
 
     /// Moves the delivery in this instance's mailbox to an idle instance, if one exists.
-    fn move_to_idle(&mut self, seat: usize) {
-        let own = self.seats.get_mut(seat).and_then(|seat| seat.mailbox.take());
+    fn move_to_idle(&mut self, instance: usize) {
+        let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let Some(delivery) = own else { return };
-        let to = self.idle_seat(delivery.call).unwrap_or(seat);
+        let to = self.take_idle_instance(delivery.call).unwrap_or(instance);
         self.assign(to, delivery);
     }
 
     /// Takes the delivery that this instance must begin: from its own mailbox, or from that of an
     /// instance whose process does not run.
-    fn take_from_mailbox(&mut self, seat: usize) -> Option<Delivery> {
-        let own = self.seats.get_mut(seat).and_then(|seat| seat.mailbox.take());
-        let mut others = self.seats.iter_mut().filter(|seat| !seat.is_running);
-        own.or_else(|| others.find_map(|seat| seat.mailbox.take()))
+    fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
+        let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
+        let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
+        own.or_else(|| others.find_map(|instance| instance.mailbox.take()))
     }
 
     fn empty_mailboxes(&mut self) -> Vec<Delivery> {
-        self.seats.iter_mut().filter_map(|seat| seat.mailbox.take()).collect()
+        self.instances.iter_mut().filter_map(|instance| instance.mailbox.take()).collect()
     }
 
     /// Removes the attempt if it is in a mailbox. Returns whether it was.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
-        if self.seats.iter_mut().any(|seat| seat.mailbox.take_if(is_it).is_some()) {
+        if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
             return true;
         }
-        let serving = self.seats.iter().find(|seat| seat.serving == Some((call, attempt)));
-        if let Some(seat) = serving {
-            seat.send(InstanceCommand::Cancel(call, attempt));
+        let serving =
+            self.instances.iter().find(|instance| instance.serving == Some((call, attempt)));
+        if let Some(instance) = serving {
+            instance.send(InstanceCommand::Cancel(call, attempt));
         }
         false
     }
@@ -253,7 +256,7 @@ impl InstanceState {
 #[derive(Debug)]
 pub(super) struct InstanceHandle {
     dispatch: Arc<Dispatch>,
-    pub seat: usize,
+    pub instance: usize,
     /// Receiver of commands. It ends when the host is dropped.
     pub orders: mpsc::UnboundedReceiver<InstanceCommand>,
 }
@@ -263,13 +266,13 @@ impl InstanceHandle {
     /// follow with the next delivery.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
-        let next = state.take_from_mailbox(self.seat);
+        let next = state.take_from_mailbox(self.instance);
         let serving = next.as_ref().map(|d| (d.call, d.attempt));
-        if let Some(seat) = state.seats.get_mut(self.seat) {
-            seat.serving = serving;
+        if let Some(instance) = state.instances.get_mut(self.instance) {
+            instance.serving = serving;
         }
-        if next.is_none() && !state.idle.contains(&self.seat) {
-            state.idle.push(self.seat);
+        if next.is_none() && !state.idle.contains(&self.instance) {
+            state.idle.push(self.instance);
         }
         next
     }
@@ -277,14 +280,14 @@ impl InstanceHandle {
     /// Number of messages of this delivery that the child remembers, or `None` if the child must
     /// get all.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
-        let (seat, mark) = self.dispatch.state().memory.take(delivery.call)?;
-        let is_holder = seat == self.seat || mutant("remember-for-another");
+        let (instance, mark) = self.dispatch.state().memory.take(delivery.call)?;
+        let is_holder = instance == self.instance || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
     /// Records how far the child remembers the call.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
-        self.dispatch.state().memory.put(call, (self.seat, mark), 0);
+        self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
     /// Marks the child as gone. Its delivery, if not begun, goes to an idle instance. Returns
@@ -292,16 +295,16 @@ impl InstanceHandle {
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
-            state.idle.retain(|seat| *seat != self.seat);
+            state.idle.retain(|instance| *instance != self.instance);
             if !mutant("remember-for-another") {
-                state.memory.retain(|(seat, _)| *seat != self.seat);
+                state.memory.retain(|(instance, _)| *instance != self.instance);
             }
 
-            if let Some(seat) = state.seats.get_mut(self.seat) {
-                seat.serving = None;
-                seat.is_running = false;
+            if let Some(instance) = state.instances.get_mut(self.instance) {
+                instance.serving = None;
+                instance.is_running = false;
             }
-            state.move_to_idle(self.seat);
+            state.move_to_idle(self.instance);
         }
 
         loop {
@@ -335,9 +338,9 @@ impl InstanceHandle {
 
     /// Reports the end of the delivery that the child worked on. The instance is marked as free
     /// before the report, because the pump may hand over the next delivery immediately.
-    pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, Failure>) {
-        if let Some(seat) = self.dispatch.state().seats.get_mut(self.seat) {
-            seat.serving = None;
+    pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, AttemptFailure>) {
+        if let Some(instance) = self.dispatch.state().instances.get_mut(self.instance) {
+            instance.serving = None;
         }
         self.dispatch.ended(call, attempt, result);
     }
@@ -355,9 +358,9 @@ impl InstanceHandle {
         let was_down = {
             let mut state = self.dispatch.state();
             let was_down = state.down().is_some();
-            if let Some(seat) = state.seats.get_mut(self.seat) {
-                seat.down = None;
-                seat.is_running = true;
+            if let Some(instance) = state.instances.get_mut(self.instance) {
+                instance.down = None;
+                instance.is_running = true;
             }
             was_down
         };
@@ -377,8 +380,8 @@ impl InstanceHandle {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();
             let was_down = state.down().is_some();
-            if let Some(seat) = state.seats.get_mut(self.seat) {
-                seat.down = Some(reason.to_owned());
+            if let Some(instance) = state.instances.get_mut(self.instance) {
+                instance.down = Some(reason.to_owned());
             }
             let is_down = state.down().is_some();
             let waiting = if is_down { state.empty_mailboxes() } else { Vec::new() };
@@ -400,7 +403,13 @@ mod tests {
     struct Ledger(Mutex<Vec<u32>>);
 
     impl Sink for Ledger {
-        fn ended(&self, _: &ListenerName, _: CallId, a: Attempt, _: Result<Outcome, Failure>) {
+        fn ended(
+            &self,
+            _: &ListenerName,
+            _: CallId,
+            a: Attempt,
+            _: Result<Outcome, AttemptFailure>,
+        ) {
             self.0.lock().unwrap().push(a.n);
         }
         fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {}

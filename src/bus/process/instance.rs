@@ -16,7 +16,7 @@ use super::restarts::{RestartDecision, Restarts};
 pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
     let mut restarts = Restarts::new(options.restarts);
     loop {
-        let next = match Child::start(&options, handle.seat).await {
+        let next = match Child::start(&options, handle.instance).await {
             Ok((child, pipes)) => {
                 handle.up();
                 let ended = ChildIo::new(&options, &mut handle, child, pipes).hold().await;
@@ -51,16 +51,19 @@ fn fault(
     restarts: &mut Restarts,
 ) -> RestartDecision {
     let listener = &options.listener;
-    let instance = handle.seat;
+    let instance = handle.instance;
     let [chance, ..] = rand_core::OsRng.next_u32().to_le_bytes();
     let next = restarts.next(Instant::now(), chance);
 
     match next {
         RestartDecision::After(wait) => {
-            tracing::warn!(%listener, instance, ?wait, "{reason}; starting it again");
+            tracing::warn!(%listener, instance, ?wait, "{reason}; restarting the process");
         }
         RestartDecision::RestFor(wait) => {
-            tracing::error!(%listener, instance, ?wait, "{reason}; it rests, restarts are used up");
+            tracing::error!(
+                %listener, instance, ?wait,
+                "{reason}; all restarts are used, so the next start waits"
+            );
             match options.restarts.max {
                 0 => handle.down(reason),
                 _ => handle.down(&format!("restarts are used up; {reason}")),

@@ -59,9 +59,9 @@ fn found() -> Option<PathBuf> {
         let usable = program::find("organism").ok().filter(|program| has_verb(program));
         if usable.is_none() {
             tracing::warn!(
-                "listeners' processes may outlive this program, should it be killed: there is no \
-                 `organism` program of this version beside it or on PATH to launch them; install \
-                 it there, or name it in `launcher`"
+                "processes of listeners may survive if this program is killed: found no `organism` \
+                 program of this version beside it or on PATH to launch them; install it there, or \
+                 name it in `launcher`"
             );
         }
         usable

@@ -125,7 +125,7 @@ impl Host for ProcessHost {
                 std::mem::take(&mut *self.instances.lock().unwrap_or_else(PoisonError::into_inner));
             for instance in instances {
                 if let Err(error) = instance.await {
-                    tracing::error!(%error, "an instance's task ended in a panic");
+                    tracing::error!(%error, "the task of a listener instance panicked");
                 }
             }
         })

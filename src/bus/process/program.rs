@@ -28,8 +28,8 @@ pub fn find(program: &str) -> Result<PathBuf, NotFound> {
 
     let looked = match denied {
         Some(path) => format!("{} is not an executable file", path.display()),
-        None if program.contains('/') => "there is no such file".to_owned(),
-        None => "neither beside organism nor on PATH".to_owned(),
+        None if program.contains('/') => "no such file".to_owned(),
+        None => "found neither beside `organism` nor on PATH".to_owned(),
     };
 
     Err(NotFound { program: program.to_owned(), looked })

@@ -11,9 +11,12 @@ use crate::xml::invisible_characters::visible;
 pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
     let reply = match replies {
         [] => {
-            return Err(
-                CommandFailure::new(CommandExit::InvalidData, "nobody may answer this").into()
-            );
+            return Err(CommandFailure::new(
+                CommandExit::InvalidData,
+                "no answer is allowed for this \
+                                                               question",
+            )
+            .into());
         }
         [only] => only,
         several => which(several)?,

@@ -10,7 +10,7 @@ use crate::cli::exit::{CommandExit, CommandFailure};
 use crate::cli::output;
 use crate::cli::render::put_json;
 use crate::cli::startup;
-use crate::envelope::Rule;
+use crate::envelope::RefusalRule;
 use crate::ids::ListenerName;
 use crate::organism;
 use crate::pump::gate::Gate;
@@ -44,7 +44,7 @@ struct GateAnswer {
     #[serde(rename = "verdict")]
     verdict: &'static str,
     #[serde(rename = "rule", skip_serializing_if = "Option::is_none")]
-    rule: Option<Rule>,
+    rule: Option<RefusalRule>,
     #[serde(rename = "place", skip_serializing_if = "Option::is_none")]
     place: Option<TextLocation>,
     #[serde(rename = "message", skip_serializing_if = "Option::is_none")]

@@ -7,9 +7,9 @@ use super::{RenderOutput, count};
 
 /// Draws a held call. Each line of the payload begins with a bar, so that no payload can imitate a
 /// line of the program.
-pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
+pub fn held(output: &RenderOutput, call: &HeldCall) -> String {
     let title = format!("{}  {}", call.message, call.name.local);
-    let mut out = format!("{}\n", paper.bold(&title));
+    let mut out = format!("{}\n", output.bold(&title));
     let mut line = |name: &str, text: &str| out.push_str(&format!("  {name:<8} {text}\n"));
     line("for", call.to.as_str());
     line("from", &format!("{} in {}", call.from, call.thread));
@@ -30,12 +30,12 @@ pub fn held(paper: &RenderOutput, call: &HeldCall) -> String {
             // `split` instead of `lines`, which would drop line ends and so hide bytes from the
             // person.
             for shown in visible(payload).split('\n') {
-                out.push_str(&format!("  {} {shown}\n", paper.dim("│")));
+                out.push_str(&format!("  {} {shown}\n", output.dim("│")));
             }
             let hidden = hidden(payload) as u64;
             if hidden > 0 {
                 let text = format!("{} shown as \\u{{…}}", count(hidden, "hidden character"));
-                out.push_str(&format!("  {}\n", paper.yellow(&text)));
+                out.push_str(&format!("  {}\n", output.yellow(&text)));
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use crate::clock::Time;
-use crate::envelope::{Kind, Message, Refusal, Rule};
+use crate::envelope::{Message, MessageKind, Refusal, RefusalRule};
 use crate::ids::{ListenerName, ThreadId};
 use crate::system;
 use crate::thread::{Fact, Record};
@@ -13,14 +13,14 @@ use super::table::cut;
 use super::{RenderOutput, payload, words};
 
 pub struct LiveView {
-    paper: RenderOutput,
+    output: RenderOutput,
     began: Option<Time>,
     explained: HashSet<&'static str>,
 }
 
 impl LiveView {
-    pub fn new(paper: RenderOutput) -> Self {
-        Self { paper, began: None, explained: HashSet::new() }
+    pub fn new(output: RenderOutput) -> Self {
+        Self { output, began: None, explained: HashSet::new() }
     }
 
     /// Lines that show one record. Empty for a record without a thread.
@@ -54,15 +54,15 @@ impl LiveView {
         let name = &message.name.local;
         let gist = gist(message);
         let line = match message.kind {
-            Kind::Note => format!("{from}  {name}  {gist}"),
-            Kind::System => format!("⚙ → {to}  {name}  {gist}"),
+            MessageKind::Note => format!("{from}  {name}  {gist}"),
+            MessageKind::System => format!("⚙ → {to}  {name}  {gist}"),
             _ => format!("{from} → {to}  {name}  {gist}"),
         };
 
         let line = self.line(message.time, &message.thread, &line);
         out.push_str(&match message.kind {
-            Kind::Note => self.paper.dim(&line),
-            Kind::System => self.paper.cyan(&line),
+            MessageKind::Note => self.output.dim(&line),
+            MessageKind::System => self.output.cyan(&line),
             _ => line,
         });
         out.push('\n');
@@ -77,10 +77,10 @@ impl LiveView {
         refusal: &Refusal,
     ) {
         let gloss = match refusal.rule {
-            Rule::SchemaInvalid => {
+            RefusalRule::SchemaInvalid => {
                 Some("its schema refuses a payload; the agent is told and mends it")
             }
-            Rule::NotInVocabulary => {
+            RefusalRule::NotInVocabulary => {
                 Some("not a peer of this agent: refused, and nothing revealed")
             }
             _ => None,
@@ -89,21 +89,21 @@ impl LiveView {
         self.explain(out, thread, gloss);
         let line = format!("✗ {sender}  refused: {}", refusal.rule);
         let line = self.line(time, thread, &line);
-        out.push_str(&self.paper.red(&line));
+        out.push_str(&self.output.red(&line));
         out.push('\n');
     }
 
     fn explain(&mut self, out: &mut String, thread: &ThreadId, gloss: Option<&'static str>) {
         let Some(gloss) = gloss.filter(|gloss| self.explained.insert(gloss)) else { return };
         let line = format!("         {}— {gloss}", margin(thread));
-        out.push_str(&self.paper.yellow(&line));
+        out.push_str(&self.output.yellow(&line));
         out.push('\n');
     }
 
     fn line(&mut self, time: Time, thread: &ThreadId, text: &str) -> String {
         let began = *self.began.get_or_insert(time);
         let offset = time.since(began).as_secs_f64();
-        cut(&format!("{offset:>7.3}s {}{text}", margin(thread)), self.paper.columns)
+        cut(&format!("{offset:>7.3}s {}{text}", margin(thread)), self.output.columns)
     }
 }
 

@@ -16,7 +16,7 @@ pub use super::output::put;
 pub use held::held;
 pub use payload::lines as payload_lines;
 pub use table::table;
-pub use timeline::{busy, draw_message, refused, story};
+pub use timeline::{busy, draw_message, draw_timeline, refused};
 pub use wrap::{clean, columns, wrap};
 
 use crate::xml::invisible_characters::visible_json;

@@ -4,7 +4,7 @@ use super::{RenderOutput, columns};
 
 /// Draws the header in bold, then the rows. If a header begins with `>`, its column is aligned to
 /// the right.
-pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(output: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<String> =
         headers.iter().map(|header| header.trim_start_matches('>').to_owned()).collect();
     let width = |at: usize| {
@@ -21,10 +21,10 @@ pub fn table(paper: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> St
             line.push_str(&cell);
             line.push_str("  ");
         }
-        cut(line.trim_end(), paper.columns)
+        cut(line.trim_end(), output.columns)
     };
 
-    let mut text = paper.bold(&line(&titles));
+    let mut text = output.bold(&line(&titles));
     text.push('\n');
     for row in rows {
         text.push_str(&line(row));

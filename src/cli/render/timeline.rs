@@ -7,7 +7,7 @@ use crate::audit::{
     TimelineEvent,
 };
 use crate::clock::Time;
-use crate::envelope::{Disposition, Failure, Kind, Spending};
+use crate::envelope::{AttemptFailure, Disposition, MessageKind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
 
@@ -20,30 +20,30 @@ const LINES_MAX: usize = 8;
 const INDENTED_MAX: usize = 8;
 
 /// Draws a whole timeline. A subthread is drawn beneath the message that spawned it.
-pub fn story(paper: &RenderOutput, story: &ThreadTimeline) -> String {
-    let mut page = TimelinePage::new(paper, "+99.999s ".len(), story.opened);
-    page.title(story);
-    page.items(story);
+pub fn draw_timeline(output: &RenderOutput, timeline: &ThreadTimeline) -> String {
+    let mut page = TimelinePage::new(output, "+99.999s ".len(), timeline.opened);
+    page.title(timeline);
+    page.items(timeline);
     page.text
 }
 
 /// Draws a single message, for `tail` and `search`.
-pub fn draw_message(paper: &RenderOutput, message: &MessageView) -> String {
-    let mut page = TimelinePage::new(paper, "10:00:00".len(), message.at);
+pub fn draw_message(output: &RenderOutput, message: &MessageView) -> String {
+    let mut page = TimelinePage::new(output, "10:00:00".len(), message.at);
     page.message(message, &clock(&message.time), Some(message.thread.as_str()));
     page.text
 }
 
 /// Draws a single refusal, for `tail` and `search`.
-pub fn refused(paper: &RenderOutput, refused: &RefusalView) -> String {
-    let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
+pub fn refused(output: &RenderOutput, refused: &RefusalView) -> String {
+    let mut page = TimelinePage::new(output, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
     page.text
 }
 
 /// Draws a single count of `busy` refusals.
-pub fn busy(paper: &RenderOutput, busy: &BusyRefusals) -> String {
-    let mut page = TimelinePage::new(paper, "10:00:00".len(), Time(0));
+pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
+    let mut page = TimelinePage::new(output, "10:00:00".len(), Time(0));
     page.busy(busy, &clock(&busy.time));
     page.text
 }
@@ -54,7 +54,7 @@ fn clock(time: &str) -> String {
 }
 
 struct TimelinePage<'p> {
-    paper: &'p RenderOutput,
+    output: &'p RenderOutput,
     /// Width of the time column, which comes first.
     time_columns: usize,
     began: Time,
@@ -63,8 +63,8 @@ struct TimelinePage<'p> {
 }
 
 impl<'p> TimelinePage<'p> {
-    fn new(paper: &'p RenderOutput, time_columns: usize, began: Time) -> Self {
-        Self { paper, time_columns, began, depth: 0, text: String::new() }
+    fn new(output: &'p RenderOutput, time_columns: usize, began: Time) -> Self {
+        Self { output, time_columns, began, depth: 0, text: String::new() }
     }
 
     fn margin(&self) -> String {
@@ -72,34 +72,34 @@ impl<'p> TimelinePage<'p> {
     }
 
     fn room(&self) -> usize {
-        self.paper.columns - columns(&self.margin())
+        self.output.columns - columns(&self.margin())
     }
 
     fn line(&mut self, line: &str) {
         let margin = self.margin();
-        let margin = if margin.is_empty() { margin } else { self.paper.dim(&margin) };
+        let margin = if margin.is_empty() { margin } else { self.output.dim(&margin) };
         let line = format!("{margin}{line}");
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
-    fn title(&mut self, story: &ThreadTimeline) {
+    fn title(&mut self, timeline: &ThreadTimeline) {
         let messages =
-            story.items.iter().filter(|item| matches!(item.what, TimelineEvent::Message(_)));
+            timeline.items.iter().filter(|item| matches!(item.what, TimelineEvent::Message(_)));
         let rest = format!(
             "{}  {}",
-            duration(story.updated.since(story.opened)),
+            duration(timeline.updated.since(timeline.opened)),
             count(messages.count() as u64, "message")
         );
-        let status = status(self.paper, story.status);
-        let taken = columns(&rest) + columns(story.status.as_str()) + 4;
-        let thread = cut(story.thread.as_str(), self.room().saturating_sub(taken).max(16));
-        let line = format!("{}  {status}  {}", self.paper.bold(&thread), self.paper.dim(&rest));
+        let status = status(self.output, timeline.status);
+        let taken = columns(&rest) + columns(timeline.status.as_str()) + 4;
+        let thread = cut(timeline.thread.as_str(), self.room().saturating_sub(taken).max(16));
+        let line = format!("{}  {status}  {}", self.output.bold(&thread), self.output.dim(&rest));
         self.line(&line);
     }
 
-    fn items(&mut self, story: &ThreadTimeline) {
-        for item in &story.items {
+    fn items(&mut self, timeline: &ThreadTimeline) {
+        for item in &timeline.items {
             self.item(item);
         }
     }
@@ -112,30 +112,30 @@ impl<'p> TimelinePage<'p> {
             TimelineEvent::Busy(busy) => self.busy(busy, &time),
             TimelineEvent::Findings { by, findings } => {
                 let head = format!("{by}  {}", count(findings.len() as u64, "finding"));
-                self.head(&time, &self.paper.yellow(&head));
+                self.head(&time, &self.output.yellow(&head));
                 for finding in findings {
-                    self.body(&finding.to_string(), |paper, line| paper.yellow(line));
+                    self.body(&finding.to_string(), |output, line| output.yellow(line));
                 }
             }
             TimelineEvent::AttemptFailed { listener, attempt, failure } => {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
-                self.head(&time, &self.paper.red(&format!("{who}  attempt {attempt} failed")));
-                self.body(&failure.to_string(), |paper, line| paper.red(line));
+                self.head(&time, &self.output.red(&format!("{who}  attempt {attempt} failed")));
+                self.body(&failure.to_string(), |output, line| output.red(line));
                 for line in tried(failure) {
-                    self.body(&line, |paper, line| paper.red(line));
+                    self.body(&line, |output, line| output.red(line));
                 }
             }
             TimelineEvent::Charged { listener, attempt, spending } => {
                 let head = format!("{listener}  model call of attempt {attempt}");
-                self.head(&time, &self.paper.yellow(&head));
+                self.head(&time, &self.output.yellow(&head));
                 let text = lost(spending);
-                self.body(&text, |paper, line| paper.yellow(line));
+                self.body(&text, |output, line| output.yellow(line));
             }
             // The message of the timer, which follows, shows the same.
             TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => {}
             TimelineEvent::TimerEnded { timer, how } => {
                 let how = format!("{how:?}").to_lowercase();
-                self.head(&time, &self.paper.dim(&format!("timer {how}  {timer}")));
+                self.head(&time, &self.output.dim(&format!("timer {how}  {timer}")));
             }
             TimelineEvent::Decision { verb, by, origin, signed } => {
                 let login = origin.who.login.as_deref().unwrap_or("unknown");
@@ -143,70 +143,73 @@ impl<'p> TimelinePage<'p> {
                 let host =
                     origin.who.host.as_deref().map_or_else(String::new, |h| format!(" on {h}"));
                 let who = format!("{verb} by {by}: {login}{uid}{host}");
-                self.head(&time, &self.paper.dim(&who));
+                self.head(&time, &self.output.dim(&who));
                 if let Some(signed) = signed {
                     self.signature(signed);
                 }
                 self.body(&origin.note, |_, line| line.to_owned());
             }
             TimelineEvent::Cancelled { by, reason } => {
-                self.head(&time, &self.paper.red(&format!("cancelled by {by}")));
+                self.head(&time, &self.output.red(&format!("cancelled by {by}")));
                 self.body(reason, |_, line| line.to_owned());
             }
-            TimelineEvent::Subthread(story) => self.subthread(story),
+            TimelineEvent::Subthread(timeline) => self.subthread(timeline),
         }
     }
 
     fn signature(&mut self, signed: &SignedBy) {
         let SignedBy { operator, key, holds } = signed;
-        let who = operator.as_ref().map_or("nobody who may", |operator| operator.as_str());
+        let who =
+            operator.as_ref().map_or("a signer without the right", |operator| operator.as_str());
         if *holds {
-            let text = format!("signed by {who}, {key}: the signature holds");
-            self.body(&text, |paper, line| paper.dim(line));
+            let text = format!("signed by {who}, {key}: the signature is valid");
+            self.body(&text, |output, line| output.dim(line));
         } else {
-            let text = format!("signed by {who}, {key}: the signature DOES NOT HOLD");
-            self.body(&text, |paper, line| paper.red(line));
+            let text = format!("signed by {who}, {key}: the signature is INVALID");
+            self.body(&text, |output, line| output.red(line));
         }
     }
 
-    fn subthread(&mut self, story: &ThreadTimeline) {
+    fn subthread(&mut self, timeline: &ThreadTimeline) {
         self.depth += 1;
-        self.title(story);
-        self.items(story);
+        self.title(timeline);
+        self.items(timeline);
         self.depth -= 1;
     }
 
     fn message(&mut self, message: &MessageView, time: &str, thread: Option<&str>) {
-        let paper = self.paper;
+        let output = self.output;
         let from = message.from.as_str();
         let to = message.to.as_str();
         let name = &*message.name.local;
         let mut head = match message.kind {
-            Kind::Note => paper.dim(&format!("{from}  {name}")),
-            Kind::Own => format!("{from} ↻  {}", paper.cyan(name)),
-            Kind::System => format!("{from} → {to}  {}", paper.yellow(&format!("⚙ {name}"))),
-            Kind::Call => format!("{from} → {to}  {}", paper.cyan(name)),
-            Kind::Reply => format!("{from} → {to}  {}", paper.green(name)),
+            MessageKind::Note => output.dim(&format!("{from}  {name}")),
+            MessageKind::Own => format!("{from} ↻  {}", output.cyan(name)),
+            MessageKind::System => {
+                format!("{from} → {to}  {}", output.yellow(&format!("⚙ {name}")))
+            }
+            MessageKind::Call => format!("{from} → {to}  {}", output.cyan(name)),
+            MessageKind::Reply => format!("{from} → {to}  {}", output.green(name)),
         };
 
         if let Some(gist) = core_gist(message) {
             let plain = match message.kind {
-                Kind::Note => format!("{from}  {name}    "),
+                MessageKind::Note => format!("{from}  {name}    "),
                 _ => format!("{from} → {to}  ⚙ {name}    "),
             };
             let taken = self.time_columns.max(columns(time)) + columns(&plain);
             let room = self.room().saturating_sub(taken).max(16);
-            head = format!("{head}  {}", paper.dim(&cut(&clean(&gist), room)));
+            head = format!("{head}  {}", output.dim(&cut(&clean(&gist), room)));
         }
 
         if let Some(mark) = unusual(message, thread.is_some()) {
-            head = format!("{head}  {}", paper.red(mark));
+            head = format!("{head}  {}", output.red(mark));
         }
 
         if let Some(thread) = thread {
             let plain = format!("{time}  {from} → {to}  {name}  ");
-            let room = paper.columns.saturating_sub(columns(&plain) + 2).max(13);
-            head = format!("{head}  {}", paper.dim(&cut(thread, room)));
+            let room = output.columns.saturating_sub(columns(&plain) + 2).max(13);
+            head = format!("{head}  {}", output.dim(&cut(thread, room)));
         }
 
         self.head(time, &head);
@@ -214,17 +217,17 @@ impl<'p> TimelinePage<'p> {
     }
 
     fn payload(&mut self, message: &MessageView) {
-        let limit = if self.paper.full { usize::MAX } else { LINES_MAX };
-        let paint = |paper: &RenderOutput, line: &str| match message.kind {
-            Kind::Note => paper.dim(line),
+        let limit = if self.output.full { usize::MAX } else { LINES_MAX };
+        let paint = |output: &RenderOutput, line: &str| match message.kind {
+            MessageKind::Note => output.dim(line),
             _ => line.to_owned(),
         };
 
         let Some(text) = message.payload.as_deref() else {
-            return self.body("[redacted]", |paper, line| paper.dim(line));
+            return self.body("[redacted]", |output, line| output.dim(line));
         };
 
-        let lines = if is_core(message) && !self.paper.full {
+        let lines = if is_core(message) && !self.output.full {
             words::lines(&message.name.local, text)
         } else {
             payload::lines(text)
@@ -236,35 +239,35 @@ impl<'p> TimelinePage<'p> {
         let one_more = wrapped.len() == limit.saturating_add(1);
         let shown = limit.saturating_add(usize::from(one_more));
         for line in wrapped.iter().take(shown) {
-            self.body_line(&paint(self.paper, line));
+            self.body_line(&paint(self.output, line));
         }
 
         let hidden = wrapped.len().saturating_sub(shown);
         if hidden > 0 {
             let more = format!("… {} (--full)", count(hidden as u64, "more line"));
-            self.body_line(&self.paper.dim(&more));
+            self.body_line(&self.output.dim(&more));
         }
     }
 
     fn refused(&mut self, refused: &RefusalView, time: &str) {
         let head = format!("{}  refused: {}", refused.sender, refused.rule);
-        self.head(time, &self.paper.red(&head));
+        self.head(time, &self.output.red(&head));
         let place = refused.place.as_ref().map_or_else(String::new, |place| format!(" at {place}"));
-        self.body(&format!("{}{place}", refused.message), |paper, line| paper.red(line));
+        self.body(&format!("{}{place}", refused.message), |output, line| output.red(line));
         let head: String = refused.head.split_whitespace().collect::<Vec<_>>().join(" ");
-        let room = if self.paper.full { usize::MAX } else { self.body_room() };
-        self.body(&cut(&head, room), |paper, line| paper.dim(line));
+        let room = if self.output.full { usize::MAX } else { self.body_room() };
+        self.body(&cut(&head, room), |output, line| output.dim(line));
     }
 
     fn busy(&mut self, busy: &BusyRefusals, time: &str) {
         let times = count(busy.count, "time");
         let head = format!("{}  busy: refused {times} since {}", busy.client, clock(&busy.since));
-        self.head(time, &self.paper.yellow(&head));
+        self.head(time, &self.output.yellow(&head));
     }
 
     fn head(&mut self, time: &str, head: &str) {
         let gap = " ".repeat(self.time_columns.saturating_sub(columns(time)));
-        let line = format!("{gap}{}  {head}", self.paper.dim(time));
+        let line = format!("{gap}{}  {head}", self.output.dim(time));
         self.line(&line);
     }
 
@@ -274,7 +277,7 @@ impl<'p> TimelinePage<'p> {
 
     fn body(&mut self, text: &str, paint: impl Fn(&RenderOutput, &str) -> String) {
         for line in wrap(text, self.body_room()) {
-            self.body_line(&paint(self.paper, &line));
+            self.body_line(&paint(self.output, &line));
         }
     }
 
@@ -285,8 +288,8 @@ impl<'p> TimelinePage<'p> {
 }
 
 /// The requests of a failed model call with their costs, if there was more than one.
-fn tried(failure: &Failure) -> Vec<String> {
-    let Failure::Model { spent, tries, .. } = failure else { return Vec::new() };
+fn tried(failure: &AttemptFailure) -> Vec<String> {
+    let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
     let mut lines: Vec<_> = failed.filter(|_| tries.len() > 1).collect();
     if spent.tokens > 0 {
@@ -331,12 +334,12 @@ fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     }
 }
 
-pub fn status(paper: &RenderOutput, status: ThreadPhase) -> String {
+pub fn status(output: &RenderOutput, status: ThreadPhase) -> String {
     let text = status.as_str();
     match status {
-        ThreadPhase::Completed => paper.green(text),
-        ThreadPhase::Failed | ThreadPhase::Cancelled => paper.red(text),
-        ThreadPhase::Running | ThreadPhase::Draining => paper.cyan(text),
-        ThreadPhase::Idle => paper.dim(text),
+        ThreadPhase::Completed => output.green(text),
+        ThreadPhase::Failed | ThreadPhase::Cancelled => output.red(text),
+        ThreadPhase::Running | ThreadPhase::Draining => output.cyan(text),
+        ThreadPhase::Idle => output.dim(text),
     }
 }

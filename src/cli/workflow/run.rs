@@ -93,7 +93,7 @@ fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let mut values = Vec::new();
     for input in inputs {
         let Some((name, value)) = input.split_once('=') else {
-            let message = format!("`{input}` is no input; write NAME=VALUE");
+            let message = format!("`{input}` is not an input; write NAME=VALUE");
             return Err(CommandFailure::new(CommandExit::Usage, message).into());
         };
         let value = match value.strip_prefix('@') {

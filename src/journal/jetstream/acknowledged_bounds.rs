@@ -177,7 +177,7 @@ impl StreamBounds {
         if !bounds.unreachable.is_empty() {
             tracing::warn!(
                 stream = bounds.stream,
-                "no answer within {} s about how far the stream went: {}",
+                "no response within {} s to the request for the last acknowledged record: {}",
                 limits::BOUNDS_TIMEOUT.as_secs(),
                 bounds.unreachable.join(", ")
             );

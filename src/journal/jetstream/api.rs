@@ -37,10 +37,10 @@ pub struct JetStreamApi {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiFailure {
     #[error(transparent)]
-    Away(#[from] NoResponse),
+    NoResponse(#[from] NoResponse),
     #[error("{description} ({err_code})")]
     Refused { err_code: u32, description: String },
-    #[error("an answer that is none of JetStream's: {0}")]
+    #[error("the response is not a response of JetStream: {0}")]
     Garbled(String),
 }
 
@@ -75,7 +75,7 @@ impl From<ApiError> for ApiFailure {
         // Some errors have no number of their own.
         let err_code = if err_code == 0 { code } else { err_code };
         if code::BETWEEN_LEADERS.contains(&err_code) {
-            return Self::Away(NoResponse::Silent(format!("{description} ({err_code})")));
+            return Self::NoResponse(NoResponse::Silent(format!("{description} ({err_code})")));
         }
         Self::Refused { err_code, description }
     }
@@ -113,16 +113,16 @@ struct StreamReplica {
 
 impl StreamDescription {
     /// Names of the servers that keep the stream; `None` for a single server without a cluster.
-    pub fn keepers(&self) -> Option<Vec<String>> {
-        self.those_who_keep(|_| true)
+    pub fn replica_names(&self) -> Option<Vec<String>> {
+        self.replica_names_where(|_| true)
     }
 
     /// Names of those servers that are online.
-    pub fn keepers_present(&self) -> Option<Vec<String>> {
-        self.those_who_keep(|replica| !replica.offline)
+    pub fn online_replica_names(&self) -> Option<Vec<String>> {
+        self.replica_names_where(|replica| !replica.offline)
     }
 
-    fn those_who_keep(&self, counts: impl Fn(&StreamReplica) -> bool) -> Option<Vec<String>> {
+    fn replica_names_where(&self, counts: impl Fn(&StreamReplica) -> bool) -> Option<Vec<String>> {
         let StreamCluster { leader, replicas } = self.cluster.as_ref()?;
         let counted = replicas.iter().filter(|replica| counts(replica));
         let others = counted.map(|replica| replica.name.clone());
@@ -281,7 +281,7 @@ fn stored(reply: Result<Vec<u8>, NoResponse>) -> Result<StoredMessage, ApiFailur
 mod tests {
     use super::*;
     use crate::journal::Error;
-    use crate::journal::jetstream::{refused, unfit};
+    use crate::journal::jetstream::{creation_failed, read_failed};
 
     #[test]
     fn a_server_between_two_leaders_is_away_and_its_stream_not_called_broken() {
@@ -294,13 +294,15 @@ mod tests {
         for code in [10_008, 10_009] {
             let failed = told(503, code);
             assert!(failed.to_string().contains(&format!("why ({code})")), "{failed}");
-            for error in [refused("it", failed.clone()), unfit(String::new(), "it", failed)] {
-                assert!(matches!(error, Error::Away { .. }), "{error}");
+            for error in
+                [read_failed("it", failed.clone()), creation_failed(String::new(), "it", failed)]
+            {
+                assert!(matches!(error, Error::Unavailable { .. }), "{error}");
             }
         }
 
         let failed = told(400, 10_052);
-        assert!(matches!(refused("it", failed.clone()), Error::Broken { .. }));
-        assert!(matches!(unfit(String::new(), "it", failed), Error::Unfit { .. }));
+        assert!(matches!(read_failed("it", failed.clone()), Error::Broken { .. }));
+        assert!(matches!(creation_failed(String::new(), "it", failed), Error::UnsafeServer { .. }));
     }
 }

@@ -1,16 +1,16 @@
 //! Encoding of commits as messages of a stream.
 //!
-//! A message begins with a line of JSON: `{"organism":1,"epoch":3,"part":1,"parts":1}`. The rest
-//! of its parts, one after another, is a row of things, each a line of JSON that says what it is
-//! and how many bytes follow, then those bytes and a line's end:
+//! A message begins with a line of JSON: `{"organism":1,"epoch":3,"part":1,"parts":1}`. The bodies
+//! of all parts, joined in order, are a sequence of items. Each item is a line of JSON that states
+//! the kind of the item and the number of bytes that follow, then those bytes and a line feed:
 //!
 //! ```text
-//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all; with several, how
-//!                                                            many of them; `"moving":true` where it
-//!                                                            was embedded before
-//! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        a pump begins
-//! {"moved":{"records":812}}                                  all of what was embedded is here
-//! {"checkpoint":{…}}                                         over everything before it
+//! {"journal":{"id":"0197…","name":"desk","partition":0}}     the first item; with several
+//!                                                            partitions, their number; with
+//!                                                            `"moving":true` if moved
+//! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        the start of a pump
+//! {"moved":{"records":812}}                                  the end of a move
+//! {"checkpoint":{…}}                                         covers all records before it
 //! {"blob":{"digest":"…","bytes":1200}}                       then 1200 bytes
 //! {"step":{"position":1,…,"body":310,"payloads":72}}         then 382 bytes
 //! {"mac":{"head":"0254…"}}                                    of the head, after the last step

@@ -7,8 +7,8 @@ use super::commit_codec::epoch_of;
 use super::publish::StreamPublisher;
 
 impl StreamPublisher {
-    /// Verifies that no other pump has written behind the last known message. A pump that takes over
-    /// writes its boot before it delivers anything.
+    /// Verifies that no other pump has written behind the last known message. A pump that takes
+    /// over writes its boot before it delivers anything.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {
@@ -17,7 +17,7 @@ impl StreamPublisher {
                 Ok(found) if epoch_of(&found.body) == Some(self.epoch) => next += 1,
                 Ok(found) => return Err(self.fenced(&found)),
                 Err(failed) if failed.is(code::NO_MESSAGE) => return Ok(()),
-                Err(failed) => return Err(super::away("asking who leads", &failed)),
+                Err(failed) => return Err(super::unavailable("asking who leads", &failed)),
             }
         }
     }

@@ -156,7 +156,7 @@ pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     let Some(bytes) = bytes else { return Ok(None) };
     let strange = || {
         let detail = "does not hold the id of a journal: move it away and run `organism adopt`";
-        Error::Strange { path: path.display().to_string(), detail: detail.to_owned() }
+        Error::ForeignJournal { path: path.display().to_string(), detail: detail.to_owned() }
     };
 
     let journal = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());

@@ -160,7 +160,7 @@ pub enum RenewalResult {
     /// Another process wrote the key.
     Taken,
     /// The server did not answer.
-    Unheard,
+    Unavailable,
     /// The servers deny the write.
     Denied(PermissionError),
 }
@@ -242,8 +242,8 @@ impl Lease {
             RenewalResult::Renewed => Ok(()),
             RenewalResult::Taken => Err(self.held(options)),
             RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
-            RenewalResult::Unheard => {
-                Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
+            RenewalResult::Unavailable => {
+                Err(Error::Unavailable { detail: "the lease was not confirmed".to_owned() })
             }
         }
     }
@@ -274,7 +274,7 @@ impl Lease {
 
         let gone = theirs.home == self.mine.home;
         if gone || since.elapsed() >= limits::LEASE_LAPSE {
-            tracing::info!("taking over from {}", theirs.holder);
+            tracing::info!("taking over the lease from {}", theirs.holder);
             return Ok(LeaseAvailability::Free(found.seq));
         }
 
@@ -289,7 +289,7 @@ impl Lease {
         let found = self.found().ok().flatten();
         let theirs = found.and_then(|found| serde_json::from_slice::<LeaseEntry>(&found.body).ok());
         let holder = theirs.map_or_else(|| "another process".to_owned(), |theirs| theirs.holder);
-        Error::Held { path: options.stream(), holder }
+        Error::InUse { path: options.stream(), holder }
     }
 
     fn found(&self) -> Result<Option<StoredMessage>, Error> {
@@ -297,7 +297,7 @@ impl Lease {
     }
 
     fn failed(&self, failed: &ApiFailure) -> Error {
-        super::away(&format!("the lease in {}", self.bucket), failed)
+        super::unavailable(&format!("the lease in {}", self.bucket), failed)
     }
 
     /// Renews the lease.
@@ -314,14 +314,16 @@ impl Lease {
                 RenewalResult::Renewed
             }
             Err(failed) if failed.is(code::WRONG_LAST_SEQUENCE) => self.whose(),
-            Err(ApiFailure::Away(NoResponse::Denied(denied))) => RenewalResult::Denied(denied),
-            Err(_) => RenewalResult::Unheard,
+            Err(ApiFailure::NoResponse(NoResponse::Denied(denied))) => {
+                RenewalResult::Denied(denied)
+            }
+            Err(_) => RenewalResult::Unavailable,
         }
     }
 
     /// Determines the holder after a renewal without a response: the renewal may have succeeded.
     fn whose(&self) -> RenewalResult {
-        let Ok(Some(found)) = self.found() else { return RenewalResult::Unheard };
+        let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {
             Ok(holder) if holder.id == self.mine.id => {
                 self.revision.store(found.seq, Ordering::Release);
@@ -343,7 +345,7 @@ impl Lease {
         };
 
         if let Err(failed) = self.write(revision, &headers, value) {
-            tracing::debug!("the lease is left to lapse: {failed}");
+            tracing::debug!("could not release the lease, so it expires by itself: {failed}");
         }
     }
 
@@ -403,7 +405,7 @@ fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error
 
     match made {
         Err(failed) if !failed.is(code::STREAM_NAME_IN_USE) => {
-            Err(super::unfit(api.link.server(), &format!("the bucket {bucket}"), failed))
+            Err(super::creation_failed(api.link.server(), &format!("the bucket {bucket}"), failed))
         }
         _ => Ok(()),
     }

@@ -19,8 +19,9 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// A fatal condition, once one is found. Shared, because the renewal, the monitor of the stream and the
-/// writer run on different threads: two of them find conditions, the writer checks before it appends.
+/// A fatal condition, once one is found. Shared, because the renewal, the monitor of the stream and
+/// the writer run on different threads: two of them find conditions, the writer checks before it
+/// appends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
@@ -48,7 +49,7 @@ impl LeaseRenewal {
         let renew = move || {
             let is_taken = renewed.renew() == RenewalResult::Taken;
             if is_taken {
-                tracing::error!(stream, "another pump took the lease");
+                tracing::error!(stream, "another pump took the lease; this pump stops");
                 *taken.fatal() = Some(FatalCondition::Taken);
             }
             !is_taken
@@ -82,8 +83,8 @@ impl LeaseRenewal {
         match self.lease.renew() {
             RenewalResult::Renewed => Ok(()),
             RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
-            RenewalResult::Taken | RenewalResult::Unheard => {
-                Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
+            RenewalResult::Taken | RenewalResult::Unavailable => {
+                Err(Error::Unavailable { detail: "the lease was not confirmed".to_owned() })
             }
         }
     }

@@ -135,8 +135,8 @@ impl StreamJournal {
     }
 
     /// Names the next holder of the lease, also after the journal was passed on.
-    pub fn bequest(&self) -> LeaseHandover {
-        self.log.watch.bequest()
+    pub fn handover(&self) -> LeaseHandover {
+        self.log.watch.handover()
     }
 }
 
@@ -170,33 +170,33 @@ impl Log for StreamLog {
 }
 
 /// Maps a failed creation of a stream to an error.
-fn unfit(server: String, what: &str, failed: ApiFailure) -> Error {
+fn creation_failed(server: String, what: &str, failed: ApiFailure) -> Error {
     match failed {
-        ApiFailure::Away(NoResponse::Nobody(_)) => {
+        ApiFailure::NoResponse(NoResponse::NoResponders(_)) => {
             let detail = format!("{what}: JetStream does not answer; is it enabled here?");
-            Error::Away { detail }
+            Error::Unavailable { detail }
         }
-        ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied),
+        ApiFailure::NoResponse(NoResponse::Denied(denied)) => Error::Denied(denied),
         ApiFailure::Refused { .. } if !failed.is_full() => {
-            Error::Unfit { server, detail: format!("{what}: {failed}") }
+            Error::UnsafeServer { server, detail: format!("{what}: {failed}") }
         }
-        other => refused(what, other),
+        other => read_failed(what, other),
     }
 }
 
 /// Maps a failed request to a retryable error.
-fn away(what: &str, failed: &ApiFailure) -> Error {
+fn unavailable(what: &str, failed: &ApiFailure) -> Error {
     match failed {
-        ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied.clone()),
-        other => Error::Away { detail: format!("{what}: {other}") },
+        ApiFailure::NoResponse(NoResponse::Denied(denied)) => Error::Denied(denied.clone()),
+        other => Error::Unavailable { detail: format!("{what}: {other}") },
     }
 }
 
 /// Maps a failed read of a stream to an error.
-fn refused(what: &str, failed: ApiFailure) -> Error {
+fn read_failed(what: &str, failed: ApiFailure) -> Error {
     match failed {
-        ApiFailure::Away(NoResponse::Denied(denied)) => Error::Denied(denied),
-        ApiFailure::Away(away) => Error::Away { detail: format!("{what}: {away}") },
+        ApiFailure::NoResponse(NoResponse::Denied(denied)) => Error::Denied(denied),
+        ApiFailure::NoResponse(away) => Error::Unavailable { detail: format!("{what}: {away}") },
         full if full.is_full() => Error::Full { detail: format!("{what}: {full}") },
         other => Error::broken(0, format!("{what}: {other}")),
     }

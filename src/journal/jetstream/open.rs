@@ -27,7 +27,7 @@ use super::stream_monitor::LeadershipWatch;
 use super::stream_position;
 use super::sync_check;
 use super::takeover::StreamTakeover;
-use super::{Options, StreamJournal, StreamLog, settings, unfit};
+use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
 
 impl StreamJournal {
     /// Opens the journal of `options`, or creates it, and passes every record to `visit`, in order.
@@ -35,7 +35,7 @@ impl StreamJournal {
     ///
     /// Waits for servers that do not answer, such as during an election. A stream that lost
     /// acknowledged messages, or is gone, is [`Error::Broken`]; a stream that could lose records is
-    /// [`Error::Unfit`].
+    /// [`Error::UnsafeServer`].
     pub fn open(
         servers: &nats::Options,
         options: &Options,
@@ -63,8 +63,8 @@ impl StreamJournal {
             let standby = Standby::begin_as(servers, options, member);
             let opened = standby.and_then(Standby::wait).and_then(|elect| elect.lead(&mut visit));
             match opened {
-                Err(Error::Away { detail }) if !is_begun && Instant::now() < until => {
-                    tracing::warn!("JetStream is waited for: {detail}");
+                Err(Error::Unavailable { detail }) if !is_begun && Instant::now() < until => {
+                    tracing::warn!("JetStream is unavailable; retrying: {detail}");
                     std::thread::sleep(limits::STANDBY_RETRY);
                 }
                 other => return other,
@@ -157,25 +157,28 @@ pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)
         let detail = "holds a journal of its own, which was not on JetStream before: `organism \
                       promote` moves it there; or name another directory, or go on with `store = \
                       \"embedded\"`";
-        return Err(Error::Strange { path: path(), detail: detail.to_owned() });
+        return Err(Error::ForeignJournal { path: path(), detail: detail.to_owned() });
     };
 
     let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;
     Ok(Some((journal, mark)))
 }
 
-pub(super) fn strange(data: &Path, options: &Options, what: &str) -> Error {
+pub(super) fn foreign_journal(data: &Path, options: &Options, what: &str) -> Error {
     let detail = format!(
         "{what} the stream {}: name another directory, or find the stream it belongs to",
         options.stream()
     );
-    Error::Strange { path: data.display().to_string(), detail }
+    Error::ForeignJournal { path: data.display().to_string(), detail }
 }
 
 fn half_moved(options: &Options) -> Error {
     let detail = "has only a part of the journal that is moved there: `organism promote` goes on \
                   with it, where that journal is";
-    Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
+    Error::ForeignJournal {
+        path: format!("the stream {}", options.stream()),
+        detail: detail.to_owned(),
+    }
 }
 
 /// Returns the state of the stream, and creates the stream if it never existed. Messages up to
@@ -195,12 +198,13 @@ pub(super) fn stream(
         other => other,
     };
 
-    let mut info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let mut info =
+        info.map_err(|f| creation_failed(api.link.server(), &format!("the stream {name}"), f))?;
     let begun = Instant::now();
     let differences = settings::differences(options, &info.config);
     if !differences.is_empty() {
         let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
-        return Err(Error::Unfit { server: api.link.server(), detail });
+        return Err(Error::UnsafeServer { server: api.link.server(), detail });
     }
 
     // During an election in a cluster, a stream may look shorter than it is.

@@ -11,7 +11,7 @@ use crate::mutant::mutant;
 
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
-use super::{Options, away, refused, stream_position};
+use super::{Options, read_failed, stream_position, unavailable};
 
 /// The entry in the bucket.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,12 +61,12 @@ pub fn agree(
             Ok(_) => return Ok(journal),
             // A pump on another host began at the same moment.
             Err(error) if error.is(code::WRONG_LAST_SEQUENCE) => changed = Some(error),
-            Err(error) => return Err(unsaid(bucket, &error)),
+            Err(error) => return Err(count_unavailable(bucket, &error)),
         }
     }
 
     let detail = changed.map(|error| error.to_string()).unwrap_or_default();
-    Err(Error::Away { detail: format!("the number of partitions in {bucket}: {detail}") })
+    Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
 /// The sequence number of the entry in the bucket, and the id of a journal that has begun and that
@@ -77,7 +77,8 @@ fn look(
     bucket: &str,
     member: &JoiningHost<'_>,
 ) -> Result<(Option<u64>, Option<Uuid>), Error> {
-    let found = api.last(bucket, &options.count()).map_err(|failed| unsaid(bucket, &failed))?;
+    let found =
+        api.last(bucket, &options.count()).map_err(|failed| count_unavailable(bucket, &failed))?;
     let found = parsed(found);
     if let Some((_, count)) = &found {
         compare(options, count.partitions)?;
@@ -101,7 +102,7 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     let bucket = format!("KV_{}", options.bucket());
     let found = match api.last(&bucket, &options.count()) {
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => None,
-        found => parsed(found.map_err(|failed| unsaid(&bucket, &failed))?),
+        found => parsed(found.map_err(|failed| count_unavailable(&bucket, &failed))?),
     };
     journal_of(api, options, found.as_ref())
 }
@@ -133,7 +134,7 @@ pub fn is_empty(api: &JetStreamApi, options: &Options) -> Result<bool, Error> {
     match api.info(&options.stream()) {
         Ok(info) => Ok(info.state.last_seq == 0),
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(true),
-        Err(failed) => Err(refused(&format!("the stream {}", options.stream()), failed)),
+        Err(failed) => Err(read_failed(&format!("the stream {}", options.stream()), failed)),
     }
 }
 
@@ -152,8 +153,8 @@ fn parsed(found: Option<StoredMessage>) -> Option<(u64, PartitionCount)> {
     Some((found.seq, serde_json::from_slice(&found.body).ok()?))
 }
 
-fn unsaid(bucket: &str, failed: &ApiFailure) -> Error {
-    away(&format!("the number of partitions in {bucket}"), failed)
+fn count_unavailable(bucket: &str, failed: &ApiFailure) -> Error {
+    unavailable(&format!("the number of partitions in {bucket}"), failed)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::nats;
 use super::open::connect;
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
 use super::stream_position::journal;
-use super::{Options, refused};
+use super::{Options, read_failed};
 
 /// Result of a comparison without differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub fn compare_with_stream(
     let projection = ComparedProjection::open_with_checkpoints(data)?;
     let api = connect(servers, options)?;
     let name = options.stream();
-    let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
+    let info = api.info(&name).map_err(|f| read_failed(&format!("the stream {name}"), f))?;
     let theirs = journal(&api, options)?;
     if theirs != projection.reader.about()?.journal {
         return Err(Error::broken(0, format!("the stream {name} keeps the journal {theirs}")));

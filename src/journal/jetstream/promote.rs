@@ -97,8 +97,8 @@ struct MoveStatements {
 /// Moves the embedded journal in `data` into the stream of `options`. Returns `None` if `data`
 /// already follows a stream.
 ///
-/// Returns [`Error::Held`] while a pump runs, and [`Error::Strange`] if the stream holds anything
-/// else. After any other error, run it again to resume.
+/// Returns [`Error::InUse`] while a pump runs, and [`Error::ForeignJournal`] if the stream holds
+/// anything else. After any other error, run it again to resume.
 pub fn promote(
     servers: &nats::Options,
     options: &Options,
@@ -171,8 +171,8 @@ fn prove(
     })
 }
 
-/// Compares the final stream with the journal: it must hold everything and nothing else. Returns the
-/// position of its last message.
+/// Compares the final stream with the journal: it must hold everything and nothing else. Returns
+/// the position of its last message.
 fn compare(
     api: &JetStreamApi,
     options: &Options,
@@ -203,7 +203,7 @@ fn compare(
 
 impl CopiedPrefix {
     /// Reads up to message `last_seq`. Anything that does not belong to the journal is
-    /// [`Error::Strange`].
+    /// [`Error::ForeignJournal`].
     fn read(
         api: &JetStreamApi,
         options: &Options,
@@ -212,12 +212,12 @@ impl CopiedPrefix {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Error> {
         let mut statements = MoveStatements::default();
-        let reader = StreamReader { damaged: strange, ..StreamReader::new(api, options) };
+        let reader = StreamReader { damaged: foreign_message, ..StreamReader::new(api, options) };
         let content = &source.content;
         let compared =
             content.compare_groups(&reader, last_seq, &mut |seq, contents, compared| {
                 let taken = statements.take(options, source, contents, compared);
-                taken.map_err(|detail| strange(options, seq, &detail))?;
+                taken.map_err(|detail| foreign_message(options, seq, &detail))?;
                 progress(compared.records.0);
                 Ok(())
             })?;
@@ -273,8 +273,8 @@ impl MoveStatements {
 }
 
 /// The error for a message that does not belong to the journal.
-fn strange(options: &Options, seq: u64, detail: &str) -> Error {
-    Error::Strange {
+fn foreign_message(options: &Options, seq: u64, detail: &str) -> Error {
+    Error::ForeignJournal {
         path: format!("the stream {}", options.stream()),
         detail: format!(
             "keeps something else (message {seq}: {detail}): name another `stream`, or remove that \

@@ -46,9 +46,9 @@ pub struct StreamPublisher {
 
 /// The message found at the sequence number that ours was meant for.
 enum ExistingMessage {
-    /// The same message.
+    /// The message of this commit: it was stored after all.
     Ours,
-    /// No message yet.
+    /// No message is stored there yet.
     Nothing,
     /// Unknown, because no server answers.
     Unknown,
@@ -101,7 +101,9 @@ impl StreamPublisher {
         if self.silence.get() {
             match self.look(after, &id)? {
                 ExistingMessage::Ours => return Ok(()),
-                ExistingMessage::Unknown => return Err(away("nobody answers for the stream")),
+                ExistingMessage::Unknown => {
+                    return Err(unavailable("nobody answers for the stream"));
+                }
                 ExistingMessage::Nothing => {}
             }
         }
@@ -110,25 +112,32 @@ impl StreamPublisher {
         loop {
             let failed = match self.put_after(after, &id, message.clone()) {
                 Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(()),
-                Ok(seq) => return Err(self.misplaced(seq, after + 1)),
+                Ok(seq) => return Err(self.wrong_position(seq, after + 1)),
                 Err(failed) if failed.is_full() => {
                     return Err(Error::Full { detail: failed.to_string() });
                 }
-                Err(ApiFailure::Away(NoResponse::Denied(denied))) => {
+                Err(ApiFailure::NoResponse(NoResponse::Denied(denied))) => {
                     return Err(Error::Denied(denied));
                 }
                 Err(failed) => failed,
             };
             if !failed.is(code::WRONG_LAST_SEQUENCE) {
                 let stream = &self.stream;
-                tracing::warn!(stream, after, "a group was not acknowledged: {failed}");
+                tracing::warn!(
+                    stream,
+                    after,
+                    "the server did not acknowledge a commit; checking \
+                                               whether it was stored: {failed}"
+                );
             }
             match self.look(after, &id)? {
                 ExistingMessage::Ours => return Ok(()),
                 // It may still arrive, and is stored only once all the same.
                 ExistingMessage::Nothing if again => again = false,
                 // If the stream lost an acknowledged message, the stream monitor finds it.
-                ExistingMessage::Nothing | ExistingMessage::Unknown => return Err(away(failed)),
+                ExistingMessage::Nothing | ExistingMessage::Unknown => {
+                    return Err(unavailable(failed));
+                }
             }
         }
     }
@@ -153,10 +162,11 @@ impl StreamPublisher {
     }
 
     /// The error for a duplicate id on an older server, which returns where the first message went.
-    fn misplaced(&self, at: u64, meant: u64) -> Error {
+    fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(
-            "the server says that message {at} of stream {stream} is what was meant for {meant}"
+            "the server reports message {at} of stream {stream} as the message that was published \
+             at {meant}"
         );
         Error::broken(0, detail)
     }
@@ -175,17 +185,22 @@ impl StreamPublisher {
                     if !is_ours {
                         return Err(self.fenced(&found));
                     }
-                    tracing::info!(stream = self.stream, seq = found.seq, "it had arrived");
+                    tracing::info!(
+                        stream = self.stream,
+                        seq = found.seq,
+                        "the commit was stored, \
+             although its acknowledgement was lost"
+                    );
                     return Ok(ExistingMessage::Ours);
                 }
                 Err(failed) if failed.is(code::NO_MESSAGE) => {
                     self.silence.set(false);
                     return Ok(ExistingMessage::Nothing);
                 }
-                Err(ApiFailure::Away(NoResponse::Denied(denied))) => {
+                Err(ApiFailure::NoResponse(NoResponse::Denied(denied))) => {
                     return Err(Error::Denied(denied));
                 }
-                Err(ApiFailure::Away(NoResponse::Silent(_))) => {}
+                Err(ApiFailure::NoResponse(NoResponse::Silent(_))) => {}
                 Err(_) => std::thread::sleep(limits::STREAM_RETRY_INTERVAL),
             }
         }
@@ -194,8 +209,8 @@ impl StreamPublisher {
     }
 }
 
-fn away(why: impl ToString) -> Error {
-    Error::Away { detail: why.to_string() }
+fn unavailable(why: impl ToString) -> Error {
+    Error::Unavailable { detail: why.to_string() }
 }
 
 /// The error for a stream that ends before its last acknowledged message.

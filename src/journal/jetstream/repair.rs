@@ -27,7 +27,7 @@ use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
-use super::{Options, settings, stream_position, unfit};
+use super::{Options, creation_failed, settings, stream_position};
 
 /// The side that is kept if a stream and a projection differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ impl LockedHost<'_> {
             Ok(info) => Ok(Some(info)),
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(None),
             Err(failed) => {
-                Err(unfit(self.api.link.server(), &format!("the stream {name}"), failed))
+                Err(creation_failed(self.api.link.server(), &format!("the stream {name}"), failed))
             }
         }
     }
@@ -177,7 +177,9 @@ impl LockedHost<'_> {
             None => {
                 let name = self.options.stream();
                 let made = self.api.create(&name, &settings::of(self.options));
-                made.map_err(|f| unfit(self.api.link.server(), &format!("the stream {name}"), f))?
+                made.map_err(|f| {
+                    creation_failed(self.api.link.server(), &format!("the stream {name}"), f)
+                })?
             }
         };
 

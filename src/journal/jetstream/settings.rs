@@ -91,7 +91,7 @@ pub fn judge_server(
     max_payload: usize,
     options: &Options,
 ) -> Result<(), Error> {
-    let unfit = |detail: String| Error::Unfit { server: server.to_owned(), detail };
+    let unfit = |detail: String| Error::UnsafeServer { server: server.to_owned(), detail };
     let Some(number) = parse(version) else {
         return Err(unfit(format!("its version `{version}` is none that is known")));
     };
@@ -119,8 +119,8 @@ pub fn judge_server(
     if options.durability == StreamDurability::Synced && number < SYNCING {
         let (major, minor, _) = SYNCING;
         tracing::warn!(
-            "`durability` says that the servers sync before they acknowledge, and NATS {version} \
-             cannot: {major}.{minor} was the first that can"
+            "`durability` is \"synced\", but NATS {version} cannot sync before it acknowledges: \
+             upgrade the servers to {major}.{minor} or later"
         );
     }
 

@@ -17,10 +17,10 @@ use super::acknowledged_bounds::{PumpDirectories, StreamBounds, hash_at};
 use super::api::{ApiFailure, JetStreamApi, code};
 use super::identity::JoiningHost;
 use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
-use super::open::{connect, found, strange};
+use super::open::{connect, foreign_journal, found};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
 use super::stream_position::{self, StreamProgress};
-use super::{Options, StreamJournal, refused};
+use super::{Options, StreamJournal, read_failed};
 
 /// A host that may lead a stream, with its connection.
 pub(super) struct StreamHost {
@@ -45,7 +45,7 @@ pub enum LeaseCheck {
     /// The lease was released for another process.
     Left(Standby),
     /// The server does not answer.
-    Unheard(Standby, Error),
+    Unavailable(Standby, Error),
     /// The lease is now held by this process.
     Ours(LeaseHolder),
 }
@@ -88,18 +88,20 @@ impl Standby {
     /// Waits for the lease, or until its holder is known to be alive.
     pub(super) fn wait(self) -> Result<LeaseHolder, Error> {
         let free = self.lease.wait_until_free(&self.host.options)?;
-        self.elect(free)
+        self.take_lease(free)
     }
 
     /// Takes the lease if it is free.
     pub fn look(mut self) -> Result<LeaseCheck, Error> {
         match self.lease.look(&mut self.seen) {
-            Ok(LeaseAvailability::Free(revision)) => Ok(LeaseCheck::Ours(self.elect(revision)?)),
+            Ok(LeaseAvailability::Free(revision)) => {
+                Ok(LeaseCheck::Ours(self.take_lease(revision)?))
+            }
             Ok(LeaseAvailability::Held(holder) | LeaseAvailability::Lives(holder)) => {
                 Ok(LeaseCheck::Held(self, holder))
             }
             Ok(LeaseAvailability::Left) => Ok(LeaseCheck::Left(self)),
-            Err(error @ Error::Away { .. }) => Ok(LeaseCheck::Unheard(self, error)),
+            Err(error @ Error::Unavailable { .. }) => Ok(LeaseCheck::Unavailable(self, error)),
             Err(error) => Err(error),
         }
     }
@@ -109,7 +111,7 @@ impl Standby {
         matches!(self.followed, FollowedProjection::Warm(_))
     }
 
-    fn elect(self, free: u64) -> Result<LeaseHolder, Error> {
+    fn take_lease(self, free: u64) -> Result<LeaseHolder, Error> {
         self.lease.take(free, &self.host.options)?;
         let Self { host, lease, followed, .. } = self;
         Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
@@ -128,8 +130,8 @@ impl Standby {
             // The process that pumps has to create the stream, or to report it as missing.
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
             // What was read so far need not be read again.
-            Err(ApiFailure::Away(_)) => 0,
-            Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
+            Err(ApiFailure::NoResponse(_)) => 0,
+            Err(failed) => return Err(read_failed(&format!("the stream {name}"), failed)),
         };
 
         if last == 0 {
@@ -139,7 +141,7 @@ impl Standby {
         let before = followed.found()?;
         let mut warm = followed.warm(&host, before.as_ref(), None, visit)?;
         match warm.catch_up(&host, last, visit) {
-            Ok(()) | Err(Error::Away { .. }) => {}
+            Ok(()) | Err(Error::Unavailable { .. }) => {}
             Err(error) => return Err(error),
         }
 
@@ -203,7 +205,7 @@ impl FollowedProjection {
             None => opening.create(journal, Some(LogMark::default()))?,
             Some((found, _)) if *found != journal => {
                 let what = "follows another journal than the one in";
-                return Err(strange(opening.data(), &host.options, what));
+                return Err(foreign_journal(opening.data(), &host.options, what));
             }
             Some(_) => {}
         }
@@ -228,7 +230,7 @@ fn place_of(
     }
 
     let name = options.stream();
-    let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
+    let info = api.info(&name).map_err(|f| read_failed(&format!("the stream {name}"), f))?;
     let alignment =
         ComparedProjection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
     let alone;

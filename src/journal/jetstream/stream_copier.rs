@@ -104,7 +104,7 @@ impl<'c> StreamCopier<'c> {
         loop {
             self.watch.check(self.publisher.epoch)?;
             match self.publisher.publish(group) {
-                Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
+                Err(Error::Full { .. } | Error::Unavailable { .. }) if Instant::now() < until => {
                     std::thread::sleep(limits::STREAM_RETRY_INTERVAL);
                 }
                 published => {

@@ -79,7 +79,7 @@ impl LeadershipWatch {
     }
 
     /// Names the next holder of the lease.
-    pub fn bequest(&self) -> LeaseHandover {
+    pub fn handover(&self) -> LeaseHandover {
         LeaseHandover::of(&self.renewal.lease)
     }
 

@@ -12,7 +12,7 @@ use super::Options;
 use super::api::{JetStreamApi, StoredMessage, code};
 use super::commit_codec::{CommitAssembler, CommitContents};
 use super::projection_alignment::newer;
-use super::refused;
+use super::read_failed;
 use super::stream_reader::{StreamReader, damaged, patiently};
 
 /// Decodes a message that is a whole group by itself.
@@ -26,7 +26,7 @@ fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
 
 fn message(api: &JetStreamApi, options: &Options, seq: u64) -> Result<StoredMessage, Error> {
     let stored = patiently(|| api.message(&options.stream(), seq));
-    stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
+    stored.map_err(|f| read_failed(&format!("message {seq} of the stream {}", options.stream()), f))
 }
 
 /// Content of the first message of a stream.
@@ -71,7 +71,7 @@ pub fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result
     match patiently(|| api.message(&options.stream(), mark.seq)) {
         Ok(stored) => Ok(Digest::of(&stored.body) == mark.digest),
         Err(failed) if failed.is(code::NO_MESSAGE) => Ok(false),
-        Err(failed) => Err(refused(
+        Err(failed) => Err(read_failed(
             &format!("message {} of the stream {}", mark.seq, options.stream()),
             failed,
         )),

@@ -9,7 +9,7 @@ use crate::limits;
 
 use super::api::{ApiFailure, JetStreamApi, code};
 use super::commit_codec::{CommitAssembler, CommitContents};
-use super::{Options, refused};
+use super::{Options, read_failed};
 
 /// A complete group, and the position of its last message.
 pub struct StreamGroup {
@@ -46,7 +46,7 @@ impl<'r> StreamReader<'r> {
         while next <= last {
             let end = last.min(next + ahead - 1);
             let stored = patiently(|| self.api.messages(&name, next..=end));
-            let stored = stored.map_err(|f| refused(&format!("the stream {name}"), f))?;
+            let stored = stored.map_err(|f| read_failed(&format!("the stream {name}"), f))?;
 
             let mut groups = Vec::new();
             for message in stored {

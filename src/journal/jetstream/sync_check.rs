@@ -15,7 +15,7 @@ use super::api::{JetStreamApi, StreamDescription};
 use super::{Options, StreamDurability};
 
 /// Subject that every server of a cluster answers individually.
-const ASKED: &str = "$SYS.REQ.SERVER.PING.VARZ";
+const VARZ_SUBJECT: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 #[derive(Debug, Deserialize)]
 struct ServerReply {
@@ -74,38 +74,38 @@ pub fn hold_to_its_word(
 
     let Some(system) = &options.system else {
         tracing::warn!(
-            "`durability` says that the servers sync before they acknowledge, and nothing proves \
-             it: with `system_nkey_file` under [nats] each start asks them; `organism nats-config` \
-             writes that key"
+            "`durability` is \"synced\", but this host cannot verify that the servers sync before \
+             they acknowledge: set `system_nkey_file` under [nats]; `organism nats-config` writes \
+             that key"
         );
         return Ok(());
     };
 
-    let keepers = info.keepers().unwrap_or_else(|| vec![api.link.server_name()]);
+    let replicas = info.replica_names().unwrap_or_else(|| vec![api.link.server_name()]);
     let as_system = nats::Options { credentials: (**system).clone(), ..servers.clone() };
     // Does not wait for servers that are offline.
-    let present = info.keepers_present().unwrap_or_else(|| keepers.clone());
-    let said = ask(&as_system, &present)?;
+    let present = info.online_replica_names().unwrap_or_else(|| replicas.clone());
+    let synced_by_server = ask(&as_system, &present)?;
     let verdict = match mutant("trust-the-config") {
         true => SyncVerdict::Proved,
-        false => judge(&keepers, &said),
+        false => judge(&replicas, &synced_by_server),
     };
 
     match verdict {
         SyncVerdict::Proved => {
-            let names = keepers.join(", ");
-            tracing::info!("proved: {names} sync the journal before they acknowledge");
+            let names = replicas.join(", ");
+            tracing::info!("verified: {names} sync the journal before they acknowledge");
             Ok(())
         }
         SyncVerdict::Open(silent) => {
             tracing::warn!(
-                "`durability` says that the servers sync before they acknowledge; that is not \
-                 proved of {}, which did not say",
+                "`durability` is \"synced\", but these servers did not state whether they sync \
+                 before they acknowledge: {}",
                 silent.join(", ")
             );
             Ok(())
         }
-        SyncVerdict::Refuted(later) => Err(Error::Unfit {
+        SyncVerdict::Refuted(later) => Err(Error::UnsafeServer {
             server: later.join(", "),
             detail: "`durability` is \"synced\", and it syncs after it acknowledged: write \
                      sync_interval: always into the `jetstream` section of its config and restart \
@@ -116,32 +116,32 @@ pub fn hold_to_its_word(
 }
 
 /// Asks every server, until all of these have answered or the request times out.
-fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, bool>, Error> {
+fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_TIMEOUT;
     let question =
-        NatsRequest { subject: ASKED.to_owned(), headers: None, body: Vec::new(), patience };
+        NatsRequest { subject: VARZ_SUBJECT.to_owned(), headers: None, body: Vec::new(), patience };
     let answers = link.request_from_all(question);
-    let (begun, mut said) = (Instant::now(), BTreeMap::new());
+    let (begun, mut synced_by_server) = (Instant::now(), BTreeMap::new());
 
-    while !keepers.iter().all(|keeper| said.contains_key(keeper)) {
+    while !replicas.iter().all(|replica| synced_by_server.contains_key(replica)) {
         let left = patience.saturating_sub(begun.elapsed());
         let Ok(answer) = answers.recv_timeout(left) else { break };
         if let Ok(ServerReply { server, data }) = serde_json::from_slice(&answer) {
-            said.insert(server.name, data.jetstream.config.sync_always);
+            synced_by_server.insert(server.name, data.jetstream.config.sync_always);
         }
     }
 
-    match link.denied(ASKED) {
-        Some(denied) if said.is_empty() => Err(Error::Denied(denied)),
-        _ => Ok(said),
+    match link.denied(VARZ_SUBJECT) {
+        Some(denied) if synced_by_server.is_empty() => Err(Error::Denied(denied)),
+        _ => Ok(synced_by_server),
     }
 }
 
-fn judge(keepers: &[String], said: &BTreeMap<String, bool>) -> SyncVerdict {
+fn judge(replicas: &[String], synced_by_server: &BTreeMap<String, bool>) -> SyncVerdict {
     let of = |wanted: Option<bool>| -> Vec<String> {
-        let fits = |keeper: &&String| said.get(*keeper).copied() == wanted;
-        keepers.iter().filter(fits).cloned().collect()
+        let fits = |replica: &&String| synced_by_server.get(*replica).copied() == wanted;
+        replicas.iter().filter(fits).cloned().collect()
     };
 
     let (later, silent) = (of(Some(false)), of(None));
@@ -161,10 +161,13 @@ mod tests {
     #[test]
     fn it_is_proved_when_every_server_that_keeps_the_stream_says_so() {
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let keepers = names(&["a", "b"]);
-        let judged = |said: &[(&str, bool)]| {
-            let said = said.iter().map(|(name, synced)| ((*name).to_owned(), *synced)).collect();
-            judge(&keepers, &said)
+        let replicas = names(&["a", "b"]);
+        let judged = |synced_by_server: &[(&str, bool)]| {
+            let synced_by_server = synced_by_server
+                .iter()
+                .map(|(name, synced)| ((*name).to_owned(), *synced))
+                .collect();
+            judge(&replicas, &synced_by_server)
         };
 
         assert_eq!(judged(&[("a", true), ("b", true), ("c", false)]), SyncVerdict::Proved);

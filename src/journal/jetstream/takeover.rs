@@ -52,9 +52,8 @@ impl StreamTakeover {
         if proved < last {
             let count = last.0 - proved.0;
             tracing::warn!(
-                "the stream {stream} is proved up to record {proved}, by MACs and checkpoints of \
-                 known keys; {count} records, up to {last}, are accepted on the statement of the \
-                 server alone"
+                "the stream {stream} is verified up to record {proved}, by MACs and checkpoints of \
+                 known keys; {count} later records, up to {last}, are accepted without proof"
             );
         }
 
@@ -67,9 +66,9 @@ impl StreamTakeover {
             let ids: BTreeSet<String> = unknown.iter().map(id).collect();
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             tracing::warn!(
-                "the stream {stream} was kept with keys that this host does not know, with the ids \
-                 {}; `organism key show` prints the key of a host, for `known_keys` under [journal] or `organism key \
-                 trust`",
+                "the stream {stream} was written with keys that this host does not know, with the \
+                 ids {}; run `organism key show` on each host and add the key to `known_keys` \
+                 under [journal], or run `organism key trust`",
                 ids.join(", ")
             );
         }

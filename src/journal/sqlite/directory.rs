@@ -58,7 +58,7 @@ pub fn make(directory: &Path) -> Result<(), Error> {
     made.map_err(Error::io(directory.display().to_string()))
 }
 
-/// Whether a pump could write the journal in `data` now; [`Error::Held`] if another one does. A
+/// Whether a pump could write the journal in `data` now; [`Error::InUse`] if another one does. A
 /// missing journal is not held.
 pub fn is_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
@@ -71,7 +71,7 @@ pub fn is_free(data: &Path) -> Result<(), Error> {
 fn held(data: &Path) -> Error {
     let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
     let holder = if holder.is_empty() { "another process" } else { holder.trim() };
-    Error::Held { path: data.display().to_string(), holder: holder.to_owned() }
+    Error::InUse { path: data.display().to_string(), holder: holder.to_owned() }
 }
 
 /// The holder of the lock on a data directory.

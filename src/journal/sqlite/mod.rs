@@ -225,7 +225,10 @@ impl JournalFile {
             WalCheckpointResult::Nearly | WalCheckpointResult::NotBegun => Ok(()),
             WalCheckpointResult::NoRoom => {
                 self.wal_bytes = 0;
-                tracing::warn!("the disk is too full to shorten the journal's write-ahead log");
+                tracing::warn!(
+                    "could not truncate the journal's write-ahead log, because the disk \
+                                is full"
+                );
                 Ok(())
             }
             WalCheckpointResult::Failed(error) => Err(error),

@@ -287,7 +287,10 @@ impl SqliteJournal {
         } else if opening.found()?.1.is_some() {
             let detail = "follows a journal on JetStream, which goes on there alone: start it \
                           with `store = \"jetstream\"`, or name another directory";
-            return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
+            return Err(Error::ForeignJournal {
+                path: data.display().to_string(),
+                detail: detail.into(),
+            });
         }
 
         let (mut journal, ..) = opening.prove(OpenPurpose::Write, accept, visit)?;

@@ -331,9 +331,9 @@ impl JournalReader {
 
     /// Runs one of SQLite's own checks on the file.
     pub(super) fn check_sound(&self, check: &str) -> Result<(), Error> {
-        let said = self.db.query_row(check, [], |row| row.get(0));
-        let said: String = said.map_err(|error| self.failed("its structure", error))?;
-        if said == "ok" { Ok(()) } else { Err(Error::broken(0, said.replace('\n', ": "))) }
+        let result = self.db.query_row(check, [], |row| row.get(0));
+        let result: String = result.map_err(|error| self.failed("its structure", error))?;
+        if result == "ok" { Ok(()) } else { Err(Error::broken(0, result.replace('\n', ": "))) }
     }
 
     /// Whether the tables that a pump writes are as expected. Other tables, added by a person, do

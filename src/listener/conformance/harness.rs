@@ -49,29 +49,29 @@ impl TrialHarness {
     pub async fn set(
         command: &[String],
         way: &HarnessTransport,
-        ear: Arc<dyn Sink>,
+        sink: Arc<dyn Sink>,
     ) -> Result<Self, String> {
         match way {
             HarnessTransport::Process => {
                 let mut options = Options::new(tested(), command.to_vec());
                 options.restarts = RestartPolicy { max: 0, ..RestartPolicy::default() };
-                Ok(Self::Process(ProcessHost::start(options, ear, &Handle::current())))
+                Ok(Self::Process(ProcessHost::start(options, sink, &Handle::current())))
             }
-            HarnessTransport::Nats(servers) => Self::on_nats(command, servers, ear).await,
+            HarnessTransport::Nats(servers) => Self::on_nats(command, servers, sink).await,
         }
     }
 
     async fn on_nats(
         command: &[String],
         servers: &nats::Options,
-        ear: Arc<dyn Sink>,
+        sink: Arc<dyn Sink>,
     ) -> Result<Self, String> {
         // Each program gets an organism name of its own, so that no other program can answer.
         let organism = format!("test-{}", Uuid::now_v7());
         let wire = bus::NatsConnection::open(servers, "organism listener test").await;
         let wire = wire.map_err(|e| e.to_string())?;
         let options = bus::Options::new(organism.clone(), tested());
-        let host = NatsHost::start(wire, options, ear, Handle::current()).await;
+        let host = NatsHost::start(wire, options, sink, Handle::current()).await;
         let host = host.map_err(|e| e.to_string())?;
         let (program, arguments) = command.split_first().ok_or("there is no program")?;
         let child = Command::new(program)

@@ -157,7 +157,7 @@ impl DeliveryChannel for Arc<DeliveryTask> {
         DeliveryTask::is_cancelled(self)
     }
 
-    fn beat(&self) -> HeartbeatFn {
+    fn heartbeat_fn(&self) -> HeartbeatFn {
         let task = Arc::clone(self);
         Arc::new(move || {
             let mut headers = HeaderMap::new();

@@ -59,7 +59,7 @@ impl NatsEndpoint {
             }
             (Some(file), None) => NatsCredentials::File(file.into()),
             (None, Some(file)) => NatsCredentials::Nkey(file.into()),
-            (None, None) => NatsCredentials::Nobody,
+            (None, None) => NatsCredentials::Anonymous,
         };
 
         if url.contains('@') {

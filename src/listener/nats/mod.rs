@@ -162,7 +162,7 @@ impl KitState {
         }
 
         tokio::spawn(Arc::clone(&post).take([deliveries, own], work, stopped));
-        tokio::spawn(Arc::clone(&post).hear_cancels(cancels));
+        tokio::spawn(Arc::clone(&post).receive_cancels(cancels));
         tokio::spawn(Arc::clone(&post).live());
         Ok(post)
     }
@@ -232,7 +232,7 @@ impl KitState {
         }
     }
 
-    async fn hear_cancels(self: Arc<Self>, mut cancels: Subscriber) {
+    async fn receive_cancels(self: Arc<Self>, mut cancels: Subscriber) {
         while let Some(message) = cancels.next().await {
             let Some(headers) = &message.headers else { continue };
             let held = self.held();

@@ -19,13 +19,13 @@ pub struct ProviderEndpoint {
 /// Reason why a text is no base address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
-    #[error("is no address such as https://host/v1")]
+    #[error("is not an address such as https://host/v1")]
     Form,
     #[error("holds a user name or a password")]
     Credentials,
     #[error("holds a query")]
     Query,
-    #[error("is plain http to another machine, where everybody on the way can read the key")]
+    #[error("is plain http to another machine, so anyone on the network can read the key")]
     Plain,
 }
 

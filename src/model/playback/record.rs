@@ -67,7 +67,7 @@ impl TurnRecorder {
         Arc::new(RecordingModel { model, recorder: Arc::clone(self) })
     }
 
-    pub fn so_far(&self) -> RecorderSummary {
+    pub fn summary(&self) -> RecorderSummary {
         let collected = self.collected();
         let failure = collected.failure.clone();
         RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }

@@ -57,14 +57,14 @@ impl<'a> AnswerWriter<'a> {
         self.add(piece.len())?;
         self.text_bytes += piece.len();
         let passed = self.text_filter.as_mut().and_then(|filter| filter.push(piece));
-        self.hand_on(passed.as_deref().unwrap_or(piece), AnswerChunk::Text);
+        self.emit(passed.as_deref().unwrap_or(piece), AnswerChunk::Text);
         Ok(())
     }
 
     pub fn reasoning(&mut self, piece: &str) -> Result<(), StreamFault> {
         self.add(piece.len())?;
         let passed = self.reasoning_filter.as_mut().and_then(|filter| filter.push(piece));
-        self.hand_on(passed.as_deref().unwrap_or(piece), AnswerChunk::Reasoning);
+        self.emit(passed.as_deref().unwrap_or(piece), AnswerChunk::Reasoning);
         Ok(())
     }
 
@@ -91,12 +91,12 @@ impl<'a> AnswerWriter<'a> {
     pub fn finish(mut self) -> usize {
         let reasoning = self.reasoning_filter.as_mut().map(KeyFilter::finish);
         let text = self.text_filter.as_mut().map(KeyFilter::finish);
-        self.hand_on(&reasoning.unwrap_or_default(), AnswerChunk::Reasoning);
-        self.hand_on(&text.unwrap_or_default(), AnswerChunk::Text);
+        self.emit(&reasoning.unwrap_or_default(), AnswerChunk::Reasoning);
+        self.emit(&text.unwrap_or_default(), AnswerChunk::Text);
         self.bytes
     }
 
-    fn hand_on<'p>(&mut self, piece: &'p str, make: fn(&'p str) -> AnswerChunk<'p>) {
+    fn emit<'p>(&mut self, piece: &'p str, make: fn(&'p str) -> AnswerChunk<'p>) {
         if !piece.is_empty() {
             (self.on_chunk)(make(piece));
         }

@@ -18,7 +18,7 @@ use super::operator;
 use crate::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::config::{ClientSecret, Config};
 use crate::contract::Role;
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::ListenerName;
 use crate::journal::partitions_in;
 use crate::mutant::mutant;
@@ -96,8 +96,8 @@ impl AccessRules {
         };
 
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
-        if let (Some(client), ServiceRequest::Submit(parcel)) = (client, ask)
-            && parcel.client == *client
+        if let (Some(client), ServiceRequest::Submit(submission)) = (client, ask)
+            && submission.client == *client
         {
             return Ok(());
         }
@@ -113,12 +113,12 @@ impl AccessRules {
     /// Checks a request from a caller whose ancestry is unknown.
     fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         let message = match ask {
-            ServiceRequest::Submit(parcel) if self.is_proved(parcel) => return Ok(()),
-            ServiceRequest::Submit(parcel) => format!(
+            ServiceRequest::Submit(submission) if self.is_proved(submission) => return Ok(()),
+            ServiceRequest::Submit(submission) => format!(
                 "nothing tells here which process this is (it may run in another container), so \
                  the client has to prove itself: set secret_env or secret_file of \
                  [clients.{}], for the organism and for this command",
-                parcel.client
+                submission.client
             ),
             // The pump checks the journal, the time and the nonce, as in every decision.
             _ if self.is_signed(ask) => return Ok(()),
@@ -128,7 +128,7 @@ impl AccessRules {
                 .to_owned(),
         };
 
-        Err(Box::new(nobody(message, ask)))
+        Err(Box::new(deny_unknown(message, ask)))
     }
 
     /// Text for a person who has not proved the right to decide.
@@ -159,18 +159,18 @@ impl AccessRules {
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
     /// A client with a secret must also prove that secret.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
-        let ServiceRequest::Submit(parcel) = ask else { return Ok(()) };
-        let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
-        if !has_secret || self.is_proved(parcel) || mutant("take-any-sender-over-nats") {
+        let ServiceRequest::Submit(submission) = ask else { return Ok(()) };
+        let has_secret = self.secrets.iter().any(|known| known.client == submission.client);
+        if !has_secret || self.is_proved(submission) || mutant("take-any-sender-over-nats") {
             return Ok(());
         }
 
         let message = format!(
             "over NATS this client has to prove itself: set secret_env or secret_file of \
              [clients.{}] for this command, too",
-            parcel.client
+            submission.client
         );
-        Err(Box::new(nobody(message, ask)))
+        Err(Box::new(deny_unknown(message, ask)))
     }
 
     /// Adds proof to a request that was accepted here and goes to a pump in another process. A
@@ -178,9 +178,9 @@ impl AccessRules {
     /// in place of any person that the request names.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let origin = match ask {
-            ServiceRequest::Submit(parcel) => {
-                let known = self.secrets.iter().find(|known| known.client == parcel.client);
-                parcel.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
+            ServiceRequest::Submit(submission) => {
+                let known = self.secrets.iter().find(|known| known.client == submission.client);
+                submission.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
                 return;
             }
             ServiceRequest::Decide(matter) => &mut matter.origin,
@@ -203,17 +203,17 @@ impl AccessRules {
 
     /// Whether the request contains its client's secret. Compares digests, so that the duration of
     /// the comparison reveals nothing about the secret.
-    fn is_proved(&self, parcel: &SubmitRequest) -> bool {
-        let known = self.secrets.iter().find(|known| known.client == parcel.client);
+    fn is_proved(&self, submission: &SubmitRequest) -> bool {
+        let known = self.secrets.iter().find(|known| known.client == submission.client);
         let expected = known.and_then(ClientSecret::digest);
-        let presented = parcel.secret.as_ref().map(BearerSecret::digest);
+        let presented = submission.secret.as_ref().map(BearerSecret::digest);
         expected.is_some() && (expected == presented || mutant("take-any-secret"))
     }
 }
 
-fn nobody(message: String, ask: &ServiceRequest) -> DeniedCaller {
+fn deny_unknown(message: String, ask: &ServiceRequest) -> DeniedCaller {
     let sender = ListenerName::parse(UNKNOWN_CALLER).unwrap_or_else(|_| ListenerName::core());
-    let refusal = Refusal::new(Rule::UnknownCaller, message, &attempt(ask));
+    let refusal = Refusal::new(RefusalRule::UnknownCaller, message, &attempt(ask));
     DeniedCaller { sender, refusal }
 }
 
@@ -268,14 +268,14 @@ fn denied(
     let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
     DeniedCaller {
         sender: listener.cloned().unwrap_or_else(unknown),
-        refusal: Refusal::new(Rule::HostedProcess, message, &attempt(ask)),
+        refusal: Refusal::new(RefusalRule::HostedProcess, message, &attempt(ask)),
     }
 }
 
 /// The refused request as the text that is recorded.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
-        ServiceRequest::Submit(parcel) => return parcel.payload.clone(),
+        ServiceRequest::Submit(submission) => return submission.payload.clone(),
         ServiceRequest::Cancel { thread, .. } => format!("cancel {thread}"),
         ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),

@@ -25,11 +25,11 @@ pub enum KeyRotation {
 pub enum KeyError {
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("{path} holds no seed of a user's nkey: {detail}")]
+    #[error("{path} does not contain the seed of a user's nkey: {detail}")]
     Seed { path: PathBuf, detail: String },
-    #[error("{path} is still there: retire the old key before there is a third one, or revoke it")]
+    #[error("{path} exists: retire or revoke the old key before you create a third one")]
     Twice { path: PathBuf },
-    #[error("{path} is that of another organism than `{organism}`; name another directory")]
+    #[error("{path} belongs to another organism than `{organism}`; name another directory")]
     Another { path: PathBuf, organism: String },
 }
 

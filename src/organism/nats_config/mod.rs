@@ -56,17 +56,18 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "neither a listener nor an agent of this config is on NATS, and neither is its journal"
+        "this config uses NATS for no listener, no agent and no journal, so there are no users to \
+         create"
     )]
     NothingOnNats,
-    #[error("there is no user `{user}`; there are {users}")]
+    #[error("no user `{user}`; the users are {users}")]
     NoUser { user: String, users: String },
     #[error(
         "{host} can be reached from elsewhere and there is no TLS: keys are never sent, but \
          everything else could be read on the way"
     )]
     Open { host: String },
-    #[error("the server {node} has the name or the host of another one")]
+    #[error("two servers have the name or the host of {node}; give each server its own")]
     NodeTwice { node: String },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
@@ -154,12 +155,12 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
         StorageConfig::Embedded => None,
     };
 
-    let far = || config.far_agents().map(|agent| &agent.name);
-    if journal.is_none() && config.remotes.is_empty() && far().next().is_none() {
+    let remote = || config.remote_agents().map(|agent| &agent.name);
+    if journal.is_none() && config.remotes.is_empty() && remote().next().is_none() {
         return Err(Error::NothingOnNats);
     }
 
-    let hosted = || config.remotes.iter().chain(far());
+    let hosted = || config.remotes.iter().chain(remote());
     let mut users = vec![
         (
             PUMP.to_owned(),

@@ -68,7 +68,7 @@ impl GroupMembership {
 
         loop {
             tokio::select! {
-                Some(message) = announcements.next() => self.hear(&message.payload),
+                Some(message) = announcements.next() => self.receive_announcement(&message.payload),
                 _ = beat.tick() => {
                     rpc.announce_member(&self.entry(false)).await?;
                     self.consider();
@@ -85,17 +85,20 @@ impl GroupMembership {
         let id = MemberId::here();
         let holder = self.holder.clone();
         let config = self.config;
-        let (has, ready, is_moving) = self.table.posture();
+        let (has, ready, is_moving) = self.table.member_state();
         MemberRecord { id, holder, config, has, ready, is_moving, is_leaving }
     }
 
-    fn hear(&mut self, announcement: &[u8]) {
+    fn receive_announcement(&mut self, announcement: &[u8]) {
         match serde_json::from_slice::<MemberRecord>(announcement) {
             Ok(entry) => {
                 self.warn_of(&entry);
-                self.known.hear(entry, Instant::now());
+                self.known.update(entry, Instant::now());
             }
-            Err(error) => tracing::debug!("an entry of the roll that is none: {error}"),
+            Err(error) => tracing::debug!(
+                "ignored a member's announcement that cannot be decoded: \
+                                           {error}"
+            ),
         }
     }
 
@@ -110,8 +113,9 @@ impl GroupMembership {
         let theirs = entry.config;
         let ours = self.config;
         tracing::warn!(
-            "{} runs another config ({theirs}) than this process ({ours}): nothing is handed over \
-             between them; give all processes the same one, and start them again one by one",
+            "{} runs another config ({theirs}) than this process ({ours}), so no partitions are \
+             handed over between them; give all processes the same config and restart them one by \
+             one",
             entry.holder
         );
     }
@@ -141,7 +145,11 @@ impl GroupMembership {
         };
 
         let holder = heir.holder.clone();
-        tracing::info!(partition, "it is handed over to {holder}, which has fewer");
+        tracing::info!(
+            partition,
+            "handing the partition over to {holder}, which has fewer \
+                                   partitions"
+        );
         if keeper.try_send(PartitionHeir { id: to, holder }).is_ok() {
             self.given = Some((partition, to, now));
         }
@@ -151,13 +159,17 @@ impl GroupMembership {
     fn is_under_way(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
-        let is_leaving = self.table.standings().contains(&PartitionStatus::Leaving);
+        let is_leaving = self.table.statuses().contains(&PartitionStatus::Leaving);
         if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_TIMEOUT) {
             return true;
         }
 
         if !arrived {
-            tracing::warn!(partition, "whoever it was handed over to did not take it");
+            tracing::warn!(
+                partition,
+                "the process that the partition was handed over to did not \
+                                       take it"
+            );
             self.spurned.insert(to, now);
             self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_RETRY);
         }
@@ -186,7 +198,7 @@ impl LiveMembers {
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
     }
 
-    fn hear(&mut self, entry: MemberRecord, now: Instant) {
+    fn update(&mut self, entry: MemberRecord, now: Instant) {
         let before = if entry.is_leaving {
             self.entries.remove(&entry.id)
         } else if self.has_room_for(entry.id) {
@@ -239,9 +251,9 @@ mod tests {
         let mut known = LiveMembers::default();
         let begun = Instant::now();
         let entries: Vec<_> = (0..=limits::MEMBERS_MAX).map(|_| entry(&[], &[])).collect();
-        entries.iter().for_each(|entry| known.hear(entry.clone(), begun));
+        entries.iter().for_each(|entry| known.update(entry.clone(), begun));
         let later = begun + limits::MEMBER_LAPSE / 2;
-        entries.iter().for_each(|entry| known.hear(entry.clone(), later));
+        entries.iter().for_each(|entry| known.update(entry.clone(), later));
         assert_eq!(known.changed, Some(begun), "nothing is news");
         known.forget_silent(begun + limits::MEMBER_LAPSE);
         assert_eq!(known.entries.len(), limits::MEMBERS_MAX);
@@ -265,14 +277,14 @@ mod tests {
         let begun = Instant::now();
         let first = entry(&[0, 1, 2], &[]);
         let second = entry(&[], &[0, 1, 2]);
-        known.hear(first.clone(), begun);
+        known.update(first.clone(), begun);
         let later = begun + limits::REBALANCE_QUIET_TIME;
-        known.hear(second.clone(), later);
+        known.update(second.clone(), later);
         assert_eq!(known.due(later), None, "one has just come");
-        known.hear(first.clone(), later);
+        known.update(first.clone(), later);
         let calm = later + limits::REBALANCE_QUIET_TIME;
         assert_eq!(known.due(calm).unwrap().from, first.id);
-        known.hear(MemberRecord { has: BTreeSet::from([0]), ..second }, calm);
+        known.update(MemberRecord { has: BTreeSet::from([0]), ..second }, calm);
         assert_eq!(known.due(calm), None, "it has one more now");
     }
 
@@ -283,17 +295,17 @@ mod tests {
         let first = entry(&[0, 1, 2], &[]);
         let second = entry(&[], &[0, 1, 2]);
         let all = |known: &mut LiveMembers, now| {
-            known.hear(first.clone(), now);
-            known.hear(second.clone(), now);
+            known.update(first.clone(), now);
+            known.update(second.clone(), now);
         };
 
         all(&mut known, begun);
         let silent = begun + limits::MEMBER_LAPSE;
-        known.hear(first.clone(), silent);
+        known.update(first.clone(), silent);
         known.forget_silent(silent);
         assert!(known.get(second.id).is_none() && known.get(first.id).is_some());
         all(&mut known, silent);
-        known.hear(MemberRecord { is_leaving: true, ..second.clone() }, silent);
+        known.update(MemberRecord { is_leaving: true, ..second.clone() }, silent);
         assert_eq!(known.due(silent + Duration::from_secs(60)), None);
         all(&mut known, silent);
         assert!(known.due(silent + limits::REBALANCE_QUIET_TIME).is_some());

@@ -19,12 +19,13 @@ use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse, follow
 
 /// Location of every partition.
 pub struct PartitionMap {
-    /// Read by every request and written by the workers. No lock of this map is held across an await.
+    /// Read by every request and written by the workers. No lock of this map is held across an
+    /// await.
     places: Mutex<Vec<PartitionLocation>>,
     /// For each partition, the position up to which this host can read the journal. Empty when the
     /// last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
-    poise: Mutex<TakeoverPlan>,
+    takeover_plan: Mutex<TakeoverPlan>,
     /// Notified when a partition has a new owner.
     arrivals: Notify,
     /// Health of the pumps that run in this process, by partition.
@@ -48,7 +49,7 @@ struct TakeoverPlan {
 
 /// The state that a process announces: the partitions that it pumps, those that it could take over,
 /// and whether one of its partitions is being moved.
-pub(super) type MemberPosture = (BTreeSet<u32>, BTreeSet<u32>, bool);
+pub(super) type MemberState = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]
 pub(super) enum PartitionLocation {
@@ -61,7 +62,7 @@ pub(super) enum PartitionLocation {
 }
 
 impl PartitionLocation {
-    fn standing(&self) -> PartitionStatus {
+    fn status(&self) -> PartitionStatus {
         match self {
             Self::Foreign => PartitionStatus::Foreign,
             Self::Starting => PartitionStatus::Starting,
@@ -93,7 +94,7 @@ impl PartitionMap {
         Self {
             places,
             recorded,
-            poise: Mutex::default(),
+            takeover_plan: Mutex::default(),
             arrivals: Notify::new(),
             watched: Mutex::default(),
             members: Mutex::default(),
@@ -107,8 +108,8 @@ impl PartitionMap {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::organism) fn standings(&self) -> Vec<PartitionStatus> {
-        self.all().iter().map(PartitionLocation::standing).collect()
+    pub(in crate::organism) fn statuses(&self) -> Vec<PartitionStatus> {
+        self.all().iter().map(PartitionLocation::status).collect()
     }
 
     /// Locks the table of the pumps that run in this process.
@@ -136,28 +137,28 @@ impl PartitionMap {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
-    fn poise(&self) -> MutexGuard<'_, TakeoverPlan> {
-        self.poise.lock().unwrap_or_else(PoisonError::into_inner)
+    fn takeover_plan(&self) -> MutexGuard<'_, TakeoverPlan> {
+        self.takeover_plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_ready(&self, partition: u32, ready: bool) {
+    pub(super) fn set_ready(&self, partition: u32, ready: bool) {
         if ready {
-            self.poise().ready.insert(partition)
+            self.takeover_plan().ready.insert(partition)
         } else {
-            self.poise().ready.remove(&partition)
+            self.takeover_plan().ready.remove(&partition)
         };
     }
 
     pub(super) fn arrives(&self, partition: u32) {
-        let mut poise = self.poise();
+        let mut poise = self.takeover_plan();
         poise.ready.remove(&partition);
         poise.arriving.insert(partition);
     }
 
     /// The state of this process, for its announcements.
-    pub(super) fn posture(&self) -> MemberPosture {
+    pub(super) fn member_state(&self) -> MemberState {
         let places = self.all();
-        let poise = self.poise();
+        let poise = self.takeover_plan();
         let of = |fits: fn(&PartitionLocation) -> bool| {
             let fitting = (0..).zip(places.iter()).filter(move |(_, place)| fits(place));
             fitting.map(|(partition, _)| partition)
@@ -171,7 +172,7 @@ impl PartitionMap {
     }
 
     pub(super) fn put(&self, partition: u32, place: PartitionLocation) {
-        self.poise().arriving.remove(&partition);
+        self.takeover_plan().arriving.remove(&partition);
         if let Some(found) = self.all().get_mut(partition as usize) {
             *found = place;
         }
@@ -206,7 +207,11 @@ impl PartitionMap {
         });
         match pump {
             Some(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
-            None => tracing::warn!("refused, and no pump is here to record it: {}", denied.refusal),
+            None => tracing::warn!(
+                "refused a request; no pump runs here that could record the \
+                                    refusal: {}",
+                denied.refusal
+            ),
         }
     }
 

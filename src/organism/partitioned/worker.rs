@@ -61,7 +61,7 @@ impl PartitionWorker {
     pub async fn keep(mut self) -> Result<(), Error> {
         let kept = self.in_turns().await;
         if let Err(error) = &kept {
-            tracing::error!(partition = self.partition, "it is not pumped here any more: {error}");
+            tracing::error!(partition = self.partition, "stopped pumping the partition: {error}");
             self.table.put(self.partition, PartitionLocation::Broken(error.to_string()));
         }
         kept
@@ -69,14 +69,18 @@ impl PartitionWorker {
 
     async fn in_turns(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
-            let bequest = journal.bequest();
+            let bequest = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
             let works =
                 PumpRuntime::start(&self.config, core, journal, natives, &self.tracer).await;
             let is_over = match works {
                 Err(error) if is_passing_at_start(&error) => {
-                    tracing::warn!(partition = self.partition, "it is not pumped here: {error}");
+                    tracing::warn!(
+                        partition = self.partition,
+                        "could not start to pump the \
+                                                                partition: {error}"
+                    );
                     self.table.put(self.partition, PartitionLocation::Elsewhere(error.to_string()));
                     // Another process may be able to pump the partition, and this process may be
                     // later.
@@ -165,7 +169,7 @@ impl PartitionWorker {
                     let reason = format!("handed over to {}", heir.holder);
                     works.drain_until(&reason, self.long_enough()).await
                 }
-                None => works.bury().await,
+                None => works.finish_detached().await,
             }
         };
 
@@ -183,7 +187,11 @@ impl PartitionWorker {
         match ended {
             Ok(()) => Ok(!matches!(stop_reason, Some(WorkerStop::HandOver(_)))),
             Err(Error::Journal(error)) if is_passing(&error) => {
-                tracing::warn!(partition = self.partition, "it is pumped elsewhere now: {error}");
+                tracing::warn!(
+                    partition = self.partition,
+                    "another process took over the \
+                                                            partition: {error}"
+                );
                 Ok(is_stop)
             }
             Err(error) => Err(error),
@@ -238,9 +246,9 @@ fn is_passing(error: &journal::Error) -> bool {
     use journal::Error;
     matches!(
         error,
-        Error::Held { .. }
+        Error::InUse { .. }
             | Error::Fenced { .. }
-            | Error::Away { .. }
+            | Error::Unavailable { .. }
             | Error::Denied(_)
             | Error::Full { .. }
             | Error::Nats(_)
@@ -287,7 +295,7 @@ impl LeaseWait<'_> {
             Ok(())
         };
 
-        self.table.is_ready(self.partition, false);
+        self.table.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
         let mut followed = None::<Instant>;
         let mut warned = String::new();
@@ -304,7 +312,7 @@ impl LeaseWait<'_> {
                     standby
                 }
                 LeaseCheck::Left(standby) => standby,
-                LeaseCheck::Unheard(standby, error) => {
+                LeaseCheck::Unavailable(standby, error) => {
                     self.passing(&error, &mut warned);
                     standby
                 }
@@ -312,7 +320,7 @@ impl LeaseWait<'_> {
             if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_READ_INTERVAL) {
                 standby = standby.follow(&mut replay)?;
                 self.table.set_recorded(self.partition, last.get());
-                self.table.is_ready(self.partition, standby.is_ready());
+                self.table.set_ready(self.partition, standby.is_ready());
                 followed = Some(Instant::now());
             }
             if self.is_released_within(limits::STANDBY_CHECK_INTERVAL) {
@@ -325,7 +333,7 @@ impl LeaseWait<'_> {
         let error = error.to_string();
         self.table.put(self.partition, PartitionLocation::Elsewhere(error.clone()));
         if error != *warned {
-            tracing::warn!("standing by, and trying again: {error}");
+            tracing::warn!("could not become a standby; retrying: {error}");
             *warned = error;
         }
     }

@@ -51,7 +51,8 @@ impl PumpRpc {
             RequestHandler { client: client.clone(), table: Arc::clone(table), partition };
         let receiving = tokio::spawn(async move {
             let mut partial = PartialRequests::default();
-            // Bounds the requests in progress, so that clients elsewhere cannot exhaust this process.
+            // Bounds the requests in progress, so that clients elsewhere cannot exhaust this
+            // process.
             let places = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
             while let Some(message) = messages.next().await {
                 let Some((inbox, request)) = partial.add(&message) else { continue };
@@ -80,7 +81,7 @@ impl PartitionSubscription {
         self.receiving.abort();
         let all = async { while self.responded.recv().await.is_some() {} };
         if timeout(limits::SERVICE_FLUSH_TIMEOUT, all).await.is_err() {
-            tracing::warn!("a request over NATS did not get every response");
+            tracing::warn!("could not send all responses to a request over NATS");
         }
         timeout(limits::SERVICE_FLUSH_TIMEOUT, self.client.flush())
             .await
@@ -104,7 +105,10 @@ impl PartialRequests {
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
-            tracing::warn!("a request is refused whose responses would go to `{inbox}`");
+            tracing::warn!(
+                "refused a request whose reply subject `{inbox}` is not an inbox of its \
+                            sender"
+            );
             return None;
         }
 
@@ -200,7 +204,7 @@ impl InboxWriter<'_> {
     async fn write(&mut self, response: &ServiceResponse) {
         match encoding::encode(response) {
             Ok(line) => self.write_line(&line).await,
-            Err(error) => tracing::error!("a response that is no JSON: {error}"),
+            Err(error) => tracing::error!("could not encode a response as JSON: {error}"),
         }
     }
 

@@ -68,7 +68,12 @@ impl AbsentListeners {
 
     /// Records that a delivery to `listener` was returned. Returns the time of the next probe, and
     /// whether the listener was present before.
-    fn came_back(&mut self, listener: &ListenerName, call: CallId, now: Time) -> (Time, bool) {
+    fn record_returned_delivery(
+        &mut self,
+        listener: &ListenerName,
+        call: CallId,
+        now: Time,
+    ) -> (Time, bool) {
         let is_news = self.0.get(listener).is_none_or(|absence| absence.is_over(now));
         if is_news {
             self.0.remove(listener);
@@ -215,7 +220,8 @@ impl Core {
     }
 
     fn is_absent(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
-        let (at, is_news) = self.scheduler.absences.came_back(listener, call, step.time);
+        let (at, is_news) =
+            self.scheduler.absences.record_returned_delivery(listener, call, step.time);
         step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
         if is_news {
             for call in self.scheduler.waiting_for(listener) {

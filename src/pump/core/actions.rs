@@ -7,14 +7,14 @@ use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
-use crate::envelope::{Kind, Refusal, Rule};
+use crate::envelope::{MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::thread::{Opener, Opening};
 
 /// Why a call cannot be opened: the broken rule, and its explanation.
-type CallDenial = (Rule, String);
+type CallDenial = (RefusalRule, String);
 
 impl Core {
     /// Carries out one action of an outcome.
@@ -25,24 +25,24 @@ impl Core {
     pub(super) fn act(
         &mut self,
         step: &mut Step,
-        scene: &OutcomeContext,
+        context: &OutcomeContext,
         checked: &Checked,
     ) -> Result<(), Refusal> {
         // An earlier action of this outcome may have ended the call.
-        if self.state.call(scene.call).is_none() {
-            return Err(refusal_of(Rule::CallClosed, CALL_CLOSED, checked));
+        if self.state.call(context.call).is_none() {
+            return Err(refusal_of(RefusalRule::CallClosed, CALL_CLOSED, checked));
         }
 
-        if let Some(spent) = self.tree_spent(&scene.thread, step.time) {
-            return Err(refusal_of(Rule::BudgetSpent, spent, checked));
+        if let Some(spent) = self.tree_spent(&context.thread, step.time) {
+            return Err(refusal_of(RefusalRule::BudgetSpent, spent, checked));
         }
 
         match checked.meaning() {
-            Meaning::Primitive => self.primitive(step, scene, checked),
-            Meaning::Own => self.continue_own(step, scene, checked),
+            Meaning::Primitive => self.primitive(step, context, checked),
+            Meaning::Own => self.continue_own(step, context, checked),
             Meaning::Call { .. } => {
                 let denied = |(rule, text)| refusal_of(rule, text, checked);
-                self.call(step, scene, checked, &scene.thread).map_err(denied)?;
+                self.call(step, context, checked, &context.thread).map_err(denied)?;
             }
             Meaning::Note | Meaning::Reply | Meaning::GoalAnswer => {}
         }
@@ -50,9 +50,9 @@ impl Core {
         Ok(())
     }
 
-    fn continue_own(&mut self, step: &mut Step, scene: &OutcomeContext, checked: &Checked) {
-        let message = scene.message(Kind::Own, &scene.listener, checked);
-        self.accept(step, message.in_call(scene.call));
+    fn continue_own(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
+        let message = context.message(MessageKind::Own, &context.listener, checked);
+        self.accept(step, message.in_call(context.call));
     }
 
     /// Opens a call in `thread` to each peer that accepts the payload, or to the sender itself if
@@ -64,36 +64,37 @@ impl Core {
     pub(super) fn call(
         &mut self,
         step: &mut Step,
-        scene: &OutcomeContext,
+        context: &OutcomeContext,
         checked: &Checked,
         thread: &ThreadId,
     ) -> Result<(), CallDenial> {
-        let own = [scene.listener.clone()];
+        let own = [context.listener.clone()];
         let (peers, gather, forward) = match checked.meaning() {
             Meaning::Call { peers, gather, forward } => (peers.as_slice(), *gather, *forward),
             _ => (own.as_slice(), Gather::All, false),
         };
 
-        self.can_call(scene, checked, peers, thread, step.time)?;
+        self.can_call(context, checked, peers, thread, step.time)?;
         // The result of a call in another thread comes back as a `thread-result` to the listener
         // that sent it there, so such a call cannot be forwarded.
-        let forward = forward && *thread == scene.thread;
+        let forward = forward && *thread == context.thread;
         let mut group = None;
         let mut calls = Vec::new();
 
         for peer in peers {
             let id = MessageId(step.next_id());
             let opener = Opener::Call {
-                name: scene.listener.clone(),
-                call: scene.call,
-                thread: scene.thread.clone(),
+                name: context.listener.clone(),
+                call: context.call,
+                thread: context.thread.clone(),
             };
             if peers.len() > 1 && group.is_none() {
                 group = Some((CallId(id), gather));
             }
             let opening = Opening { opener, group, forward };
-            let request = NewMessage::checked(Kind::Call, &scene.listener, peer, thread, checked);
-            let request = request.caused_by(scene.call.0).opening(opening).with_id(id);
+            let request =
+                NewMessage::checked(MessageKind::Call, &context.listener, peer, thread, checked);
+            let request = request.caused_by(context.call.0).opening(opening).with_id(id);
             self.accept(step, request);
             calls.push(CallId(id));
         }
@@ -107,37 +108,44 @@ impl Core {
 
     fn can_call(
         &self,
-        scene: &OutcomeContext,
+        context: &OutcomeContext,
         checked: &Checked,
         peers: &[ListenerName],
         thread: &ThreadId,
         now: Time,
     ) -> Result<(), CallDenial> {
         if let Some(spent) = self.tree_spent(thread, now) {
-            return Err((Rule::BudgetSpent, spent));
+            return Err((RefusalRule::BudgetSpent, spent));
         }
 
         let client = self.state.thread(&thread.root()).map(|root| root.by.clone());
         for peer in peers {
             let Some(contract) = self.contracts.get(peer) else { continue };
-            let own_thread = *thread == scene.thread;
-            let closes = || cycle::closes(self, scene.call, peer, thread);
+            let own_thread = *thread == context.thread;
+            let closes = || cycle::closes(self, context.call, peer, thread);
             if contract.is_serial() && own_thread && closes() && !mutant("skip-the-cycle-check") {
                 let text = format!("{peer} is waiting for this very call; spawn a thread instead");
-                return Err((Rule::Cycle, text));
+                return Err((RefusalRule::Cycle, text));
             }
             if self.scheduler.backlog(peer) >= contract.backlog {
-                return Err((Rule::Busy, format!("{peer} has {} calls waiting", contract.backlog)));
+                return Err((
+                    RefusalRule::Busy,
+                    format!("{peer} has {} calls waiting", contract.backlog),
+                ));
             }
             let payload = checked.payload().as_str();
             let held = client.as_ref().and_then(|own| self.too_many_held(own, peer, payload));
             if let Some(held) = held {
                 let text = format!("{held} calls to {peer} wait for a person already");
-                return Err((Rule::Busy, text));
+                return Err((RefusalRule::Busy, text));
             }
         }
 
-        if self.is_full() { Err((Rule::Busy, "too much is in flight".to_owned())) } else { Ok(()) }
+        if self.is_full() {
+            Err((RefusalRule::Busy, "too much is in flight".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Description of the budget of `thread`'s tree that is used up, or `None` if there is budget

@@ -9,7 +9,7 @@ use super::refusals::refusal_of;
 use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::Meaning;
-use crate::envelope::{Disposition, Refusal, Rule};
+use crate::envelope::{Disposition, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -77,7 +77,7 @@ impl Core {
             self.refuse(step, &by, thread.as_ref(), open, refusal.clone());
             // Only after the call is known to be open: the refusal is recorded in the thread of an
             // open call.
-            if refusal.rule == Rule::BudgetSpent {
+            if refusal.rule == RefusalRule::BudgetSpent {
                 self.fail_void(step, call, &refusal.message);
             }
         }
@@ -118,27 +118,32 @@ impl Core {
         let no = |rule, message: &str| Err(Refusal::new(rule, message, hash.as_bytes()));
         let again = mutant("approve-twice") && self.state.call(call).is_some();
         if !self.waits(call, Some(Hold::Approval)) && !again {
-            return no(Rule::NotWaiting, NOT_WAITING);
+            return no(RefusalRule::NotWaiting, NOT_WAITING);
         }
 
-        let Some(open) = self.state.call(call) else { return no(Rule::NotWaiting, NOT_WAITING) };
-        let Some(request) = open.request() else { return no(Rule::NotWaiting, NOT_WAITING) };
+        let Some(open) = self.state.call(call) else {
+            return no(RefusalRule::NotWaiting, NOT_WAITING);
+        };
+        let Some(request) = open.request() else { return no(RefusalRule::NotWaiting, NOT_WAITING) };
         let digest = request.payload.digest;
         if Digest::of(request.payload.as_str().as_bytes()) != digest {
-            return no(Rule::WrongHash, "its bytes are no longer those that were recorded");
+            return no(RefusalRule::WrongHash, "its bytes are no longer those that were recorded");
         }
 
         if !names(hash, digest) && !mutant("accept-a-wrong-hash") {
-            return no(Rule::WrongHash, "this is not the hash of its payload; look at it again");
+            return no(
+                RefusalRule::WrongHash,
+                "this is not the hash of its payload; look at it again",
+            );
         }
 
         if let Some(spent) = self.spent_meanwhile(step, call) {
-            return no(Rule::BudgetSpent, &spent);
+            return no(RefusalRule::BudgetSpent, &spent);
         }
 
         self.note_ruling(step, call, by.clone(), "", true);
         self.end_hold(step, call, false);
-        self.hand_over(step, call);
+        self.queue_for_listener(step, call);
         Ok(())
     }
 
@@ -180,7 +185,7 @@ impl Core {
         reason: &str,
     ) -> Ruling {
         if !self.waits(call, None) {
-            return Err(Refusal::new(Rule::NotWaiting, NOT_WAITING, reason.as_bytes()));
+            return Err(Refusal::new(RefusalRule::NotWaiting, NOT_WAITING, reason.as_bytes()));
         }
 
         if self.waits(call, Some(Hold::Approval)) {
@@ -209,21 +214,21 @@ impl Core {
         let waits = self.waits(call, Some(Hold::Answer));
         let (Some(thread), true) = (thread, waits) else {
             return Err(match payload {
-                Ok(checked) => refusal_of(Rule::NotWaiting, NOT_WAITING, &checked),
-                Err(refusal) => refusal.instead(Rule::NotWaiting, NOT_WAITING),
+                Ok(checked) => refusal_of(RefusalRule::NotWaiting, NOT_WAITING, &checked),
+                Err(refusal) => refusal.instead(RefusalRule::NotWaiting, NOT_WAITING),
             });
         };
 
         let checked = payload?;
         if *checked.meaning() != Meaning::Reply {
-            return Err(refusal_of(Rule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
+            return Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
         }
 
         let attempt = self.calls.next_attempt(self.state.epoch, call);
         self.fact(step, Fact::OutcomeReceived { call, attempt });
         self.dispose(step, call.0, Disposition::Handled);
-        let scene = OutcomeContext::new(call, &listener, &thread, false);
-        self.reply(step, &scene, vec![checked]);
+        let context = OutcomeContext::new(call, &listener, &thread, false);
+        self.reply(step, &context, vec![checked]);
         Ok(())
     }
 }

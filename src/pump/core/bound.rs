@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
-use crate::system::Answer;
+use crate::system::CorePayload;
 use crate::thread::{Call, Opener};
 
 /// Reason recorded when a thread ends because the call that it is bound to has closed.
@@ -80,7 +80,7 @@ impl Core {
     }
 
     fn cancelled_note(&mut self, step: &mut Step, thread: &ThreadId, message: &'static str) {
-        let answer = Answer::ThreadCancelled { thread: thread.clone(), message };
+        let answer = CorePayload::ThreadCancelled { thread: thread.clone(), message };
         self.system_note(step, thread, &ListenerName::core(), &answer);
     }
 }

@@ -10,7 +10,7 @@ use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::Answer;
+use crate::system::CorePayload;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
 /// Limits that every tree has, and the model calls that each tree is certain to make. Spent and
@@ -157,14 +157,14 @@ impl Core {
     }
 
     /// Warns the tree once about each of its budgets that is nearly spent.
-    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &OutcomeContext) {
+    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
         // The call has ended, so no agent can be warned now. The next turn of the tree gets the
         // warning.
-        if self.state.call(scene.call).is_none() {
+        if self.state.call(context.call).is_none() {
             return;
         }
 
-        let Some(tree) = self.state.tree(&scene.thread) else { return };
+        let Some(tree) = self.state.tree(&context.thread) else { return };
         let usage = tree.usage;
         let request = tree.request_usage();
         let limits = &self.budgets.limits;
@@ -174,9 +174,9 @@ impl Core {
         ];
         budgets.extend(BudgetUse::of_budget(None, limits.budget(), usage.spending()));
         budgets.extend(BudgetUse::of_request(limits.request_budget(), request.spending()));
-        let own = tree.by_agent.get(&scene.listener).copied().unwrap_or_default();
-        if let Some(contract) = self.contracts.get(&scene.listener) {
-            budgets.extend(BudgetUse::of_budget(Some(&scene.listener), contract.budget, own));
+        let own = tree.by_agent.get(&context.listener).copied().unwrap_or_default();
+        if let Some(contract) = self.contracts.get(&context.listener) {
+            budgets.extend(BudgetUse::of_budget(Some(&context.listener), contract.budget, own));
         }
 
         budgets.retain(|gauge| gauge.is_nearly_spent() && !tree.warned.contains(&gauge.key()));
@@ -184,7 +184,7 @@ impl Core {
         for gauge in budgets {
             self.fact(step, Fact::Warned { budget: gauge.key() });
             let answer = gauge.warning();
-            self.tell(step, scene.call, None, &answer);
+            self.send_core_payload(step, context.call, None, &answer);
         }
     }
 }
@@ -243,7 +243,7 @@ impl BudgetUse {
         }
     }
 
-    fn warning(&self) -> Answer {
+    fn warning(&self) -> CorePayload {
         let shown = |amount: u64| {
             if self.is_money { Money(amount).to_string() } else { amount.to_string() }
         };
@@ -252,7 +252,7 @@ impl BudgetUse {
         let limit = shown(self.limit);
         let budget = self.budget.to_owned();
         let of = self.of.clone();
-        Answer::BudgetWarning { budget, of, used, limit }
+        CorePayload::BudgetWarning { budget, of, used, limit }
     }
 }
 

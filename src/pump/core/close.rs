@@ -7,12 +7,12 @@ use super::message::NewMessage;
 use super::orphans::OrphanedDelivery;
 use super::outcome::OutcomeContext;
 use super::{Core, Step};
-use crate::envelope::{Disposition, Kind, Message, Payload};
+use crate::envelope::{Disposition, Message, MessageKind, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
-use crate::system::{Answer, ErrorCode, ThreadStatus};
+use crate::system::{CorePayload, ErrorCode, ThreadStatus};
 use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
 use crate::xml::scan::scan;
 
@@ -21,24 +21,24 @@ pub(super) struct CallResult {
     pub how: Closing,
     /// Disposition of the messages that were not delivered to the callee. If this is `Late` and the
     /// call failed, the request counts as failed.
-    pub unheard: Disposition,
-    pub payloads: Vec<(Kind, PayloadName, Payload)>,
+    pub undelivered: Disposition,
+    pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
 
 impl CallResult {
-    fn system(how: Closing, unheard: Disposition, answer: &Answer) -> Self {
-        let payloads = vec![(Kind::System, answer.name(), answer.payload())];
-        Self { how, unheard, payloads }
+    fn system(how: Closing, unheard: Disposition, answer: &CorePayload) -> Self {
+        let payloads = vec![(MessageKind::System, answer.name(), answer.payload())];
+        Self { how, undelivered: unheard, payloads }
     }
 
     fn replies(payloads: Vec<Checked>) -> Self {
-        let part = |c: Checked| (Kind::Reply, c.name().clone(), c.payload().clone());
+        let part = |c: Checked| (MessageKind::Reply, c.name().clone(), c.payload().clone());
         let payloads = payloads.into_iter().map(part).collect();
-        Self { how: Closing::Completed, unheard: Disposition::Late, payloads }
+        Self { how: Closing::Completed, undelivered: Disposition::Late, payloads }
     }
 
     pub fn has_reply(&self) -> bool {
-        self.payloads.iter().any(|(kind, ..)| *kind == Kind::Reply)
+        self.payloads.iter().any(|(kind, ..)| *kind == MessageKind::Reply)
     }
 
     const fn status(&self) -> ThreadStatus {
@@ -67,14 +67,19 @@ impl ClosingCall {
 }
 
 impl Core {
-    pub(super) fn reply(&mut self, step: &mut Step, scene: &OutcomeContext, finals: Vec<Checked>) {
+    pub(super) fn reply(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        finals: Vec<Checked>,
+    ) {
         if !finals.is_empty() {
-            self.close(step, scene.call, CallResult::replies(finals));
+            self.close(step, context.call, CallResult::replies(finals));
         }
     }
 
     pub(super) fn acknowledge(&mut self, step: &mut Step, call: CallId) {
-        let answer = Answer::Ack { from: self.leg_name(call) };
+        let answer = CorePayload::Ack { from: self.leg_name(call) };
         self.close(step, call, CallResult::system(Closing::Completed, Disposition::Late, &answer));
     }
 
@@ -119,7 +124,7 @@ impl Core {
         let about = open.request().map(|request| request.name.local.to_string());
         let message = text.to_owned();
         let from = self.leg_name(call);
-        let error = Answer::Error { code, about, message, from, is_lasting };
+        let error = CorePayload::Error { code, about, message, from, is_lasting };
         self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
     }
 
@@ -129,7 +134,7 @@ impl Core {
         let from = self.leg_name(call);
         let about = None;
         let is_lasting = false;
-        let error = Answer::Error { code, about, message, from, is_lasting };
+        let error = CorePayload::Error { code, about, message, from, is_lasting };
         self.close(
             step,
             call,
@@ -163,8 +168,8 @@ impl Core {
         self.drop_beneath(step, call);
         // Deliver the result before the call is removed: only until then does the opener await this
         // call and know its place in the order of replies.
-        self.hand_back(step, &closed, &result);
-        self.shut(step, &closed, result.how, result.unheard);
+        self.deliver_result(step, &closed, &result);
+        self.shut(step, &closed, result.how, result.undelivered);
         let Opener::Call { call: opener, .. } = closed.opening.opener else { return None };
         if closed.is_nested() {
             self.settle_group(step, &closed, opener, &result);
@@ -202,9 +207,9 @@ impl Core {
             payloads.push((part.kind, part.name.clone(), part.payload.clone()));
         }
 
-        let replied = payloads.iter().any(|(kind, ..)| *kind == Kind::Reply);
+        let replied = payloads.iter().any(|(kind, ..)| *kind == MessageKind::Reply);
         let how = if replied { Closing::Completed } else { how };
-        Some(CallResult { how, unheard: Disposition::Late, payloads })
+        Some(CallResult { how, undelivered: Disposition::Late, payloads })
     }
 
     fn about(&self, call: CallId) -> Option<ClosingCall> {
@@ -291,8 +296,8 @@ impl Core {
             if self.is_in_flight(&message) {
                 self.dispose(step, message.id, fate);
             }
-            if message.kind == Kind::System && mutant("answer-a-fault") {
-                let answer = Answer::error(ErrorCode::ListenerFailed, "nobody took this");
+            if message.kind == MessageKind::System && mutant("answer-a-fault") {
+                let answer = CorePayload::error(ErrorCode::ListenerFailed, "nobody took this");
                 self.system_note(step, &closed.thread, &closed.callee, &answer);
             }
         }
@@ -327,7 +332,7 @@ impl Core {
 
         for (timer, label) in timers {
             self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
-            let answer = Answer::TimerCancelled { timer, label };
+            let answer = CorePayload::TimerCancelled { timer, label };
             self.system_note(step, &closed.thread, &closed.callee, &answer);
         }
     }
@@ -338,13 +343,13 @@ impl Core {
         step: &mut Step,
         thread: &ThreadId,
         to: &ListenerName,
-        answer: &Answer,
+        answer: &CorePayload,
     ) -> Arc<Message> {
         self.note(step, NewMessage::system(to, thread, answer))
     }
 
     /// Delivers the result to the opener of the call.
-    fn hand_back(&mut self, step: &mut Step, closed: &ClosingCall, result: &CallResult) {
+    fn deliver_result(&mut self, step: &mut Step, closed: &ClosingCall, result: &CallResult) {
         match &closed.opening.opener {
             Opener::Client { name } => {
                 let messages = self.record_result(step, closed, name, result);
@@ -355,7 +360,7 @@ impl Core {
             }
             Opener::Call { name, call, thread } => {
                 self.record_result(step, closed, name, result);
-                if self.settle_away(step, closed, *call, result) {
+                if self.settle_remote_leg(step, closed, *call, result) {
                     return;
                 }
                 let answer = thread_result(closed, result);
@@ -375,7 +380,7 @@ impl Core {
         let core = ListenerName::core();
         let mut messages = Vec::new();
         for (kind, name, payload) in &result.payloads {
-            let from = if *kind == Kind::System { &core } else { &closed.callee };
+            let from = if *kind == MessageKind::System { &core } else { &closed.callee };
             let part = NewMessage::new(*kind, from, opener, &closed.thread, (name, payload));
             let part = part.caused_by(closed.id.0).in_call(opener_call);
             messages.push(self.accept(step, part));
@@ -406,7 +411,7 @@ impl Core {
         opener: &ListenerName,
         opener_call: CallId,
         thread: &ThreadId,
-        answer: &Answer,
+        answer: &CorePayload,
     ) {
         let result = NewMessage::system(opener, thread, answer);
         let result = result.caused_by(closed.id.0).in_call(opener_call);
@@ -424,14 +429,14 @@ impl Core {
 
 /// The `thread-result` for another thread. If the result's payloads do not fit, it states where
 /// they are recorded.
-pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> Answer {
+pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();
     let parts = result.payloads.iter().map(|(.., payload)| payload);
     let size: usize = parts.clone().map(Payload::len).sum();
     if size + limits::ENVELOPE_BYTES_MAX <= limits::PAYLOAD_BYTES_MAX {
         let payloads = parts.cloned().collect();
-        let whole = Answer::ThreadResult { thread: thread.clone(), status, payloads };
+        let whole = CorePayload::ThreadResult { thread: thread.clone(), status, payloads };
         // The wrapping element adds one level of depth, which may exceed the gate's limit. The
         // core's own payloads must pass the gate, too.
         if scan(whole.payload().as_str().as_bytes()).is_ok() {
@@ -440,6 +445,6 @@ pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> Answer
     }
 
     let text = format!("the result of {size} bytes is on record in {thread}; ask for less at once");
-    let payloads = vec![Answer::error(ErrorCode::TooLarge, text).payload()];
-    Answer::ThreadResult { thread, status, payloads }
+    let payloads = vec![CorePayload::error(ErrorCode::TooLarge, text).payload()];
+    CorePayload::ThreadResult { thread, status, payloads }
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::bus::Delivery;
 use crate::clock::Time;
-use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Turn};
+use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
@@ -94,7 +94,7 @@ pub enum Event {
         listener: ListenerName,
         call: CallId,
         attempt: Attempt,
-        failure: Failure,
+        failure: AttemptFailure,
     },
     /// A delivery was returned, because no listener took it.
     NotTaken {

@@ -6,11 +6,11 @@ use super::event::{Alarm, Effect};
 use super::outcome::AttemptSource;
 use super::{Core, Step};
 use crate::contract::Contract;
-use crate::envelope::{Disposition, Failure};
+use crate::envelope::{AttemptFailure, Disposition};
 use crate::ids::{Attempt, CallId, ListenerName, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{Answer, ErrorCode};
+use crate::system::{CorePayload, ErrorCode};
 use crate::thread::{Call, Fact, Input, TimerEnd};
 
 impl Core {
@@ -18,7 +18,7 @@ impl Core {
         &mut self,
         step: &mut Step,
         source: &AttemptSource,
-        failure: Failure,
+        failure: AttemptFailure,
     ) {
         let AttemptSource { listener, call, attempt } = source;
         let call = *call;
@@ -68,23 +68,25 @@ impl Core {
         step: &mut Step,
         call: CallId,
         listener: &ListenerName,
-        failure: &Failure,
+        failure: &AttemptFailure,
     ) {
         let code = match failure {
-            Failure::Unreachable { .. } => ErrorCode::Undeliverable,
-            Failure::Lost { .. } => ErrorCode::UnknownOutcome,
-            Failure::Spent { .. } => ErrorCode::BudgetSpent,
-            Failure::TooLarge { .. } => ErrorCode::TooLarge,
+            AttemptFailure::Unreachable { .. } => ErrorCode::Undeliverable,
+            AttemptFailure::Lost { .. } => ErrorCode::UnknownOutcome,
+            AttemptFailure::Spent { .. } => ErrorCode::BudgetSpent,
+            AttemptFailure::TooLarge { .. } => ErrorCode::TooLarge,
             _ => ErrorCode::ListenerFailed,
         };
 
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         let text = match (failure, failures) {
             // The listener did not fail: what its work requires was not available.
-            (Failure::Spent { detail } | Failure::TooLarge { detail }, _) => detail.clone(),
-            (Failure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
+            (AttemptFailure::Spent { detail } | AttemptFailure::TooLarge { detail }, _) => {
+                detail.clone()
+            }
+            (AttemptFailure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
             // The text depends on the cause, because the cause decides what a caller can do.
-            (Failure::Model { detail, .. }, _) => {
+            (AttemptFailure::Model { detail, .. }, _) => {
                 format!("{listener} failed: its model call came to nothing: {detail}")
             }
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
@@ -92,7 +94,7 @@ impl Core {
         };
 
         match failure {
-            Failure::Model { passing: false, .. } | Failure::Refused { .. } => {
+            AttemptFailure::Model { passing: false, .. } | AttemptFailure::Refused { .. } => {
                 self.fail_for_good(step, call, code, &text, Disposition::Failed);
             }
             _ => self.fail_with(step, call, code, &text, Disposition::Failed),
@@ -108,7 +110,8 @@ impl Core {
         let thread = open.thread.clone();
         let input = Input::Lost { listener: listener.clone(), call, attempt };
         step.records(thread.root(), input);
-        let failure = Failure::Lost { detail: "the pump ended before its answer".to_owned() };
+        let failure =
+            AttemptFailure::Lost { detail: "the pump ended before its answer".to_owned() };
         self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
         self.charge_reservation(step, call, attempt);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
@@ -199,7 +202,12 @@ impl Core {
 
         step.records(root, Input::Timer { timer, call });
         self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
-        self.tell(step, call, None, &Answer::TimerFired { timer, label: set.label });
+        self.send_core_payload(
+            step,
+            call,
+            None,
+            &CorePayload::TimerFired { timer, label: set.label },
+        );
         self.wake(step, call);
     }
 
@@ -219,16 +227,16 @@ const LOST: &str = "what became of it is not known: its answer was lost";
 
 /// Description of a failure for callers. It names the kind of the failure, without details of the
 /// listener.
-fn outward(failure: &Failure) -> &'static str {
+fn outward(failure: &AttemptFailure) -> &'static str {
     match failure {
-        Failure::Crashed { .. } => "it ended without an answer",
-        Failure::Unreachable { .. } => "it cannot be reached",
-        Failure::Lost { .. } => LOST,
-        Failure::Refused { .. } => "it refused the request",
-        Failure::Garbage { .. } => "its answer cannot be read",
-        Failure::CutShort { .. } => "its model's answer cannot be taken",
-        Failure::Model { .. } => "its model call came to nothing",
-        Failure::Spent { .. } | Failure::TooLarge { .. } => "it was not called",
+        AttemptFailure::Crashed { .. } => "it ended without an answer",
+        AttemptFailure::Unreachable { .. } => "it cannot be reached",
+        AttemptFailure::Lost { .. } => LOST,
+        AttemptFailure::Refused { .. } => "it refused the request",
+        AttemptFailure::Garbage { .. } => "its answer cannot be read",
+        AttemptFailure::CutShort { .. } => "its model's answer cannot be taken",
+        AttemptFailure::Model { .. } => "its model call came to nothing",
+        AttemptFailure::Spent { .. } | AttemptFailure::TooLarge { .. } => "it was not called",
     }
 }
 

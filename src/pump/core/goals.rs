@@ -4,7 +4,7 @@ use super::Core;
 use super::outcome::Gated;
 use super::refusals::refusal_of;
 use crate::contract::{Meaning, goal_answer, goal_name, read_goal_answer};
-use crate::envelope::Rule;
+use crate::envelope::RefusalRule;
 use crate::ids::{CallId, PayloadName};
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
@@ -37,7 +37,7 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     };
     let judged = payloads.into_iter().map(|payload| match payload {
         Ok(checked) if is_wrong(&checked) => {
-            Err(refusal_of(Rule::NotInVocabulary, NOT_IN_VOCABULARY, &checked))
+            Err(refusal_of(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, &checked))
         }
         other => other,
     });

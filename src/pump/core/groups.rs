@@ -7,7 +7,7 @@ use super::close::{CallResult, ClosingCall, thread_result};
 use super::event::Effect;
 use super::{Core, Step};
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Kind, Message};
+use crate::envelope::{Disposition, Message, MessageKind};
 use crate::ids::CallId;
 use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
@@ -43,7 +43,7 @@ impl Core {
     /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
     /// is kept while another leg may still reply; the last fault delivers all kept faults. Returns
     /// whether the result of this leg was kept instead of delivered.
-    pub(super) fn settle_away(
+    pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,
         closed: &ClosingCall,
@@ -130,7 +130,7 @@ impl Core {
                 |fault: &Arc<Message>| (fault.kind, fault.name.clone(), fault.payload.clone());
             let payloads = faults.iter().map(part).collect();
             let how = how.unwrap_or(Closing::Failed);
-            let result = CallResult { how, unheard: Disposition::Late, payloads };
+            let result = CallResult { how, undelivered: Disposition::Late, payloads };
             self.thread_result(step, &leg, name, *call, thread, &thread_result(&leg, &result));
         }
     }
@@ -142,7 +142,7 @@ impl Core {
         let Some(action) = won.map(|p| p.slot.action) else { return };
         let faults = open.pending.iter().filter(|pending| {
             pending.slot.action == action
-                && pending.message.kind == Kind::System
+                && pending.message.kind == MessageKind::System
                 && pending.message.cause != Some(closed.id.0)
         });
         let faults: Vec<_> = faults.map(|pending| pending.message.id).collect();

@@ -10,7 +10,7 @@ use crate::envelope::Disposition;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{Answer, DecisionPayload, ErrorCode};
+use crate::system::{CorePayload, DecisionPayload, ErrorCode};
 use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
 
 /// The held calls of each client at each listener. Rebuilt after every boot from recorded holds.
@@ -72,7 +72,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
 
         match self.hold_of(open).filter(|_| !mutant("hand-over-the-held")) {
-            None => self.hand_over(step, call),
+            None => self.queue_for_listener(step, call),
             Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
             Some((Hold::Approval, why)) => {
                 self.hold(step, call, Hold::Approval);
@@ -83,7 +83,7 @@ impl Core {
 
     /// Queues a call for its listener. As after any message to that listener, an agent's `wait`
     /// ends.
-    pub(super) fn hand_over(&mut self, step: &mut Step, call: CallId) {
+    pub(super) fn queue_for_listener(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
@@ -175,7 +175,7 @@ impl Core {
         let until = self.state.call(call).and_then(|open| open.held?.until);
         let HeldCallNotice { message, digest, listener, .. } = held.clone();
 
-        let answer = Answer::ApprovalRequested { message, listener, digest, why, until };
+        let answer = CorePayload::ApprovalRequested { message, listener, digest, why, until };
         self.system_note(step, &held.thread, &held.caller, &answer);
     }
 
@@ -259,8 +259,11 @@ impl Core {
         let digest = held.digest;
         let reason = reason.to_owned();
         let ruling = DecisionPayload { message, digest, by, reason };
-        let answer =
-            if granted { Answer::ApprovalGranted(ruling) } else { Answer::ApprovalRefused(ruling) };
+        let answer = if granted {
+            CorePayload::ApprovalGranted(ruling)
+        } else {
+            CorePayload::ApprovalRefused(ruling)
+        };
 
         self.system_note(step, &held.thread, &held.caller, &answer);
     }

@@ -10,11 +10,11 @@ use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
 use super::{CORE_VERSION, Core, Step};
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{ActionReport, Answer};
+use crate::system::{ActionReport, CorePayload};
 use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, Opener, OperatorAction};
 
 impl Core {
@@ -46,7 +46,7 @@ impl Core {
             );
         }
 
-        let answer = Answer::Boot { epoch, version: detail, core_version, config };
+        let answer = CorePayload::Boot { epoch, version: detail, core_version, config };
         self.organism_note(step, &answer);
         self.pick_up(step);
     }
@@ -114,19 +114,19 @@ impl Core {
         let input = Input::Joined { listener: listener.clone(), detail: detail.clone() };
         step.records(ThreadId::organism(), input);
         self.is_present(&listener);
-        self.organism_note(step, &Answer::ListenerJoined { name: listener, detail });
+        self.organism_note(step, &CorePayload::ListenerJoined { name: listener, detail });
     }
 
     pub(super) fn left(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
         let input = Input::Left { listener: listener.clone(), detail: detail.clone() };
         step.records(ThreadId::organism(), input);
-        self.organism_note(step, &Answer::ListenerLeft { name: listener, detail });
+        self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
     pub(super) fn shutdown(&mut self, step: &mut Step, reason: String) {
         self.draining = true;
         step.records(ThreadId::organism(), Input::Shutdown { detail: reason.clone() });
-        self.organism_note(step, &Answer::ShutdownSignal { reason });
+        self.organism_note(step, &CorePayload::ShutdownSignal { reason });
     }
 
     /// Records an operator's action on the organism itself. The core does nothing else about it.
@@ -138,11 +138,11 @@ impl Core {
     ) {
         let action = action.shortened();
         step.records(ThreadId::organism(), Input::Operator(action.clone()));
-        self.organism_note(step, &Answer::OperatorAction(action.report()));
+        self.organism_note(step, &CorePayload::OperatorAction(action.report()));
         step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
     }
 
-    fn organism_note(&mut self, step: &mut Step, answer: &Answer) {
+    fn organism_note(&mut self, step: &mut Step, answer: &CorePayload) {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 
@@ -193,7 +193,7 @@ impl Core {
         };
 
         let report = ActionReport::cancel(by.clone(), thread.clone(), reason.clone());
-        let answer = Answer::OperatorAction(report);
+        let answer = CorePayload::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);
         let text = if reason.is_empty() {
             format!("cancelled by {}", operator_phrase(&by))
@@ -222,5 +222,5 @@ impl Core {
 /// Refusal to cancel a thread without open calls.
 fn ended(thread: &ThreadId, reason: &str) -> Refusal {
     let message = format!("nothing is open in {thread} or beneath it: all of it has ended already");
-    Refusal::new(Rule::NotWaiting, message, reason.as_bytes())
+    Refusal::new(RefusalRule::NotWaiting, message, reason.as_bytes())
 }

@@ -1,15 +1,15 @@
 //! Messages that are not stamped yet.
 
 use super::Step;
-use crate::envelope::{Kind, Message, Payload};
+use crate::envelope::{Message, MessageKind, Payload};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::pump::gate::Checked;
-use crate::system::Answer;
+use crate::system::CorePayload;
 use crate::thread::Opening;
 
 /// A message before the step stamps it: without `seq` and time, and usually without an id.
 pub(super) struct NewMessage {
-    kind: Kind,
+    kind: MessageKind,
     from: ListenerName,
     to: ListenerName,
     pub thread: ThreadId,
@@ -25,7 +25,7 @@ pub(super) struct NewMessage {
 
 impl NewMessage {
     pub fn new(
-        kind: Kind,
+        kind: MessageKind,
         from: &ListenerName,
         to: &ListenerName,
         thread: &ThreadId,
@@ -48,7 +48,7 @@ impl NewMessage {
 
     /// A message with a payload that passed the gate.
     pub fn checked(
-        kind: Kind,
+        kind: MessageKind,
         from: &ListenerName,
         to: &ListenerName,
         thread: &ThreadId,
@@ -58,9 +58,9 @@ impl NewMessage {
     }
 
     /// A message from the core.
-    pub fn system(to: &ListenerName, thread: &ThreadId, answer: &Answer) -> Self {
+    pub fn system(to: &ListenerName, thread: &ThreadId, answer: &CorePayload) -> Self {
         let payload = (&answer.name(), &answer.payload());
-        Self::new(Kind::System, &ListenerName::core(), to, thread, payload)
+        Self::new(MessageKind::System, &ListenerName::core(), to, thread, payload)
     }
 
     pub fn caused_by(self, cause: impl Into<Option<MessageId>>) -> Self {

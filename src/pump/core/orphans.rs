@@ -1,5 +1,5 @@
-//! Orphaned deliveries: a listener still works on a delivery whose call is closed. The delivery keeps
-//! its share of the listener's capacity until it ends, and a late answer is recorded.
+//! Orphaned deliveries: a listener still works on a delivery whose call is closed. The delivery
+//! keeps its share of the listener's capacity until it ends, and a late answer is recorded.
 
 use super::goals::{CalledGoal, only_answers};
 use super::message::NewMessage;
@@ -7,7 +7,7 @@ use super::outcome::{AttemptSource, CALL_CLOSED, Gated, OutcomeContext, is_reply
 use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::contract::Meaning;
-use crate::envelope::{Kind, Rule, Turn};
+use crate::envelope::{MessageKind, RefusalRule, Turn};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::pump::gate::Checked;
 
@@ -45,14 +45,14 @@ impl Core {
         let thread = &orphan.thread;
         let call = source.call;
         if let Some(turn) = turn {
-            let scene = OutcomeContext::new(call, listener, thread, true);
-            self.model_turn(step, &scene, &turn, Some(source.attempt));
+            let context = OutcomeContext::new(call, listener, thread, true);
+            self.model_turn(step, &context, &turn, Some(source.attempt));
         }
 
         for payload in only_answers(orphan.goal.as_ref(), payloads) {
             let taken = payload.and_then(|checked| match checked.meaning() {
                 Meaning::Reply | Meaning::GoalAnswer | Meaning::Note => Ok(checked),
-                _ => Err(refusal_of(Rule::CallClosed, CALL_CLOSED, &checked)),
+                _ => Err(refusal_of(RefusalRule::CallClosed, CALL_CLOSED, &checked)),
             });
             step.verdict(verdict(&taken));
             match taken {
@@ -71,7 +71,7 @@ impl Core {
         checked: &Checked,
     ) {
         let OrphanedDelivery { listener, thread, opener, opener_call, .. } = orphan;
-        let reply = NewMessage::checked(Kind::Reply, listener, opener, thread, checked);
+        let reply = NewMessage::checked(MessageKind::Reply, listener, opener, thread, checked);
         let reply = reply.caused_by(call.0).in_call(*opener_call);
         self.record_late(step, reply);
     }

@@ -8,12 +8,12 @@ use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Contract, Meaning};
 use crate::envelope::{
-    BrokenPayload, Disposition, Kind, Refusal, Rule, Spent, Turn, WrittenPayload,
+    BrokenPayload, Disposition, MessageKind, Refusal, RefusalRule, Spent, Turn, WrittenPayload,
 };
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
-use crate::system::{Answer, ErrorCode, Huh, WaitFor};
+use crate::system::{CorePayload, ErrorCode, Huh, WaitFor};
 use crate::thread::{Call, Fact, Input, Verdict};
 use crate::xml::findings::TextLocation;
 
@@ -52,7 +52,7 @@ impl OutcomeContext {
     }
 
     /// Makes a message in the call's thread from a payload of the outcome.
-    pub fn message(&self, kind: Kind, to: &ListenerName, checked: &Checked) -> NewMessage {
+    pub fn message(&self, kind: MessageKind, to: &ListenerName, checked: &Checked) -> NewMessage {
         let message = NewMessage::checked(kind, &self.listener, to, &self.thread, checked);
         message.caused_by(self.call.0)
     }
@@ -83,21 +83,21 @@ impl Core {
             step.records(orphan.thread.root(), input);
             self.late_outcome(step, &source, &orphan, payloads, turn);
             self.charge_reservation(step, source.call, source.attempt);
-        } else if let Some((mut scene, contract)) = self.scene(&source) {
-            step.records(scene.thread.root(), input);
+        } else if let Some((mut context, contract)) = self.context(&source) {
+            step.records(context.thread.root(), input);
             let Some(running) = self.end_attempt(&source, &contract) else {
-                return self.stale_outcome(step, &source, Some(&scene.thread), payloads);
+                return self.stale_outcome(step, &source, Some(&context.thread), payloads);
             };
-            self.is_present(&scene.listener);
-            self.hear(step, &mut scene, source.attempt, &running);
-            self.hearing = Some(scene.call);
-            if scene.receives_refusals {
-                self.agent_outcome(step, &scene, &contract, payloads, turn);
+            self.is_present(&context.listener);
+            self.record_outcome_received(step, &mut context, source.attempt, &running);
+            self.hearing = Some(context.call);
+            if context.receives_refusals {
+                self.agent_outcome(step, &context, &contract, payloads, turn);
             } else {
-                self.listener_outcome(step, &scene, payloads);
+                self.listener_outcome(step, &context, payloads);
             }
             self.hearing = None;
-            self.wake(step, scene.call);
+            self.wake(step, context.call);
         } else {
             step.records(ThreadId::organism(), input);
             self.stale_outcome(step, &source, None, payloads);
@@ -106,51 +106,57 @@ impl Core {
 
     /// Returns the context and the contract of an outcome. Returns `None` if the call is closed or
     /// the sender is not its callee.
-    fn scene(&self, source: &AttemptSource) -> Option<(OutcomeContext, Contract)> {
+    fn context(&self, source: &AttemptSource) -> Option<(OutcomeContext, Contract)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
         let contract = self.contracts.get(&open.callee)?.clone();
         let judged_alone = contract.receives_refusals();
-        let scene = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
-        Some((scene, contract))
+        let context = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
+        Some((context, contract))
     }
 
     /// Marks the delivered messages as handled, because their outcome is on record.
-    fn hear(
+    fn record_outcome_received(
         &mut self,
         step: &mut Step,
-        scene: &mut OutcomeContext,
+        context: &mut OutcomeContext,
         attempt: Attempt,
         running: &RunningAttempt,
     ) {
-        self.fact(step, Fact::OutcomeReceived { call: scene.call, attempt });
+        self.fact(step, Fact::OutcomeReceived { call: context.call, attempt });
         for message in &running.delivered {
             self.dispose(step, *message, Disposition::Handled);
         }
 
-        if let Some(thread) = self.state.thread(&scene.thread) {
-            scene.first_seq = thread.seq + 1;
-            scene.shown = thread.shown.get(&scene.listener).copied().unwrap_or(0);
+        if let Some(thread) = self.state.thread(&context.thread) {
+            context.first_seq = thread.seq + 1;
+            context.shown = thread.shown.get(&context.listener).copied().unwrap_or(0);
         }
     }
 
     /// Processes the outcome of a listener that is not an agent. Either all payloads of the outcome
     /// are accepted, or none is.
-    fn listener_outcome(&mut self, step: &mut Step, scene: &OutcomeContext, payloads: Vec<Gated>) {
+    fn listener_outcome(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        payloads: Vec<Gated>,
+    ) {
         let rubbish = |payload: &Gated| matches!(payload, Err(refusal) if refusal.name.is_none());
         if payloads.iter().any(rubbish) {
             for payload in payloads {
-                let spoiled = |checked: Checked| refusal_of(Rule::CallClosed, SPOILED, &checked);
+                let spoiled =
+                    |checked: Checked| refusal_of(RefusalRule::CallClosed, SPOILED, &checked);
                 let refusal = payload.map_or_else(|refusal| refusal, spoiled);
                 step.verdict(Verdict::Refused(refusal.digest));
-                self.refuse_in(step, scene, refusal);
+                self.refuse_in(step, context, refusal);
             }
-            let text = format!("{} gave an answer that cannot be used", scene.listener);
-            return self.fail(step, scene.call, ErrorCode::ListenerFailed, &text);
+            let text = format!("{} gave an answer that cannot be used", context.listener);
+            return self.fail(step, context.call, ErrorCode::ListenerFailed, &text);
         }
 
         if payloads.is_empty() {
-            return self.nothing_more(step, scene.call);
+            return self.nothing_more(step, context.call);
         }
 
         let replies = payloads.iter().flatten().any(is_reply);
@@ -162,15 +168,15 @@ impl Core {
                     finals.push(checked.clone());
                     Ok(checked)
                 } else if replies {
-                    Err(refusal_of(Rule::CallBesideReply, CALL_BESIDE_REPLY, &checked))
+                    Err(refusal_of(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY, &checked))
                 } else {
-                    self.act(step, scene, &checked).map(|()| checked)
+                    self.act(step, context, &checked).map(|()| checked)
                 }
             });
-            self.settle(step, scene, taken);
+            self.settle(step, context, taken);
         }
 
-        self.reply(step, scene, finals);
+        self.reply(step, context, finals);
     }
 
     /// Handles an outcome without actions and replies, which only acknowledges the delivery. The
@@ -188,26 +194,26 @@ impl Core {
     fn agent_outcome(
         &mut self,
         step: &mut Step,
-        scene: &OutcomeContext,
+        context: &OutcomeContext,
         contract: &Contract,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
         if payloads.is_empty() && !contract.spends() {
-            return self.nothing_more(step, scene.call);
+            return self.nothing_more(step, context.call);
         }
 
         let mut turn = turn.unwrap_or_default();
         let mut written = std::mem::take(&mut turn.written);
-        self.model_turn(step, scene, &turn, None);
-        let payloads = only_answers(self.goal_of(scene.call).as_ref(), payloads);
+        self.model_turn(step, context, &turn, None);
+        let payloads = only_answers(self.goal_of(context.call).as_ref(), payloads);
         let mut plan = ActionPlan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
 
         for item in in_order(payloads, &turn.broken) {
             let payload = match item {
                 TurnItem::Broken(broken) => {
-                    self.broken(step, scene, broken);
+                    self.broken(step, context, broken);
                     continue;
                 }
                 TurnItem::Gated(payload) => {
@@ -216,28 +222,28 @@ impl Core {
             };
             let taken = payload.and_then(|checked| match plan.verdict(&checked) {
                 Planned::Note => {
-                    let listener = &scene.listener;
-                    let thread = &scene.thread;
-                    self.own_note(step, listener, thread, scene.call, &checked);
+                    let listener = &context.listener;
+                    let thread = &context.thread;
+                    self.own_note(step, listener, thread, context.call, &checked);
                     Ok(checked)
                 }
                 Planned::Final => {
                     finals.push(checked.clone());
                     Ok(checked)
                 }
-                Planned::Act => self.act(step, scene, &checked).map(|()| checked),
+                Planned::Act => self.act(step, context, &checked).map(|()| checked),
                 Planned::Refuse(rule, text) => Err(refusal_of(rule, text, &checked)),
             });
-            self.settle(step, scene, taken);
+            self.settle(step, context, taken);
         }
 
         if let Some(huh) = Huh::about(&turn.findings) {
-            self.tell(step, scene.call, None, &Answer::Huh(huh));
+            self.send_core_payload(step, context.call, None, &CorePayload::Huh(huh));
         }
 
-        self.reply(step, scene, finals);
+        self.reply(step, context, finals);
         if let Some(spent) = turn.spent {
-            self.iterations_spent(step, scene.call, spent);
+            self.iterations_spent(step, context.call, spent);
         }
     }
 
@@ -246,7 +252,7 @@ impl Core {
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
-        scene: &OutcomeContext,
+        context: &OutcomeContext,
         turn: &Turn,
         late: Option<Attempt>,
     ) {
@@ -254,23 +260,24 @@ impl Core {
             return;
         }
 
-        let answer = Answer::ModelTurn(turn.note.clone());
+        let answer = CorePayload::ModelTurn(turn.note.clone());
         let payload = (&answer.name(), &answer.payload());
         let core = ListenerName::core();
-        let note = NewMessage::new(Kind::Note, &core, &scene.listener, &scene.thread, payload);
-        self.note(step, note.caused_by(scene.call.0).in_call(scene.call));
-        let call = scene.call;
-        let agent = Some(scene.listener.clone());
+        let note =
+            NewMessage::new(MessageKind::Note, &core, &context.listener, &context.thread, payload);
+        self.note(step, note.caused_by(context.call.0).in_call(context.call));
+        let call = context.call;
+        let agent = Some(context.listener.clone());
         let Turn { tokens_in, tokens_out, money, .. } = *turn;
         self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: late });
-        self.warn_of_budgets(step, scene);
+        self.warn_of_budgets(step, context);
     }
 
     /// Records the verdict on a payload. If the payload was refused, also handles the refusal.
-    fn settle(&mut self, step: &mut Step, scene: &OutcomeContext, taken: Gated) {
+    fn settle(&mut self, step: &mut Step, context: &OutcomeContext, taken: Gated) {
         step.verdict(verdict(&taken));
         if let Err(refusal) = taken {
-            self.turn_down(step, scene, refusal);
+            self.refuse_payload(step, context, refusal);
         }
     }
 
@@ -282,7 +289,7 @@ impl Core {
         call: CallId,
         checked: &Checked,
     ) {
-        let note = NewMessage::checked(Kind::Note, listener, listener, thread, checked);
+        let note = NewMessage::checked(MessageKind::Note, listener, listener, thread, checked);
         self.note(step, note.caused_by(call.0).in_call(call));
     }
 
@@ -320,12 +327,12 @@ impl Core {
         let input = Input::Stray { listener: listener.clone(), named, verdicts };
         step.records(ThreadId::organism(), input);
         if payloads.is_empty() {
-            let refusal = Refusal::new(Rule::StrayAnswer, message, b"");
+            let refusal = Refusal::new(RefusalRule::StrayAnswer, message, b"");
             return self.refuse(step, &listener, None, None, refusal);
         }
 
         for payload in payloads {
-            let stray = |checked: Checked| refusal_of(Rule::StrayAnswer, &message, &checked);
+            let stray = |checked: Checked| refusal_of(RefusalRule::StrayAnswer, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stray);
             step.verdict(Verdict::Refused(refusal.digest));
             self.refuse(step, &listener, None, None, refusal);
@@ -347,7 +354,8 @@ impl Core {
         let sender = claimed.as_ref().unwrap_or(&source.listener);
 
         for payload in payloads {
-            let stale = |checked: Checked| refusal_of(Rule::StaleAttempt, &message, &checked);
+            let stale =
+                |checked: Checked| refusal_of(RefusalRule::StaleAttempt, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stale);
             step.verdict(Verdict::Refused(refusal.digest));
             self.refuse(step, sender, thread, Some(source.call), refusal);
@@ -423,7 +431,7 @@ enum Planned {
     Note,
     Act,
     Final,
-    Refuse(Rule, String),
+    Refuse(RefusalRule, String),
 }
 
 impl ActionPlan {
@@ -441,14 +449,14 @@ impl ActionPlan {
 
         self.taken += 1;
         if self.taken > self.room {
-            Planned::Refuse(Rule::ExcessAction, excess(self.room))
+            Planned::Refuse(RefusalRule::ExcessAction, excess(self.room))
         } else if is_reply(checked) {
             Planned::Final
         } else if self.has_final {
-            Planned::Refuse(Rule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
+            Planned::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
         } else if self.spent.is_some() {
             let text = "this was the last turn: only a final counts";
-            Planned::Refuse(Rule::BudgetSpent, text.to_owned())
+            Planned::Refuse(RefusalRule::BudgetSpent, text.to_owned())
         } else {
             Planned::Act
         }

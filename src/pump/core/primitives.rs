@@ -4,26 +4,31 @@ use super::event::{Alarm, Effect};
 use super::outcome::OutcomeContext;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step, allotments};
-use crate::envelope::{Disposition, Kind, Refusal, Rule};
+use crate::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
-use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
+use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor, When};
 use crate::thread::{Allotment, Call, Fact, TimerEnd};
 
 impl Core {
     /// Records a primitive as a call to the core and answers it in the same step.
-    pub(super) fn primitive(&mut self, step: &mut Step, scene: &OutcomeContext, checked: &Checked) {
+    pub(super) fn primitive(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        checked: &Checked,
+    ) {
         let Some(primitive) = checked.primitive().cloned() else { return };
-        let request = scene.message(Kind::Call, &ListenerName::core(), checked);
+        let request = context.message(MessageKind::Call, &ListenerName::core(), checked);
         let request = self.accept(step, request);
         self.dispose(step, request.id, Disposition::Handled);
-        let ask = PrimitiveRequest { scene, checked, request: request.id };
+        let ask = PrimitiveRequest { context, checked, request: request.id };
 
         match primitive {
             Primitive::SpawnThread { suggested_sub_id, is_bound, allotment } => {
-                let bound = is_bound.then_some(scene.call);
+                let bound = is_bound.then_some(context.call);
                 let allotment = allotments::recorded(allotment, step.time);
                 self.spawn(step, &ask, suggested_sub_id, (bound, allotment));
             }
@@ -43,14 +48,14 @@ impl Core {
         label: Option<String>,
         (bound, allotment): (Option<CallId>, Option<Allotment>),
     ) {
-        let parent = &ask.scene.thread;
+        let parent = &ask.context.thread;
         if let Some(label) = &label
             && !ThreadId::is_label(label)
         {
             let text = ask.checked.payload().as_str().as_bytes();
             let message = "suggested_sub_id must be 1 to 64 letters, digits, `_` or `-`";
-            let refusal = Refusal::new(Rule::BadLabel, message, text);
-            return self.turn_down(step, ask.scene, refusal);
+            let refusal = Refusal::new(RefusalRule::BadLabel, message, text);
+            return self.refuse_payload(step, ask.context, refusal);
         }
 
         if let Some(text) = self.cannot_spawn(parent) {
@@ -59,10 +64,10 @@ impl Core {
 
         let label = self.free_label(step, parent, label);
         let child = parent.child(&label);
-        let by = ask.scene.listener.clone();
+        let by = ask.context.listener.clone();
         let opened = Fact::ThreadOpened { thread: child.clone(), by, bound, allotment };
         self.fact(step, opened);
-        let answer = Answer::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
+        let answer = CorePayload::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
         self.answer(step, ask, &answer);
         self.send_inner(step, ask, &child);
     }
@@ -113,16 +118,16 @@ impl Core {
     /// the refusal.
     fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
         let Some(inner) = ask.checked.inner() else { return };
-        if let Err((rule, text)) = self.call(step, ask.scene, inner, thread) {
+        if let Err((rule, text)) = self.call(step, ask.context, inner, thread) {
             let refusal = super::refusals::refusal_of(rule, text, inner);
-            self.answer(step, ask, &Answer::to(&refusal));
+            self.answer(step, ask, &CorePayload::to(&refusal));
         }
     }
 
     fn send_to_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
-        match (self.descendant(ask.scene, thread_id), ask.checked.inner()) {
+        match (self.descendant(ask.context, thread_id), ask.checked.inner()) {
             (Some(thread), Some(_)) => {
-                self.answer(step, ask, &Answer::Ack { from: None });
+                self.answer(step, ask, &CorePayload::Ack { from: None });
                 self.send_inner(step, ask, &thread);
             }
             _ => self.no_descendant(step, ask, thread_id),
@@ -130,57 +135,57 @@ impl Core {
     }
 
     fn cancel_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
-        let Some(thread) = self.descendant(ask.scene, thread_id) else {
+        let Some(thread) = self.descendant(ask.context, thread_id) else {
             return self.no_descendant(step, ask, thread_id);
         };
         let message = "Thread cancelled successfully.";
-        self.answer(step, ask, &Answer::ThreadCancelled { thread: thread.clone(), message });
+        self.answer(step, ask, &CorePayload::ThreadCancelled { thread: thread.clone(), message });
         self.cancel_subtree(step, &thread, CANCELLED_FROM_ABOVE);
     }
 
     /// Parses the id of a living thread beneath the sender's thread. Returns `None` for any other
     /// id.
-    fn descendant(&self, scene: &OutcomeContext, thread_id: &str) -> Option<ThreadId> {
+    fn descendant(&self, context: &OutcomeContext, thread_id: &str) -> Option<ThreadId> {
         let is_beneath =
-            |thread: &ThreadId| thread.is_beneath(&scene.thread) || mutant("reach-any-thread");
+            |thread: &ThreadId| thread.is_beneath(&context.thread) || mutant("reach-any-thread");
         let thread = ThreadId::parse(thread_id).ok().filter(is_beneath)?;
         let is_known = self.state.thread(&thread).is_some();
-        (is_known && !self.has_ended(&thread, &scene.thread)).then_some(thread)
+        (is_known && !self.has_ended(&thread, &context.thread)).then_some(thread)
     }
 
     /// Answers with an error that is the same for unknown threads and for threads outside the
     /// sender's subtree.
     fn no_descendant(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
         let text = ask.checked.payload().as_str().as_bytes();
-        let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text);
-        self.refuse_in(step, ask.scene, refusal);
+        let refusal = Refusal::new(RefusalRule::UnknownThread, UNKNOWN_THREAD, text);
+        self.refuse_in(step, ask.context, refusal);
         let shown = thread_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
-        self.answer(step, ask, &Answer::ThreadError { unknown_id: shown });
+        self.answer(step, ask, &CorePayload::ThreadError { unknown_id: shown });
     }
 
     fn wait(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, until: WaitFor) {
-        let call = ask.scene.call;
+        let call = ask.context.call;
         let open = self.state.call(call);
-        let (threads, timers) = open.map_or((0, 0), |open| (open.away.len(), open.timers));
+        let (threads, timers) = open.map_or((0, 0), |open| (open.remote_calls.len(), open.timers));
         let arrived = open.is_some_and(Call::has_news);
         if threads + timers == 0 && !arrived {
             let text = "no thread or timer of yours is unfinished";
             return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, text);
         }
 
-        self.answer(step, ask, &Answer::Waiting { until, threads, timers });
+        self.answer(step, ask, &CorePayload::Waiting { until, threads, timers });
         self.fact(step, Fact::Waiting { call, until });
     }
 
     fn clear_context(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, keep: u32) {
-        let agent = ask.scene.listener.clone();
-        let thread = ask.scene.thread.clone();
+        let agent = ask.context.listener.clone();
+        let thread = ask.context.thread.clone();
         // The messages of the requesting turn also stay in the window. They do not count towards
         // `keep`.
-        let kept = keep.min(ask.scene.shown);
-        let before = ask.scene.first_seq;
+        let kept = keep.min(ask.context.shown);
+        let before = ask.context.first_seq;
         self.fact(step, Fact::Window { agent, thread, before, kept });
-        self.answer(step, ask, &Answer::ContextCleared { kept });
+        self.answer(step, ask, &CorePayload::ContextCleared { kept });
     }
 
     fn set_timer(
@@ -190,7 +195,7 @@ impl Core {
         when: When,
         label: Option<String>,
     ) {
-        let call = ask.scene.call;
+        let call = ask.context.call;
         let timers = self.state.call(call).map_or(0, |open| open.timers);
         if timers >= limits::TIMERS_PER_CALL_MAX {
             let text = format!("a call may have at most {} timers", limits::TIMERS_PER_CALL_MAX);
@@ -207,19 +212,19 @@ impl Core {
         let timer = TimerId(step.next_id());
         self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
         step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
-        self.answer(step, ask, &Answer::TimerSet { timer, fires_at, label });
+        self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
     }
 
     fn cancel_timer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, timer_id: &str) {
-        let tree = self.state.tree(&ask.scene.thread);
+        let tree = self.state.tree(&ask.context.thread);
         let found = tree.and_then(|tree| {
             let mut timers = tree.timers.iter();
-            timers.find(|(id, timer)| timer.call == ask.scene.call && id.to_string() == timer_id)
+            timers.find(|(id, timer)| timer.call == ask.context.call && id.to_string() == timer_id)
         });
         match found.map(|(timer, set)| (*timer, set.label.clone())) {
             Some((timer, label)) => {
                 self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
-                self.answer(step, ask, &Answer::TimerCancelled { timer, label });
+                self.answer(step, ask, &CorePayload::TimerCancelled { timer, label });
             }
             None => {
                 self.answer_error(step, ask, ErrorCode::UnknownTimer, "you have no such timer");
@@ -227,8 +232,8 @@ impl Core {
         }
     }
 
-    fn answer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, answer: &Answer) {
-        self.tell(step, ask.scene.call, Some(ask.request), answer);
+    fn answer(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, answer: &CorePayload) {
+        self.send_core_payload(step, ask.context.call, Some(ask.request), answer);
     }
 
     fn answer_error(
@@ -239,15 +244,20 @@ impl Core {
         text: &str,
     ) {
         let about = Some(ask.checked.name().local.to_string());
-        let error =
-            Answer::Error { code, about, message: text.to_owned(), from: None, is_lasting: false };
+        let error = CorePayload::Error {
+            code,
+            about,
+            message: text.to_owned(),
+            from: None,
+            is_lasting: false,
+        };
         self.answer(step, ask, &error);
     }
 }
 
 /// A primitive that the core is answering.
 struct PrimitiveRequest<'a> {
-    scene: &'a OutcomeContext,
+    context: &'a OutcomeContext,
     checked: &'a Checked,
     request: MessageId,
 }

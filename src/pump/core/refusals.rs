@@ -6,13 +6,17 @@ use super::Core;
 use super::outcome::OutcomeContext;
 use super::step::Step;
 use crate::contract::Contract;
-use crate::envelope::{BrokenPayload, Refusal, Rule};
+use crate::envelope::{BrokenPayload, Refusal, RefusalRule};
 use crate::ids::ListenerName;
 use crate::pump::gate::Checked;
-use crate::system::{Answer, ErrorCode};
+use crate::system::{CorePayload, ErrorCode};
 
 /// The refusal by `rule` of a payload that had passed the gate.
-pub(super) fn refusal_of(rule: Rule, message: impl Into<String>, checked: &Checked) -> Refusal {
+pub(super) fn refusal_of(
+    rule: RefusalRule,
+    message: impl Into<String>,
+    checked: &Checked,
+) -> Refusal {
     Refusal::new(rule, message, checked.payload().as_str().as_bytes()).named(checked.name())
 }
 
@@ -22,26 +26,31 @@ impl Core {
     ///
     /// A spent budget ends the call of a listener that makes no model calls: the listener might send
     /// the same again for ever, and no limit of model calls would end that.
-    pub(super) fn turn_down(&mut self, step: &mut Step, scene: &OutcomeContext, refusal: Refusal) {
+    pub(super) fn refuse_payload(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        refusal: Refusal,
+    ) {
         let rule = refusal.rule;
-        let answer = Answer::to(&refusal);
-        self.refuse_in(step, scene, refusal);
+        let answer = CorePayload::to(&refusal);
+        self.refuse_in(step, context, refusal);
 
         match rule {
-            Rule::BudgetSpent if !self.spends(&scene.listener) => {
+            RefusalRule::BudgetSpent if !self.spends(&context.listener) => {
                 // The alarm of the thread ends the call.
-                if self.is_time_over(&scene.thread, step.time) {
+                if self.is_time_over(&context.thread, step.time) {
                     return;
                 }
                 let text = "the budget of this tree is spent";
-                return self.fail(step, scene.call, ErrorCode::BudgetSpent, text);
+                return self.fail(step, context.call, ErrorCode::BudgetSpent, text);
             }
-            _ if scene.receives_refusals => {}
-            Rule::Busy | Rule::Cycle | Rule::BadLabel => {}
+            _ if context.receives_refusals => {}
+            RefusalRule::Busy | RefusalRule::Cycle | RefusalRule::BadLabel => {}
             _ => return,
         }
 
-        self.tell(step, scene.call, None, &answer);
+        self.send_core_payload(step, context.call, None, &answer);
     }
 
     fn spends(&self, listener: &ListenerName) -> bool {
@@ -51,15 +60,20 @@ impl Core {
     pub(super) fn broken(
         &mut self,
         step: &mut Step,
-        scene: &OutcomeContext,
+        context: &OutcomeContext,
         broken: &BrokenPayload,
     ) {
         let finding = &broken.finding;
         let refusal = Refusal::new(broken.rule(), &finding.message, broken.attempt.as_bytes());
-        self.turn_down(step, scene, refusal.at(finding.place.clone()));
+        self.refuse_payload(step, context, refusal.at(finding.place.clone()));
     }
 
-    pub(super) fn refuse_in(&mut self, step: &mut Step, scene: &OutcomeContext, refusal: Refusal) {
-        self.refuse(step, &scene.listener, Some(&scene.thread), Some(scene.call), refusal);
+    pub(super) fn refuse_in(
+        &mut self,
+        step: &mut Step,
+        context: &OutcomeContext,
+        refusal: Refusal,
+    ) {
+        self.refuse(step, &context.listener, Some(&context.thread), Some(context.call), refusal);
     }
 }

@@ -8,7 +8,7 @@ use super::event::{
     Alarm, BusyCount, CallDecision, Cancellation, Event, GatedAnswer, Standstill, Submission,
     Target,
 };
-use crate::envelope::{Kind, Message, Refusal, Reservation, RouteLimit, Rule, Turn};
+use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Decision, Fact, Input, Record, RecordedAnswer, Verdict};
@@ -138,7 +138,9 @@ fn reserve(record: &Record) -> Option<Event> {
 /// Restores the text of a turn's note from the record's messages.
 fn with_note(record: &Record, turn: Turn) -> Turn {
     let is_note = |message: &&Message| {
-        message.kind == Kind::Note && message.from.is_core() && *message.name.local == *"model-turn"
+        message.kind == MessageKind::Note
+            && message.from.is_core()
+            && *message.name.local == *"model-turn"
     };
     let note = messages(record).find(is_note);
     Turn { note: note.map_or_else(String::new, |m| m.payload.as_str().to_owned()), ..turn }
@@ -168,8 +170,12 @@ impl<'a> RecordedPayloads<'a> {
         });
         // In the record of an outcome, refusals by these rules concern the inside of an accepted
         // primitive, or the turn itself. They are no refusals of whole payloads.
-        let beside =
-            [Rule::UnknownThread, Rule::BadLabel, Rule::MalformedAction, Rule::UnknownAction];
+        let beside = [
+            RefusalRule::UnknownThread,
+            RefusalRule::BadLabel,
+            RefusalRule::MalformedAction,
+            RefusalRule::UnknownAction,
+        ];
         let of_payloads = |refusal: &&Refusal| is_submitted || !beside.contains(&refusal.rule);
         Self { record, gate, refusals: refusals.filter(of_payloads).collect() }
     }

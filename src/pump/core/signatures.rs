@@ -3,7 +3,7 @@
 
 use super::{Core, Step};
 use crate::clock::Time;
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -123,5 +123,5 @@ fn unsigned(operators: &OperatorKeys) -> String {
 }
 
 fn refusal(message: &str) -> Refusal {
-    Refusal::new(Rule::NotSigned, message, b"")
+    Refusal::new(RefusalRule::NotSigned, message, b"")
 }

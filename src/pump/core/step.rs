@@ -11,7 +11,7 @@ use crate::clock::Time;
 use crate::envelope::{Disposition, Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::mutant::mutant;
-use crate::system::Answer;
+use crate::system::CorePayload;
 use crate::thread::{Decision, Fact, Input, Record, Verdict};
 
 /// Result of processing one event.
@@ -121,12 +121,12 @@ impl Core {
     }
 
     /// Sends a system payload to the callee of `call`, as part of that call.
-    pub(super) fn tell(
+    pub(super) fn send_core_payload(
         &mut self,
         step: &mut Step,
         call: CallId,
         cause: Option<MessageId>,
-        answer: &Answer,
+        answer: &CorePayload,
     ) -> Option<Arc<Message>> {
         let open = self.state.call(call)?;
         let message = NewMessage::system(&open.callee, &open.thread, answer);

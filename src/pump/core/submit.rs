@@ -5,12 +5,12 @@ use super::message::NewMessage;
 use super::refusals::refusal_of;
 use super::{Core, Step};
 use crate::contract::{Meaning, Role};
-use crate::envelope::{Kind, Refusal, Rule};
+use crate::envelope::{MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
-use crate::system::Answer;
+use crate::system::CorePayload;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
 /// Reason why a submission is not accepted.
@@ -33,7 +33,7 @@ impl Core {
             _ if key.is_some() => {
                 let most = limits::CLIENT_KEY_BYTES_MAX;
                 let text = format!("the key has more than {most} bytes; use a shorter one");
-                Err(SubmissionDenial::Refused(instead(&submission, Rule::TooLarge, &text)))
+                Err(SubmissionDenial::Refused(instead(&submission, RefusalRule::TooLarge, &text)))
             }
             Ok(None) => self.place(&submission),
             Ok(Some(receipt)) => return step.effect(Effect::Receipt { submission: id, receipt }),
@@ -42,7 +42,9 @@ impl Core {
 
         let receipt = match placed {
             Ok((checked, thread, peers)) => self.admit(step, &submission, &checked, thread, &peers),
-            Err(SubmissionDenial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
+            Err(SubmissionDenial::Refused(refusal)) => {
+                self.refuse_submission(step, &submission, refusal)
+            }
             Err(SubmissionDenial::NoThread(unknown_id)) => {
                 self.no_thread(step, &submission, unknown_id)
             }
@@ -67,7 +69,7 @@ impl Core {
         }
 
         let message = "this key was used for another payload; use a new key";
-        Err(refusal_of(Rule::KeyReused, message, checked))
+        Err(refusal_of(RefusalRule::KeyReused, message, checked))
     }
 
     /// Chooses the thread of a submission, and applies the remaining rules in the gate's order.
@@ -78,9 +80,9 @@ impl Core {
         let checked = match &submission.payload {
             Ok(checked) => checked,
             // During a replay, a recorded refusal by the pump itself arrives here.
-            Err(refusal) if refusal.rule < Rule::UnknownThread || refusal.name.is_some() => {
+            Err(refusal) if refusal.rule < RefusalRule::UnknownThread || refusal.name.is_some() => {
                 return Err(match (refusal.rule, &submission.target) {
-                    (Rule::UnknownThread, Target::Thread { id }) => {
+                    (RefusalRule::UnknownThread, Target::Thread { id }) => {
                         SubmissionDenial::NoThread(id.clone())
                     }
                     _ => SubmissionDenial::Refused(refusal.clone()),
@@ -101,16 +103,19 @@ impl Core {
         let contract = self.contracts.get(&submission.client);
         if contract.is_none_or(|contract| contract.role != Role::Client) {
             let text = checked.payload().as_str().as_bytes();
-            let refusal = Refusal::new(Rule::NotInVocabulary, NOT_IN_VOCABULARY, text);
+            let refusal = Refusal::new(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, text);
             return Err(SubmissionDenial::Refused(refusal));
         }
 
         let Meaning::Call { peers, .. } = checked.meaning() else {
-            return refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY);
+            return refused(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY);
         };
 
         if self.draining {
-            return refused(Rule::Draining, "the organism is stopping; send again when it is back");
+            return refused(
+                RefusalRule::Draining,
+                "the organism is stopping; send again when it is back",
+            );
         }
 
         let full = |name: &ListenerName| {
@@ -119,7 +124,7 @@ impl Core {
         };
 
         if self.is_full() || peers.iter().any(full) {
-            return refused(Rule::Busy, "too much is waiting; send it again in a moment");
+            return refused(RefusalRule::Busy, "too much is waiting; send it again in a moment");
         }
 
         let payload = checked.payload().as_str();
@@ -129,7 +134,7 @@ impl Core {
                 "{held} of your calls to {peer} wait for a person; send it again when some of them \
                  are decided"
             );
-            return refused(Rule::Busy, &text);
+            return refused(RefusalRule::Busy, &text);
         }
 
         if let Some(tree) = self.state.tree(&thread)
@@ -137,7 +142,7 @@ impl Core {
             && tree.request_usage().messages.saturating_add(tree.held)
                 >= self.budgets.limits.messages
         {
-            return refused(Rule::BudgetSpent, "this thread has used all its messages");
+            return refused(RefusalRule::BudgetSpent, "this thread has used all its messages");
         }
 
         Ok((checked.clone(), thread, peers.clone()))
@@ -171,7 +176,7 @@ impl Core {
                     .ok()
                     .filter(|t| t.is_root() && t.as_str() != ThreadId::ORGANISM);
                 let refused = |message: String| {
-                    SubmissionDenial::Refused(instead(submission, Rule::BadLabel, &message))
+                    SubmissionDenial::Refused(instead(submission, RefusalRule::BadLabel, &message))
                 };
                 let Some(thread) = usable else {
                     return Err(refused(
@@ -244,7 +249,7 @@ impl Core {
         for (leg, peer) in peers.iter().enumerate() {
             let opener = Opener::Client { name: by.clone() };
             let opening = Opening { opener, group, forward: false };
-            let request = NewMessage::checked(Kind::Call, &by, peer, &thread, checked);
+            let request = NewMessage::checked(MessageKind::Call, &by, peer, &thread, checked);
             let id = (leg == 0).then_some(submission.id);
             let key = submission.key.clone();
             let request = request.opening(opening).with_id(id).with_key(key);
@@ -256,8 +261,13 @@ impl Core {
         Receipt::Accepted { thread, calls, again: false, held }
     }
 
-    fn turn_away(&mut self, step: &mut Step, submission: &Submission, refusal: Refusal) -> Receipt {
-        if refusal.rule == Rule::Busy && !mutant("record-every-busy") {
+    fn refuse_submission(
+        &mut self,
+        step: &mut Step,
+        submission: &Submission,
+        refusal: Refusal,
+    ) -> Receipt {
+        if refusal.rule == RefusalRule::Busy && !mutant("record-every-busy") {
             step.effect(Effect::CountBusy { client: submission.client.clone() });
             return Receipt::Refused { refusal, retry_after: Some(limits::BUSY_RETRY) };
         }
@@ -284,12 +294,12 @@ impl Core {
         submission: &Submission,
         unknown_id: String,
     ) -> Receipt {
-        let refusal = instead(submission, Rule::UnknownThread, UNKNOWN_THREAD);
+        let refusal = instead(submission, RefusalRule::UnknownThread, UNKNOWN_THREAD);
         let verdict = Verdict::Refused(refusal.digest);
         step.records(ThreadId::organism(), input_of(submission, verdict));
         self.refuse(step, &submission.client, None, None, refusal);
         let unknown_id = unknown_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
-        let answer = Answer::ThreadError { unknown_id }.payload().as_str().to_owned();
+        let answer = CorePayload::ThreadError { unknown_id }.payload().as_str().to_owned();
         Receipt::NoThread { answer }
     }
 }
@@ -305,7 +315,7 @@ fn shorten(id: &mut String) {
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
 /// The refusal by `rule` of a whole submission, which replaces the gate's verdict.
-fn instead(submission: &Submission, rule: Rule, message: &str) -> Refusal {
+fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),
         Err(refusal) => refusal.instead(rule, message),

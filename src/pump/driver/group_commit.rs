@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Pump, PumpCommand};
 use crate::bus::Delivery;
 use crate::clock::{Time, since_boot};
-use crate::envelope::Rule;
+use crate::envelope::RefusalRule;
 use crate::ids::{Digest, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
@@ -156,14 +156,14 @@ impl Pump {
     /// Refuses new submissions until the journal may accept records again. All other commands wait
     /// in their order.
     fn wait_out(&mut self, error: &Error) {
-        tracing::error!("nothing is accepted for now: {error}");
+        tracing::error!("submissions are refused until the journal accepts records again: {error}");
         let until = Instant::now() + ROOM_RETRY;
         while !self.waiters.is_stopping() {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok(PumpCommand::Submit(submit)) if !mutant("take-while-full") => {
                     let client = submit.submission.client.clone();
-                    if submit.turn_away(error) == Rule::Busy {
+                    if submit.refuse(error) == RefusalRule::Busy {
                         self.busy.count(&client, self.watch.now());
                     }
                 }

@@ -14,7 +14,7 @@ use super::spans;
 use super::submission_limit::{InboxBound, InboxPlace, SubmissionLimiter};
 use crate::bus::Delivery;
 use crate::clock::Time;
-use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
+use crate::envelope::{Message, NotReserved, Refusal, RefusalRule, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
@@ -81,18 +81,27 @@ pub(in crate::pump) struct Submit {
 impl Submit {
     /// Refuses the submission, because the journal accepts no records. Returns the rule of the
     /// refusal.
-    pub fn turn_away(self, error: &Error) -> Rule {
+    pub fn refuse(self, error: &Error) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
             Err(refusal) => refusal.head.as_bytes(),
         };
 
         let (rule, message) = match error {
-            Error::Away { .. } => (Rule::Busy, "the journal's server is away; send it again later"),
-            Error::Denied(_) => {
-                (Rule::Busy, "the journal's server lets nothing be written; send it again later")
-            }
-            _ => (Rule::StorageFull, "the disk is full; send it again when there is room"),
+            Error::Unavailable { .. } => (
+                RefusalRule::Busy,
+                "the journal's server is unavailable; send the payload again \
+                                     later",
+            ),
+            Error::Denied(_) => (
+                RefusalRule::Busy,
+                "the journal's server denies writes; send the payload again later",
+            ),
+            _ => (
+                RefusalRule::StorageFull,
+                "the disk is full; send the payload again when the \
+                                             disk has space",
+            ),
         };
 
         let refusal = Refusal::new(rule, message, text);
@@ -107,7 +116,7 @@ impl Submit {
 /// is not remembered.
 fn long_key(text: &[u8]) -> Refusal {
     let message = format!("the key is too long; at most {} bytes", limits::CLIENT_KEY_BYTES_MAX);
-    Refusal::new(Rule::BadLabel, message, text)
+    Refusal::new(RefusalRule::BadLabel, message, text)
 }
 
 #[derive(Clone)]
@@ -126,7 +135,7 @@ fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
         Receipt::Refused { refusal, .. } => Some(refusal.rule.code()),
-        Receipt::NoThread { .. } => Some(Rule::UnknownThread.code()),
+        Receipt::NoThread { .. } => Some(RefusalRule::UnknownThread.code()),
     }
 }
 
@@ -136,7 +145,7 @@ const TOO_MANY_NEW_THREADS: &str =
     "too many of your submissions into new threads wait for the pump; send it again in a moment";
 
 fn busy(text: &[u8], message: &str) -> Refusal {
-    Refusal::new(Rule::Busy, message, text)
+    Refusal::new(RefusalRule::Busy, message, text)
 }
 
 impl Handle {
@@ -238,7 +247,7 @@ impl Handle {
         let receipt = answer.await.map_err(|_| PumpStopped)?;
         drop(turn);
         if let Some(error) = refused(&receipt) {
-            spans::turned_away(&self.tracer, (trace, begun), client, CallId(id), error);
+            spans::export_refusal(&self.tracer, (trace, begun), client, CallId(id), error);
         }
 
         let calls: &[CallId] = match &receipt {

@@ -7,7 +7,7 @@ use super::pump_metrics::{DeliveryEnd, FAILURES, PumpMetrics};
 use super::spans::PumpSpans;
 use crate::bus::Delivery;
 use crate::contract::Contracts;
-use crate::envelope::{Failure, Kind, Message, Rule};
+use crate::envelope::{AttemptFailure, Message, MessageKind, RefusalRule};
 use crate::ids::{Attempt, CallId};
 use crate::journal::Journal;
 use crate::pump::core::{Core, Effect};
@@ -89,11 +89,13 @@ impl MetricsRecorder {
             Input::Deadline { call, attempt } => self.ended(*call, *attempt, DeliveryEnd::TimedOut),
             Input::Lost { listener, .. } => {
                 if let Some(own) = self.counts.of(listener) {
-                    let lost = Failure::Lost { detail: String::new() };
+                    let lost = AttemptFailure::Lost { detail: String::new() };
                     own.failures.one(kind(&lost).unwrap_or_default());
                 }
             }
-            Input::Busy { count, .. } => self.counts.refusals.add(Rule::Busy as usize, *count),
+            Input::Busy { count, .. } => {
+                self.counts.refusals.add(RefusalRule::Busy as usize, *count)
+            }
             Input::Shutdown { .. } => self.counts.drains(),
             _ => {}
         }
@@ -165,7 +167,7 @@ impl MetricsRecorder {
     }
 
     /// Updates the gauges after a commit.
-    pub fn stands(&mut self, core: &Core, journal: &dyn Journal) {
+    pub fn update_gauges(&mut self, core: &Core, journal: &dyn Journal) {
         let state = core.state();
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         self.counts.open.set(number(state.calls.len()));
@@ -198,7 +200,7 @@ impl Drop for Lifetime {
 
 /// Index of the error code in a `system-error` of the core.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
-    if message.kind != Kind::System || *message.name.local != *"system-error" {
+    if message.kind != MessageKind::System || *message.name.local != *"system-error" {
         return None;
     }
     let (_, rest) = message.payload.as_str().split_once(" code=\"")?;
@@ -207,7 +209,7 @@ pub(super) fn error_code(message: &Message) -> Option<usize> {
 }
 
 /// Index of a failure's kind in [`FAILURES`].
-fn kind(failure: &Failure) -> Option<usize> {
+fn kind(failure: &AttemptFailure) -> Option<usize> {
     FAILURES.iter().position(|word| *word == failure.word())
 }
 
@@ -217,10 +219,10 @@ mod tests {
 
     #[test]
     fn closed_lists_are_counted_in_their_order() {
-        for (index, rule) in Rule::ALL.into_iter().enumerate() {
+        for (index, rule) in RefusalRule::ALL.into_iter().enumerate() {
             assert_eq!(rule as usize, index, "{rule}");
         }
-        let spent = Failure::Spent { detail: String::new() };
+        let spent = AttemptFailure::Spent { detail: String::new() };
         assert_eq!(FAILURES[kind(&spent).unwrap()], "budget-spent");
     }
 }

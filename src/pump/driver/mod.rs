@@ -218,12 +218,14 @@ impl Pump {
             failpoint("stepped");
             self.commit(steps)?;
             self.answer_queries();
-            self.meter.stands(&self.core, &*self.journal);
+            self.meter.update_gauges(&self.core, &*self.journal);
             self.waiters.finish_drain_if_idle(self.core.handed_over());
             if self.waiters.is_stopping() {
                 let left = self.core.left_open();
                 if !left.is_empty() {
-                    tracing::warn!("left open: {left}; it goes on at the next start");
+                    tracing::warn!(
+                        "stopped with open work: {left}; it continues at the next start"
+                    );
                 }
                 let now = self.watch.now();
                 let counts = self.busy.take_all().into_iter();

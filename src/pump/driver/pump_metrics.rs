@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::clock::Time;
 use crate::contract::{Contracts, Role};
-use crate::envelope::{Disposition, Failure, Kind, Rule};
+use crate::envelope::{AttemptFailure, Disposition, MessageKind, RefusalRule};
 use crate::ids::ListenerName;
 use crate::journal::Error;
 use crate::metrics::{
@@ -19,9 +19,9 @@ use crate::thread::{Closing, Map};
 pub struct PumpMetrics {
     life: PumpPhase,
     pub(super) records: Counter,
-    pub(super) messages: LabelledCounters<{ Kind::ALL.len() }>,
+    pub(super) messages: LabelledCounters<{ MessageKind::ALL.len() }>,
     pub(super) dispositions: LabelledCounters<{ Disposition::ALL.len() }>,
-    pub(super) refusals: LabelledCounters<{ Rule::ALL.len() }>,
+    pub(super) refusals: LabelledCounters<{ RefusalRule::ALL.len() }>,
     pub(super) errors: LabelledCounters<{ ErrorCode::ALL.len() }>,
     pub(super) opened: Counter,
     pub(super) closed: LabelledCounters<{ CLOSINGS.len() }>,
@@ -108,7 +108,7 @@ pub(super) enum DeliveryEnd {
 }
 
 const ENDINGS: [&str; 5] = ["answered", "failed", "timed-out", "withdrawn", "not-taken"];
-pub(super) const FAILURES: [&str; 9] = Failure::WORDS;
+pub(super) const FAILURES: [&str; 9] = AttemptFailure::WORDS;
 
 impl PumpMetrics {
     /// Number of deliveries in flight.
@@ -176,7 +176,7 @@ impl PumpMetrics {
     /// Records whether the journal accepts records; `error` is the reason why it does not.
     pub(super) fn waits(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
-            Error::Away { .. } | Error::Denied(_) => WriteObstacle::Server,
+            Error::Unavailable { .. } | Error::Denied(_) => WriteObstacle::Server,
             _ => WriteObstacle::Disk,
         });
         self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl PumpMetrics {
     fn write_record(&self, page: &mut MetricsPage) {
         page.counters("organism_records_total", "Records made durable, a step each.")
             .counter(&[], &self.records);
-        let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
+        let kinds = MessageKind::ALL.iter().map(|kind| kind.as_str());
         each(
             page.counters("organism_messages_total", "Messages accepted, by kind."),
             "kind",
@@ -234,7 +234,7 @@ impl PumpMetrics {
         each(
             page.counters("organism_refusals_total", "Payloads refused, by rule."),
             "rule",
-            Rule::ALL.iter().map(|rule| rule.code()),
+            RefusalRule::ALL.iter().map(|rule| rule.code()),
             &self.refusals,
         );
         each(
@@ -253,8 +253,7 @@ impl PumpMetrics {
             CLOSINGS.iter().map(|(_, word)| *word),
             &self.closed,
         );
-        page.gauges("organism_calls_open", "Calls whose result is owed.")
-            .sample(&[], self.open.get());
+        page.gauges("organism_calls_open", "Open calls.").sample(&[], self.open.get());
         page.gauges("organism_messages_in_flight", "Accepted messages that are not settled.")
             .sample(&[], self.in_flight.get());
     }
@@ -279,15 +278,19 @@ impl PumpMetrics {
         page.gauges("organism_checkpoint_copies_waiting", "Checkpoints that wait to be copied.")
             .sample(&[], self.copies_waiting.get());
         let waits = |what| u64::from(self.waits_for() == Some(what));
-        page.gauges("organism_waiting", "1 while nothing can be recorded, by what is waited for.")
+        page.gauges("organism_waiting", "1 while the journal accepts no records, by the reason.")
             .sample(&[("for", "disk")], waits(WriteObstacle::Disk))
             .sample(&[("for", "server")], waits(WriteObstacle::Server));
-        page.gauges("organism_draining", "1 once it takes nothing new.")
+        page.gauges("organism_draining", "1 once the pump accepts no new submissions.")
             .sample(&[], u64::from(self.life.draining.load(Ordering::Relaxed)));
         page.gauges("organism_pump_running", "0 once the pump has ended.")
             .sample(&[], u64::from(!self.has_ended()));
-        page.histograms("organism_step_seconds", "Deciding what one group of events leads to.")
-            .histogram(&[], &self.step, MetricUnit::Seconds);
+        page.histograms(
+            "organism_step_seconds",
+            "Time to decide the effects of one group of \
+                                                  events.",
+        )
+        .histogram(&[], &self.step, MetricUnit::Seconds);
         page.histograms("organism_commit_seconds", "Making one group of records durable.")
             .histogram(&[], &self.commit, MetricUnit::Seconds);
         page.histograms("organism_commit_records", "Records made durable together.").histogram(

@@ -14,7 +14,7 @@ use super::notices::ModelReport;
 use super::pump_metrics::PumpMetrics;
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::clock::Time;
-use crate::envelope::{Failure, Reservation};
+use crate::envelope::{AttemptFailure, Reservation};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
@@ -75,12 +75,12 @@ impl PumpSink {
         if count > limits::OUTCOME_PAYLOADS_MAX {
             let most = limits::OUTCOME_PAYLOADS_MAX;
             let detail = format!("{count} payloads in one answer; at most {most} are taken");
-            let failure = Failure::Garbage { detail };
+            let failure = AttemptFailure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
 
         if let Err(detail) = self.note_of(listener, call, &outcome) {
-            let failure = Failure::Garbage { detail };
+            let failure = AttemptFailure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
 
@@ -90,7 +90,7 @@ impl PumpSink {
             // An agent gets refusals in its thread. For any other listener, this log line is where
             // its author sees them.
             for refusal in payloads.iter().filter_map(|payload| payload.as_ref().err()) {
-                tracing::warn!("{listener} answered what the gate refuses: {refusal}");
+                tracing::warn!("the gate refused the answer of {listener}: {refusal}");
             }
         }
 
@@ -145,7 +145,8 @@ impl Drop for CheckGuard<'_> {
             let listener = self.listener.clone();
             let call = self.call;
             let attempt = self.attempt;
-            let failure = Failure::Garbage { detail: "the check of its answer failed".to_owned() };
+            let failure =
+                AttemptFailure::Garbage { detail: "the check of its answer failed".to_owned() };
             self.sink.send(Event::Failed { listener, call, attempt, failure });
         }
     }
@@ -165,7 +166,7 @@ impl Sink for PumpSink {
         listener: &ListenerName,
         call: CallId,
         attempt: Attempt,
-        result: Result<Outcome, Failure>,
+        result: Result<Outcome, AttemptFailure>,
     ) {
         failpoint("answered");
         match result {

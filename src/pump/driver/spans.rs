@@ -158,7 +158,7 @@ impl PumpSpans {
             Closing::Cancelled => Some("cancelled".into()),
             Closing::Failed => Some(error_code_of(call, record).unwrap_or("failed").into()),
         };
-        self.tracer.hand_in(span);
+        self.tracer.enqueue(span);
     }
 
     fn handed_over(&mut self, delivery: &Delivery, state: &State) {
@@ -189,7 +189,7 @@ impl PumpSpans {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
         span.error = span.error.or(error.map(Cow::Borrowed));
-        self.tracer.hand_in(span);
+        self.tracer.enqueue(span);
     }
 }
 
@@ -199,14 +199,14 @@ impl Drop for PumpSpans {
     fn drop(&mut self) {
         for (_, mut span) in self.under_way.drain() {
             (span.ended, span.error) = (Time::now(), Some("interrupted".into()));
-            self.tracer.hand_in(span);
+            self.tracer.enqueue(span);
         }
     }
 }
 
 /// Exports the span of a refused submission, in the submission's own trace or in the one that it
 /// would have begun.
-pub(super) fn turned_away(
+pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),
     client: &ListenerName,
@@ -224,7 +224,7 @@ pub(super) fn turned_away(
         .with("messaging.message.id", id.to_string())
         .with("organism.sender", client.to_string());
     span.error = Some(error.into());
-    tracer.hand_in(span);
+    tracer.enqueue(span);
 }
 
 fn messaging(span: Span, operation: &'static str, destination: &ListenerName) -> Span {

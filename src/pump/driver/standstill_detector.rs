@@ -22,7 +22,7 @@ impl StandstillDetector {
         let shared = Arc::downgrade(&ticks);
         let started = std::thread::Builder::new().name("pulse".to_owned()).spawn(|| tick(shared));
         if let Err(error) = started {
-            tracing::warn!("cannot tell a pump that is busy from one that was stopped: {error}");
+            tracing::warn!("could not start the thread that detects a stopped process: {error}");
         }
 
         Self(ticks)

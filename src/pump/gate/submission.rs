@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::envelope::{Refusal, Rule};
+use crate::envelope::{Refusal, RefusalRule};
 use crate::system::Primitive;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
@@ -13,7 +13,7 @@ const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
 /// The text that is being checked. A refusal records the part of it that is checked, and states
 /// positions relative to it.
-pub(super) struct Submission<'a> {
+pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
     /// Where the current element starts within the text.
@@ -23,8 +23,8 @@ pub(super) struct Submission<'a> {
     pub added: Range<usize>,
 }
 
-impl Submission<'_> {
-    pub fn refuse(&self, rule: Rule, message: impl Into<String>) -> Refusal {
+impl SubmittedText<'_> {
+    pub fn refuse(&self, rule: RefusalRule, message: impl Into<String>) -> Refusal {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
@@ -32,7 +32,7 @@ impl Submission<'_> {
     /// findings state their places in their messages.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
-        let rule = if unreadable { Rule::NotWellFormed } else { Rule::SchemaInvalid };
+        let rule = if unreadable { RefusalRule::NotWellFormed } else { RefusalRule::SchemaInvalid };
         let mut findings = findings.iter();
         let Some(first) = findings.next() else {
             return self.refuse(rule, "not valid by its schema");

@@ -11,7 +11,8 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, steps_to
 use crate::limits;
 
 thread_local! {
-    /// Local names of payloads by the positions of their elements, while an expression is evaluated.
+    /// Local names of payloads by the positions of their elements, while an expression is
+    /// evaluated.
     static PAYLOADS: RefCell<Vec<(Vec<u32>, String)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -61,13 +62,13 @@ pub fn evaluate(
     };
     PAYLOADS.with_borrow_mut(Vec::clear);
 
-    let heard = take();
+    let caught = take();
     // SAFETY: the scope is alive.
     let spent = unsafe { scope.0.as_ref().opCount } >= limits::XPATH_OPERATIONS_MAX;
     match value {
-        _ if heard.errors > 0 && spent => Err(XPathError::TooManyOperations),
-        Some(value) if heard.errors == 0 => value,
-        _ => Err(xpath_error(heard)),
+        _ if caught.errors > 0 && spent => Err(XPathError::TooManyOperations),
+        Some(value) if caught.errors == 0 => value,
+        _ => Err(xpath_error(caught)),
     }
 }
 
@@ -98,12 +99,12 @@ fn xpath_program(scope: &XPathScope, expression: &CStr) -> Result<XPathProgram, 
     // SAFETY: the scope is alive, the expression a C string that libxml2 copies.
     let compiled = unsafe { c::xmlXPathCtxtCompile(scope.0.as_ptr(), expression.as_ptr().cast()) };
     let program = NonNull::new(compiled).map(XPathProgram);
-    let heard = take();
-    program.filter(|_| heard.errors == 0).ok_or_else(|| xpath_error(heard))
+    let caught = take();
+    program.filter(|_| caught.errors == 0).ok_or_else(|| xpath_error(caught))
 }
 
-fn xpath_error(heard: CaughtMessages) -> XPathError {
-    let first = heard.diagnostics.into_iter().next();
+fn xpath_error(caught: CaughtMessages) -> XPathError {
+    let first = caught.diagnostics.into_iter().next();
     let message = first.map_or_else(|| no_memory().message, |one| one.message);
     XPathError::Invalid(message.trim().to_owned())
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::read::RecordReader;
 use super::serde_form::{AcceptedForm, FactOrDigest, OpenerKind, OpeningForm, VerdictForm};
-use crate::envelope::{Disposition, Kind, Money, Turn};
+use crate::envelope::{Disposition, MessageKind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
 
@@ -161,7 +161,7 @@ impl<'t> RecordText<'t> {
         let id = MessageId(self.uuid()?);
         Some(AcceptedForm {
             id,
-            kind: self.after(",\"kind\":\"")?.one_of(&Kind::ALL, Kind::as_str)?,
+            kind: self.after(",\"kind\":\"")?.one_of(&MessageKind::ALL, MessageKind::as_str)?,
             from: Cow::Borrowed(self.after(",\"from\":\"")?.plain()?),
             to: Cow::Borrowed(self.after(",\"to\":\"")?.plain()?),
             thread: self.maybe(",\"thread\":\"")?,

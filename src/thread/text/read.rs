@@ -12,7 +12,7 @@ use super::serde_form::{
 use super::write::about;
 use super::{InternedNames, fast_path};
 use crate::clock::Time;
-use crate::envelope::{Kind, Message, Payload};
+use crate::envelope::{Message, MessageKind, Payload};
 use crate::ids::{Attempt, CallId, Digest, IdError, ThreadId};
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
@@ -130,7 +130,7 @@ impl RecordReader<'_> {
 
     pub(super) fn accepted(&mut self, form: AcceptedForm<'_>) -> Result<Fact, UnreadableRecord> {
         let thread = form.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
-        let own = (form.kind == Kind::Call).then_some(CallId(form.id));
+        let own = (form.kind == MessageKind::Call).then_some(CallId(form.id));
         let message = Message {
             id: form.id,
             kind: form.kind,

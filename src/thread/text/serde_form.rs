@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Kind, Turn};
+use crate::envelope::{Disposition, MessageKind, Turn};
 use crate::ids::{Attempt, CallId, Digest, MessageId};
 use crate::thread::{Closing, Input};
 
@@ -88,7 +88,7 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "id")]
     pub id: MessageId,
     #[serde(rename = "kind")]
-    pub kind: Kind,
+    pub kind: MessageKind,
     #[serde(rename = "from", borrow)]
     pub from: Cow<'t, str>,
     #[serde(rename = "to", borrow)]

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{Attempt, CallId, PayloadName};
 use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 
@@ -147,7 +147,7 @@ impl RecordWriter<'_, '_> {
             self.raw("\"");
         }
 
-        let own = (message.kind == Kind::Call).then_some(CallId(message.id));
+        let own = (message.kind == MessageKind::Call).then_some(CallId(message.id));
         match message.call {
             call if call == own => {}
             Some(call) => {

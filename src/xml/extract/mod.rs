@@ -281,8 +281,8 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning. Returns false as long as this is unknown;
-    /// no item can be decided before.
+    /// Decides whether the turn begins inside reasoning. Returns false until this is known. No item
+    /// is final before.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

@@ -1,8 +1,8 @@
-//! A model that does its worst, for a thousand turns: whatever it writes, nothing comes of it but
-//! what its agent may do, within its tree's limits and with a person's approval, and it hears of
-//! everything that was turned down.
+//! An agent whose model makes a thousand hostile turns. The agent does only what its config
+//! permits, within the limits of its tree and with a person's approval, and receives feedback on
+//! every refusal.
 //!
-//! The organism is the real one, with the provider behind a socket. `ORGANISM_TORTURE=1` makes it
+//! The test runs the real organism with a provider behind a socket. `ORGANISM_TORTURE=1` makes it
 //! ten thousand turns.
 
 mod script;
@@ -99,7 +99,7 @@ replies = ["ballot"]
 /// Number of trees that are open at once.
 const ASKERS: usize = 3;
 
-/// Deliveries that listeners got: to whom, with which message, of what text.
+/// Deliveries that listeners received: listener, message and text.
 type Delivered = Arc<Mutex<Vec<(ListenerName, MessageId, String)>>>;
 
 fn listeners(delivered: &Delivered) -> Vec<(ListenerName, NativeHostBuilder)> {
@@ -117,7 +117,7 @@ fn listeners(delivered: &Delivered) -> Vec<(ListenerName, NativeHostBuilder)> {
     answers.map(listener).into_iter().collect()
 }
 
-/// A person who decides about what is held, now so, now so.
+/// A person who decides on held calls, by turns in each possible way.
 struct Operator {
     handle: Handle,
     data: std::path::PathBuf,
@@ -140,7 +140,7 @@ impl Operator {
                     }
                     _ => Decision::Refuse { reason: "not today".to_owned() },
                 };
-                // Its call may be over by now.
+                // The call may have ended in the meantime.
                 let _ = self.handle.decide(message, verb, None).await;
             }
         }
@@ -170,7 +170,7 @@ impl Operator {
     }
 }
 
-/// Asks again and again until the attacker has had its turns.
+/// Submits requests until the attacker has taken all its turns.
 async fn keep_asking(stage: &Stage, attacker: &Attacker, turns: usize) {
     while attacker.turns() < turns {
         stage.ask("desk", &word("plan", "go")).await;
@@ -185,7 +185,7 @@ async fn campaign(transport: ActionTransport, seed: u64) {
     let house = House::with(&config.replace("SPOKEN", transport.as_str()));
     let delivered = Delivered::default();
     let stage = Stage::start(house, listeners(&delivered)).await;
-    // Somebody else's thread, for the attacker to find.
+    // A thread of another client, for the attacker to guess.
     let theirs = Target::New { suggested: Some(VICTIM.to_owned()) };
     let (_, mut results) = stage.submit("other", theirs, word("vote", "mine").as_bytes()).await;
     while let Some(done) = results.next().await {
@@ -198,7 +198,7 @@ async fn campaign(transport: ActionTransport, seed: u64) {
     let operator = tokio::spawn(operator.work());
     let asking = || keep_asking(&stage, &attacker, turns);
     let _: [(); ASKERS] = tokio::join!(asking(), asking(), asking()).into();
-    // What it spawned goes on for a while.
+    // The threads that the attacker spawned continue for a while.
     judge::quiet(&stage.house);
     operator.abort();
     let (house, tally) = stage.end().await;
@@ -207,24 +207,24 @@ async fn campaign(transport: ActionTransport, seed: u64) {
     let records = judge::records(&house);
     let evidence = Evidence { records, played: attacker.played(), approved, delivered };
     let found = evidence.judge();
-    campaign.note(format!("{tally:?}, {}", found.said));
+    campaign.note(format!("{tally:?}, {}", found.transcript));
     assert!(found.wrong.is_empty(), "{}:\n{}", found.wrong.len(), found.shown());
 }
 
 // T1 T8 T14 A13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_does_its_worst_in_xml_does_nothing_it_may_not_and_hears_why() {
+async fn a_hostile_model_in_xml_has_no_forbidden_effect_and_gets_feedback() {
     campaign(ActionTransport::Xml, 1).await;
 }
 
 // F2 F3 F8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_does_its_worst_in_native_calls_does_nothing_it_may_not_and_hears_why() {
+async fn a_hostile_model_in_native_calls_has_no_forbidden_effect_and_gets_feedback() {
     campaign(ActionTransport::Native, 2).await;
 }
 
 // F2 F10 F11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_does_its_worst_in_both_does_nothing_it_may_not_and_hears_why() {
+async fn a_hostile_model_in_xml_final_has_no_forbidden_effect_and_gets_feedback() {
     campaign(ActionTransport::XmlFinal, 3).await;
 }

@@ -1,4 +1,4 @@
-//! Agents that spawn without end: wide, deep and doubling.
+//! Agents that spawn threads without end: wide, deep and doubling.
 
 use std::collections::HashMap;
 
@@ -93,7 +93,7 @@ fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
     assert!(tally.accepted < 3 * TreeLimits::default().messages, "{tally:?}");
 }
 
-/// Each goes one deeper, and the deepest would try again a thousand times.
+/// Each thread spawns a deeper one, and the deepest repeats its attempt a thousand times.
 #[test]
 fn spawning_a_thousand_deep_ends_at_the_limit() {
     let mut campaign = Campaign::new("spawns, deep");
@@ -108,7 +108,7 @@ fn spawning_a_thousand_deep_ends_at_the_limit() {
     let deepest = deepest.map(ThreadId::depth).max().unwrap();
     let refused = over_limit(&world.records);
     campaign.note(format!("{turns} turns, {deepest} deep, {refused} told so; {tally:?}"));
-    // As often as a call may go on after failures alone, and once more as its result.
+    // The expected number is the limit of consecutive failures, and one more for the result.
     let rounds = TreeLimits::default().rounds_failed as usize;
     assert_eq!((deepest, refused), (16, rounds + 1));
     assert_eq!(world.result(call), "completed: answer(enough)");
@@ -129,12 +129,12 @@ fn doubling_ends_at_the_limit_of_threads() {
     let strangers = turns / 100;
     campaign.note(format!("{turns} turns, {refused} told so; {tally:?}"));
     assert_eq!(threads(&world.records), limits.threads as usize + strangers);
-    // Two asked for by each, and all but the root got.
+    // Each thread asked for two children, and all but the root got them.
     let asked = 2 * limits.threads as usize;
     assert_eq!(refused, asked - (limits.threads as usize - 1));
 }
 
-/// A bomb of three kinds in one model's turns, through the real thing.
+/// Runs spawn bombs of three kinds from one model through a real organism.
 const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -168,7 +168,7 @@ accepts = ["look"]
 replies = ["found"]
 "#;
 
-/// Every thread two labels deep in each direction: each doubles; the root spawns wide first.
+/// Every thread spawns two children up to the limit of depth; the root first spawns wide.
 fn recording() -> String {
     let mut turns = Vec::new();
     let bomb = "<spawn-thread><initial-payload><look><text>x</text></look></initial-payload></spawn-thread>";
@@ -202,7 +202,7 @@ fn recording() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bombing_model_in_a_running_organism_is_bounded_and_holds_up_nobody() {
+async fn a_spawn_bomb_in_a_running_organism_is_bounded_and_delays_no_other_client() {
     let mut campaign = Campaign::new("spawns of a model");
     let house = House::with(CONFIG);
     house.write("recording.toml", recording());

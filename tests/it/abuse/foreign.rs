@@ -1,4 +1,4 @@
-//! Thread ids that are not the sender's: foreign, unknown and odd read the same.
+//! Thread ids of other senders: foreign, unknown and malformed ids get the same answer.
 
 use organism::pump::core::{Receipt, Target};
 use organism::thread::Fact;
@@ -74,7 +74,7 @@ async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
     }
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
     assert!(answers[0].contains("code=\"unknown_thread\""), "{}", answers[0]);
-    // Same length, so the whole answers are as long as each other, too.
+    // The ids have the same length, so the complete answers must have the same length, too.
     let (house, tally) = stage.end().await;
     let records = judge::records(&house);
     let facts = records.iter().flat_map(|record| &record.facts);
@@ -91,7 +91,8 @@ async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
     assert_eq!(in_foreign.count(), 2, "nothing reached the foreign thread");
 }
 
-/// The same on the command line. A payload that the gate refuses is reported by its own defect.
+/// The command line gives the same answer. For a payload that the gate refuses, it reports the
+/// gate's reason.
 #[test]
 fn the_command_says_the_same_of_foreign_and_unknown_threads() {
     let house = House::new();

@@ -1,5 +1,5 @@
-//! The hostile texts and schemas, through a running organism: handed in by a client, answered by
-//! a listener and written by a model.
+//! Hostile texts and schemas in a running organism: submitted by a client, answered by a listener
+//! and written by a model.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::campaign::Campaign;
 use crate::organism::House;
 
 const CANARY: &str = "CANARY-7d1f";
-/// A verdict may take this many times its limit here: beside the gate there are a disk, an
-/// unoptimized build and whatever else the machine does.
+/// Factor by which a verdict may exceed its time limit here, because the journal, an unoptimized
+/// build and other processes slow it down.
 const ROOM: f64 = 5.0;
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ accepts = ["lie"]
 replies = ["{urn:org:calc:v1}add"]
 "#;
 
-/// An element whose type is a string, in a schema of its own.
+/// An element of type string, in its own schema.
 fn words(namespace: &str, names: &[&str]) -> String {
     let element = |name: &&str| format!("<xs:element name=\"{name}\" type=\"xs:string\"/>");
     let elements: String = names.iter().map(element).collect();
@@ -93,7 +93,7 @@ fn words(namespace: &str, names: &[&str]) -> String {
     )
 }
 
-/// The text as a model turn, if a model can have written it.
+/// The text as the turn of a model, if a model can write it.
 fn as_turn(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     (text.len() <= 1 << 20 && !text.contains('\0')).then_some(text)
@@ -127,7 +127,7 @@ fn house(texts: &[(&Case, Vec<u8>)]) -> (House, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_hostile_text_is_dealt_with_whoever_writes_it() {
+async fn every_hostile_text_is_handled_for_every_kind_of_sender() {
     let mut campaign = Campaign::new("hostile texts");
     let corpus = Corpus::generate();
     let texts = corpus.texts();
@@ -195,7 +195,8 @@ async fn every_hostile_text_is_dealt_with_whoever_writes_it() {
     assert!(!leaked, "the contents of a file went into a message");
 }
 
-// The limits of a schema are its own test's; here it is that no config starts with one.
+// Another test checks the limits of schemas. This one checks that no config with such a schema
+// starts.
 #[test]
 fn a_config_with_a_schema_bomb_is_refused_in_time_and_one_without_is_not() {
     let mut campaign = Campaign::new("schema bombs");

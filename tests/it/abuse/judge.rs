@@ -1,9 +1,9 @@
-//! The promises, by name, held against a record once everything has come to rest.
+//! Checks the safety properties, by name, on a record without messages in flight.
 
 use std::collections::{HashMap, HashSet};
 
 use organism::audit::{MessageLedger, ThreadCounts};
-use organism::envelope::{Kind, Message};
+use organism::envelope::{Message, MessageKind};
 use organism::ids::{CallId, MessageId, ThreadId};
 use organism::system::{self, NOTES, Primitive};
 use organism::thread::{Closing, Fact, Record};
@@ -27,7 +27,7 @@ pub fn defects(records: &[Record]) -> (Vec<String>, ThreadCounts) {
     (wrong, total)
 }
 
-/// Everything is settled and every promise is kept.
+/// Asserts that everything is settled and every property holds.
 #[track_caller]
 pub fn assert_kept(records: &[Record]) -> ThreadCounts {
     let (wrong, total) = defects(records);
@@ -35,7 +35,7 @@ pub fn assert_kept(records: &[Record]) -> ThreadCounts {
     total
 }
 
-/// As [`assert_kept`], with the chain, of a house whose organism has stopped.
+/// As [`assert_kept`], and verifies the hash chain, for a house whose organism has stopped.
 #[track_caller]
 pub fn assert_house_kept(house: &House) -> ThreadCounts {
     house.verified();
@@ -62,7 +62,7 @@ pub fn messages(records: &[Record]) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Every call ends once; one that failed has told its opener.
+/// Checks that every call ended once, and that the opener of each failed call received its fault.
 fn one_result_each(records: &[Record], wrong: &mut Vec<String>) {
     let mut opened: HashSet<CallId> = HashSet::new();
     let mut closed: HashMap<CallId, Vec<Closing>> = HashMap::new();
@@ -109,13 +109,13 @@ fn no_orphans(records: &[Record], wrong: &mut Vec<String>) {
     }
 }
 
-/// Only the core's payloads are shown as system payloads.
+/// Checks that only payloads of the core are shown as system payloads.
 fn nobody_else_is_the_core(records: &[Record], wrong: &mut Vec<String>) {
     for message in messages(records) {
         let mut asked = Primitive::WORDS.iter().chain(&NOTES);
         let is_core_word = &*message.name.namespace == system::NAMESPACE
             && !asked.any(|word| *word == &*message.name.local);
-        let is_system = message.kind == Kind::System;
+        let is_system = message.kind == MessageKind::System;
         if is_core_word != message.from.is_core() || (is_system && !is_core_word) {
             wrong.push(format!(
                 "{} {} is from {}",

@@ -1,15 +1,15 @@
-//! Listeners at their worst, as real child processes of a running organism.
+//! Misbehaving listeners, as child processes of a running organism.
 
 use std::collections::HashMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use organism::envelope::{Disposition, Kind};
+use organism::envelope::{Disposition, MessageKind};
 use organism::thread::{Fact, Record};
 
 use super::judge;
 use crate::campaign::Campaign;
-use crate::organism::{House, Running, Said, until};
+use crate::organism::{CommandOutput, House, Running, until};
 
 const NS: &str = "urn:example:hostile";
 
@@ -35,11 +35,12 @@ const WAYS: [(&str, i32, &str); 18] = [
     ("too-long", 1, "code=\"listener-failed\""),
 ];
 
-/// Ways that end with the time-out of their listener.
+/// Misbehaviours that end with the listener's time-out.
 const HANGS: [&str; 4] = ["silent", "half-and-hang", "slow", "stopped"];
 
-/// A house with a listener for each way, each a process of its own with little memory, and one
-/// that behaves. `timeout`: of those that hang; the others are to answer, however long that takes.
+/// A house with one listener for each misbehaviour, each a process with little memory, and one
+/// correct listener. `timeout` is the time-out of listeners that hang; the others answer however
+/// long that takes.
 fn house(ways: &[&str], timeout: &str) -> House {
     let peers: Vec<String> = ways.iter().map(|way| format!("\"at-{way}\"")).collect();
     let mut config = format!(
@@ -52,7 +53,7 @@ fn house(ways: &[&str], timeout: &str) -> House {
     );
     for way in ways.iter().chain(&["well"]) {
         let timeout = if HANGS.contains(way) { timeout } else { "2m" };
-        // Where a listener's memory is bounded, its shell bounds it.
+        // Where memory is limited, the shell of the listener limits it.
         config.push_str(&format!(
             "[listeners.at-{way}]\nschema = \"hostile.xsd\"\naccepts = [\"{way}\"]\n\
              replies = [\"answered\"]\ntimeout = \"{timeout}\"\n\
@@ -81,7 +82,7 @@ fn payload(way: &str) -> String {
     format!("<{way} xmlns=\"{NS}\">go</{way}>")
 }
 
-/// Lines of `message attempt`, as a listener noted them.
+/// Lines of `message attempt`, as a listener logged them.
 fn effects(house: &House, way: &str) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path(&format!("effects-{way}"))).unwrap_or_default();
     noted.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
@@ -103,7 +104,7 @@ fn every_misbehaving_listener_gives_its_caller_a_result_and_the_record_adds_up()
             .iter()
             .map(|way| scope.spawn(|| house.send_text(&payload(way), &["--new", &thread(way)])))
             .collect();
-        // Meanwhile somebody who has nothing to do with it is served.
+        // Meanwhile, an uninvolved client is served.
         while sent.iter().any(|sending| !sending.is_finished()) {
             let asked = Instant::now();
             let told = house.send_text(&payload("well"), &[]);
@@ -128,12 +129,12 @@ fn every_misbehaving_listener_gives_its_caller_a_result_and_the_record_adds_up()
     refused_answers_are_on_record(&judge::records(&house));
 }
 
-/// A root id of its own for each way.
+/// A separate root id for each misbehaviour.
 fn thread(way: &str) -> String {
     format!("sess-{:0<12}", way.replace('-', ""))
 }
 
-/// Done once before a kill or never; done again only in a later attempt of the same message.
+/// Checks that a message was handled at most once before a kill, and again only in a later attempt.
 fn effects_have_rising_attempts(house: &House) {
     let numbers = |way: &str| -> Vec<String> {
         let effects = effects(house, way);
@@ -176,7 +177,7 @@ fn a_slow_listener_that_says_so_is_waited_for() {
     let begun = Instant::now();
     let told = std::thread::scope(|scope| {
         let sent = scope.spawn(|| house.send_text(&payload("slow"), &[]));
-        // Beyond its timeout, by the clock.
+        // The call ended after its time-out, measured by the clock.
         until("its timeout is over", || (begun.elapsed() > Duration::from_secs(6)).then_some(()));
         assert!(!sent.is_finished());
         std::fs::write(&pipe, "go on").unwrap();
@@ -192,18 +193,19 @@ fn a_slow_listener_that_says_so_is_waited_for() {
 fn an_answer_after_the_timeout_of_a_stopped_listener_is_recorded_late() {
     let house = house(&["stopped"], "1s");
     let running = run(&house, &["stopped"]);
-    let told: Said = house.send_text(&payload("stopped"), &[]);
+    let told: CommandOutput = house.send_text(&payload("stopped"), &[]);
     assert!(told.code == Some(1) && told.out.contains("code=\"timeout\""), "{told:?}");
     let pid = std::fs::read_to_string(house.path("effects-stopped.stopped")).unwrap();
     assert!(Command::new("kill").args(["-CONT", pid.trim()]).status().unwrap().success());
     until("its answer is on record", || {
         let records = judge::records(&house);
-        judge::messages(&records).any(|message| message.kind == Kind::Reply).then_some(())
+        judge::messages(&records).any(|message| message.kind == MessageKind::Reply).then_some(())
     });
     assert_eq!(running.stop(), Some(0));
     judge::assert_house_kept(&house);
     let records = judge::records(&house);
-    let reply = judge::messages(&records).find(|message| message.kind == Kind::Reply).unwrap();
+    let reply =
+        judge::messages(&records).find(|message| message.kind == MessageKind::Reply).unwrap();
     let late = facts(&records).any(|fact| {
         matches!(fact, Fact::Disposed { message, how: Disposition::Late } if *message == reply.id)
     });

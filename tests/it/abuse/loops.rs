@@ -1,4 +1,5 @@
-//! Talk without end: with oneself, in twos and threes, the same words again, and storms.
+//! Endless conversations: with the own agent, in pairs and triples, with repeated payloads, and
+//! storms.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,12 +30,12 @@ type Habits = HashMap<&'static str, Vec<String>>;
 fn run(world: &mut World, habits: &Habits) -> usize {
     let mut turns = 0;
     loop {
-        // Listeners that loop on failures are paced.
+        // The pump paces listeners that loop on failures.
         if world.deliveries.is_empty() && !world.alarms.is_empty() {
             world.pass(Duration::from_secs(20));
         }
         let Some(delivery) = world.deliveries.pop_front() else { break };
-        // An agent's outcome is a model's turn, which its tree pays for.
+        // The outcome of an agent is a turn of its model, which is charged to the tree.
         let note = core("model-turn", "", "");
         let is_agent = world.gate.contracts.get(&delivery.listener).unwrap().spends();
         let turn = is_agent.then(|| Turn { note, ..Turn::default() });
@@ -69,7 +70,7 @@ fn a_message_to_oneself_for_ever_ends_with_its_budget() {
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
-/// Agents that call each other in a ring, again after every refusal.
+/// Agents that call each other in a ring, and repeat the call after every refusal.
 #[test]
 fn agents_in_a_ring_get_cycle_refusals_and_end_with_their_budget() {
     let mut campaign = Campaign::new("rings of agents");
@@ -97,7 +98,7 @@ fn agents_in_a_ring_get_cycle_refusals_and_end_with_their_budget() {
     }
 }
 
-/// Others may call each other as deep as the budget lets them.
+/// Listeners that are not agents may call each other as deep as the budget permits.
 #[test]
 fn listeners_that_call_each_other_for_ever_end_with_the_budget_of_their_tree() {
     let mut campaign = Campaign::new("rings of listeners");
@@ -147,7 +148,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
         judge::messages(&world.records).map(|message| message.id).collect();
     let count = judge::messages(&world.records).count();
     assert_eq!(ids.len(), count);
-    // From outside, with one key: one message, and a thousand times the same receipt.
+    // A client submits with one key a thousand times: one message, and always the same receipt.
     let target = || Target::Thread { id: thread.to_string() };
     let same = word("look", "same");
     let receipts: Vec<Receipt> =
@@ -163,7 +164,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
     judge::assert_kept(&world.records);
 }
 
-/// Each of fifty listeners sends to all of them, and so does each receiver.
+/// Fifty listeners each send to all of them, and every receiver does the same.
 #[test]
 fn a_storm_of_broadcasts_ends_with_the_budget_and_every_caller_gets_a_result() {
     let mut campaign = Campaign::new("storm of broadcasts");
@@ -217,9 +218,9 @@ model = "recorded"
 max_iterations = 50
 "#;
 
-/// The same in the running organism, all at once, while a stranger is served.
+/// Runs all these loops at once in a real organism, while an uninvolved client is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loops_and_storms_in_a_running_organism_end_and_hold_up_nobody() {
+async fn loops_and_storms_in_a_running_organism_end_and_delay_no_other_client() {
     let mut campaign = Campaign::new("loops and storms, running");
     let voters: Vec<String> = (0..50).map(|number| format!("v{number}")).collect();
     let quoted: Vec<String> = voters.iter().map(|name| format!("\"{name}\"")).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use organism::envelope::Rule;
+use organism::envelope::RefusalRule;
 use organism::pump::core::{Receipt, Target};
 
 use super::size;
@@ -51,13 +51,14 @@ async fn many_producers_on_one_thread_get_busy_and_delay_no_other_client() {
     assert!(refused > 0, "somebody is told to wait");
 }
 
-/// Runs with so much room for waiting submissions that no producer gets `busy`.
+/// Runs with enough room for waiting submissions that no producer gets `busy`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_producers_on_one_thread_who_are_all_taken_hold_up_nobody() {
+async fn many_accepted_producers_on_one_thread_delay_no_other_client() {
     flood(1_000_000).await;
 }
 
-/// Sixty-four who hand in again as soon as they have their receipt; how many were refused.
+/// Runs sixty-four producers that submit again as soon as they have their receipt. Returns the
+/// number of refusals.
 async fn flood(backlog: u32) -> u64 {
     let mut campaign = Campaign::new("producers on one thread");
     let flooded = native("flooded", |_| vec![word("found", "f")]);
@@ -86,7 +87,7 @@ async fn flood(backlog: u32) -> u64 {
                     match sent.unwrap().0 {
                         Receipt::Accepted { .. } => counts.accepted.fetch_add(1, Ordering::Relaxed),
                         Receipt::Refused { refusal, retry_after } => {
-                            assert_eq!(refusal.rule, Rule::Busy);
+                            assert_eq!(refusal.rule, RefusalRule::Busy);
                             assert!(retry_after.is_some());
                             counts.busy.fetch_add(1, Ordering::Relaxed)
                         }
@@ -112,10 +113,10 @@ async fn flood(backlog: u32) -> u64 {
     ));
     let (_, tally) = stage.end().await;
     assert_eq!(tally.refused, refused, "each on record");
-    // A call and its reply each, and boot and shutdown notes.
+    // Each submission has a call and a reply, and the run has boot and shutdown notes.
     let calls = accepted + 1 + 2 * asks as u64 + 20;
     assert!(tally.accepted >= 2 * calls && tally.accepted <= 2 * calls + 4, "{tally:?}, {calls}");
-    // That every ask of the other came through is asserted where it asks; how fast is printed, as
-    // a busy machine decides it.
+    // Each request of the other client asserts its own success. The rate is only printed, because
+    // it depends on the machine.
     refused
 }

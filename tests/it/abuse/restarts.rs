@@ -7,13 +7,14 @@ use super::judge;
 use crate::campaign::Campaign;
 use crate::organism::{House, until_within};
 
-/// Most of a wait is the start of the asking command, beside five hundred other starts.
+/// Most of a wait is the start of the sending command, beside five hundred other starts.
 const ROOM: Duration = Duration::from_secs(20);
-/// Until every process is back.
+/// Waits until every process has restarted.
 const BACK: Duration = Duration::from_secs(180);
 const TALK: &str = "urn:example:talk";
 
-/// Two crowds of half the size each: a listener has at most so many instances.
+/// Two listeners with half of the instances each, because the instances of one listener are
+/// limited.
 fn house(crowd: usize) -> House {
     let mut config = String::from(
         "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"echo\", \"left\", \"right\"]\n\
@@ -47,7 +48,7 @@ fn pids(house: &House) -> Vec<String> {
 }
 
 #[test]
-fn five_hundred_that_die_at_once_come_back_and_hold_up_nobody() {
+fn five_hundred_processes_that_die_at_once_restart_and_delay_no_other_client() {
     let mut campaign = Campaign::new("restarts at once");
     let crowd = 500;
     let house = house(crowd);

@@ -1,4 +1,4 @@
-//! An organism in this process: a real config, a real journal, handlers of the test.
+//! An organism in the test process: a real config, a real journal, and handlers of the test.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
 
-/// A listener and what it answers to a delivery.
+/// A listener and its answer to a delivery.
 pub fn native(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<String> + Send + Sync + 'static,
@@ -30,7 +30,7 @@ pub fn native(
     })
 }
 
-/// As [`native`], for answers that are no text.
+/// As [`native`], for answers that are not text.
 pub fn native_bytes(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -54,7 +54,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The words of the pump's tests are there as `words.xsd`.
+    /// Writes the schema of the pump's tests as `words.xsd`.
     pub async fn start(house: House, natives: Vec<(ListenerName, NativeHostBuilder)>) -> Self {
         let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
         std::fs::copy(words, house.path("words.xsd")).unwrap();
@@ -75,7 +75,7 @@ impl Stage {
         self.organism.handle().submit(&name(who), target, None, text).await.unwrap()
     }
 
-    /// Into a thread of its own: the thread and what came of it.
+    /// Submits into a new thread. Returns the thread and the result.
     pub async fn ask(&self, who: &str, text: &str) -> (ThreadId, CallCompletion) {
         let target = Target::New { suggested: None };
         let (receipt, mut results) = self.submit(who, target, text.as_bytes()).await;
@@ -83,7 +83,7 @@ impl Stage {
         (thread, results.next().await.unwrap().unwrap())
     }
 
-    /// How long an uninvolved client waits for each of a number of answers.
+    /// Latencies of an uninvolved client, for a number of requests.
     pub async fn waits(&self, who: &str, text: &str, count: usize) -> Waits {
         let mut waits = Vec::with_capacity(count);
         for _ in 0..count {
@@ -95,7 +95,7 @@ impl Stage {
         Waits(waits)
     }
 
-    /// Stops, and holds the record against every promise.
+    /// Stops the organism and checks every property on its record.
     pub async fn end(self) -> (House, organism::audit::ThreadCounts) {
         judge::quiet(&self.house);
         self.organism.stop("the test is over").await.unwrap();
@@ -104,7 +104,7 @@ impl Stage {
     }
 }
 
-/// Sorted.
+/// The latencies, sorted.
 pub struct Waits(Vec<Duration>);
 
 impl Waits {

@@ -1,5 +1,5 @@
-//! A hundred answers that stream in at once: what the organism holds of them does not grow with
-//! what is sent, only with what its agents keep, and that is bounded.
+//! A hundred answers that stream in at once. The organism's memory does not grow with the bytes
+//! that are sent, only with what agents keep, which is bounded.
 
 mod server;
 
@@ -13,7 +13,7 @@ use server::{Server, noise, text};
 
 const STREAMS: usize = 100;
 const FEW: usize = 8;
-/// The text and the extractor's copy of it, each with the half it grew out of.
+/// Bytes of the text and of the extractor's copy, each with the half by which a buffer grew.
 const ROOM: usize = 6;
 
 const CONFIG: &str = r#"
@@ -47,10 +47,10 @@ fn house(server: &Server) -> House {
     house
 }
 
-/// The most that the organism has held so far, once so many streams have stood side by side and
-/// been read to their end, in bytes.
+/// Maximum memory of the organism in bytes, after this number of simultaneous streams was read to
+/// the end.
 fn most_held(house: &House, running: &Running, server: &Server, streams: usize) -> usize {
-    // A file that was sent before is not sent again.
+    // The server sends each file once.
     let folder = tempfile::tempdir_in(house.path("")).unwrap();
     for number in 0..streams {
         let text = format!("{} {number}", folder.path().display());
@@ -83,11 +83,11 @@ fn a_hundred_long_streams_at_once_take_no_more_room_than_short_ones() {
         campaign.note(format!("{} KiB each: {} MiB", sent >> 10, bytes >> 20));
         (bytes, sent)
     };
-    // Nothing that has to be kept: short, then long.
+    // Streams without kept content: first short, then long.
     let ((short, some), (long, more)) = (held(&noise(), 32, STREAMS), held(&noise(), 240, STREAMS));
     let grown = long.saturating_sub(short);
     assert!(grown < STREAMS * (more - some) / 4, "{grown} bytes more for longer streams");
-    // Much more text than a turn may have: what is kept of it, in both places where it is read.
+    // Streams with much more text than a turn may have; the organism bounds both copies of it.
     let piece = text(&"all work and no play ".repeat(100));
     let (over, _) = held(&piece, limits::TURN_BYTES_MAX * 3 / 2_100, FEW);
     let kept = over.saturating_sub(long) / FEW;

@@ -1,4 +1,5 @@
-//! The research desk's recording: every turn reads as it should, mistakes included.
+//! The recording of the research desk: every turn parses as intended, including the deliberate
+//! mistakes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,14 +7,14 @@ use std::sync::Arc;
 use expect_test::expect;
 use organism::agent::{self, AgentOptions, ModelAgent};
 use organism::contract::{Contract, Contracts, Role};
-use organism::envelope::Kind;
+use organism::envelope::MessageKind;
 use organism::ids::PayloadName;
 use organism::model::PlaybackModel;
 use organism::schema::Schemas;
 use organism::system;
 
-use super::desk::{DESK, delivery, payloads, take};
-use super::story::{ROOT, Story, listener, name_of, said, thread};
+use super::setup::{RESEARCH_NAMESPACE, delivery, payloads, take};
+use super::story::{ROOT, Story, listener, name_of, story_message, thread};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -63,8 +64,9 @@ fn played(labels: &str, turn: u32) -> String {
     let model = Arc::new(PlaybackModel::load(&recording).unwrap());
     let place = format!("{ROOT}{labels}");
     let mut story = Story::default();
-    let question = format!("<question xmlns=\"{DESK}\"><part>?</part></question>");
-    let call = story.say(said("desk", "researcher", Kind::Call, &question).within(&place));
+    let question = format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>?</part></question>");
+    let call =
+        story.say(story_message("desk", "researcher", MessageKind::Call, &question).within(&place));
     for _ in 1..turn {
         let at = story.position();
         story.turn_in(&place, "researcher", call, at, "earlier");

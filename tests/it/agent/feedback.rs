@@ -1,5 +1,5 @@
-//! The feedback of a model on its mistakes. It names their location in the model's own text and a
-//! valid form, in the same class on each transport, and is given once.
+//! The feedback of a model on its mistakes. The feedback names the location in the model's own text
+//! and a valid form, belongs to the same class on each transport, and is given once.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +11,8 @@ use organism::model::StopReason;
 use organism::pump::gate::Gate;
 use organism::system;
 
-use super::desk::{asked, delivery, options, schemas};
 use super::scripted::{Reply, Says, Scripted, nonce, reply};
+use super::setup::{delivery, options, question_thread, schemas};
 use super::stage::{Stage, researcher};
 use super::story::listener;
 
@@ -21,12 +21,12 @@ fn told(transport: ActionTransport, turn: Reply) -> (String, String) {
     let (mut stage, model) =
         Stage::new(transport, vec![Says::Exactly(turn), Says::Ends("it is done")]);
     stage.ask();
-    let heard = model.heard();
+    let heard = model.requests();
     let last = heard[1].messages.last().unwrap();
     (last.texts().collect::<Vec<_>>().join("\n"), stage.transcript())
 }
 
-/// The codes of what was refused, and how many permanent texts say so.
+/// The codes of the refusals, and the number of permanent texts that report them.
 fn refusals(transcript: &str) -> (Vec<String>, usize) {
     let codes = transcript.lines().filter_map(|line| line.strip_prefix("- refused "));
     let texts = transcript.lines().filter(|line| line.contains("<huh")).count();
@@ -73,7 +73,7 @@ fn the_refusal_of_an_excess_action_states_the_maximum() {
             Scripted::new(ActionTransport::Xml, vec![Says::Exactly(turn), Says::Ends("done")]);
         let mut stage = Stage::with(options, model.clone());
         stage.ask();
-        let heard = model.heard();
+        let heard = model.requests();
         let text: String = heard[1].messages.last().unwrap().texts().collect();
         assert!(text.contains(&format!("one turn may hold {said}")), "{text}");
     }
@@ -81,7 +81,7 @@ fn the_refusal_of_an_excess_action_states_the_maximum() {
 
 // T9
 #[test]
-fn what_a_refusal_expects_is_taken_when_it_is_sent_back() {
+fn the_form_that_a_refusal_shows_is_accepted() {
     let options = researcher(ActionTransport::Xml);
     let contracts: Arc<Contracts> = options.contracts.clone();
     let gate = Gate::new(contracts.clone(), schemas());
@@ -121,7 +121,7 @@ fn a_hint_of_a_slot_does_not_name_the_nonce_of_the_past_turn() {
     let (mut stage, model) =
         Stage::new(ActionTransport::XmlFinal, vec![Says::Exactly(turn), Says::Ends("done")]);
     stage.ask();
-    let heard = model.heard();
+    let heard = model.requests();
     let past = nonce(&heard[0]).unwrap();
     let last = heard[1].messages.last().unwrap();
     let text: String = last.texts().collect();
@@ -173,7 +173,7 @@ fn one_mistake_leaves_one_permanent_text() {
 
 /// The prompt of an agent that has no peers.
 fn alone(transport: ActionTransport) -> String {
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let mut options = options();
     let contract = Contract { peers: Vec::new(), ..options.contract.clone() };
     options.contracts = Arc::new(Contracts::new(vec![contract.clone()]).unwrap());
@@ -202,7 +202,7 @@ fn a_prompt_never_denies_tools_that_exist() {
 #[test]
 fn obligations_are_as_strong_as_they_are_meant() {
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
-        let (story, call) = asked();
+        let (story, call) = question_thread();
         let mut options = options();
         options.transport = transport;
         let model = Scripted::new(transport, Vec::new());

@@ -1,5 +1,5 @@
-//! Goals of workflows: their documents stand in the prompt as they are, and the text of a turn answers
-//! them.
+//! Goals of workflows: the prompt contains their documents unchanged, and the text of a turn is the
+//! answer.
 
 use organism::agent::{ActionTransport, AgentOptions, FinalFormat, FinalMode};
 use organism::ids::PayloadName;
@@ -7,8 +7,8 @@ use organism::model::{StopReason, ToolChoice};
 use organism::thread::Closing;
 use organism::xml::element::Element;
 
-use super::desk::DESK;
 use super::scripted::{Reply, Says, Scripted, reply};
+use super::setup::RESEARCH_NAMESPACE;
 use super::stage::{Stage, researcher};
 
 const WAYS: [ActionTransport; 3] =
@@ -17,7 +17,7 @@ const WAYS: [ActionTransport; 3] =
 const DOCUMENT: &str = "<workflow name=\"w\">\n\n<current-goal id=\"a\">\nIs &lt;/goal&gt; \
                         &amp;amp; ok?\t\r\n]]>\n</current-goal>\n\n</workflow>";
 
-/// The result of a run whose goal is answered by these turns, and by nothing after them.
+/// The result of a run whose goal gets exactly these turns.
 fn answered(options: AgentOptions, turns: Vec<Reply>) -> (Closing, String) {
     let mut options = options;
     options.max_iterations = u32::try_from(turns.len()).unwrap();
@@ -42,9 +42,9 @@ fn the_prompt_shows_the_document_of_a_goal_alone_and_unescaped() {
         options.notice = false;
         let mut stage = Stage::with_goal(DOCUMENT, options, model.clone());
         stage.start_workflow();
-        let messages = &model.heard()[0].messages;
+        let messages = &model.requests()[0].messages;
         assert_eq!(messages.len(), 1, "{way:?}");
-        // The goal came in the workflow's thread, after the request to the workflow.
+        // The goal was delivered in the workflow's thread, after the request to the workflow.
         let shown: Vec<_> = messages[0].texts().collect();
         assert!(shown[0].ends_with(DOCUMENT), "{way:?}: {shown:?}");
         assert!(!shown[0].contains("<goal"), "{way:?}: {shown:?}");
@@ -67,7 +67,7 @@ fn the_text_of_a_turn_answers_a_goal_whatever_ends_the_agents_other_calls() {
 fn a_declared_final_and_a_format_are_for_other_calls_than_goals() {
     for way in WAYS {
         let mut options = researcher(way);
-        options.contract.replies = vec![PayloadName::new(DESK, "answer")];
+        options.contract.replies = vec![PayloadName::new(RESEARCH_NAMESPACE, "answer")];
         options.final_format = FinalFormat::Xml;
         options.tool_choice = (way == ActionTransport::Native).then_some(ToolChoice::Required);
         assert_eq!(answered(options, vec![reply("Yes.")]), completed("Yes."), "{way:?}");
@@ -82,18 +82,18 @@ fn a_choice_that_demands_a_tool_is_not_sent_with_a_goal() {
     options.tool_choice = Some(ToolChoice::Required);
     let mut stage = Stage::with_goal(DOCUMENT, options, model.clone());
     stage.start_workflow();
-    assert_eq!(model.heard()[0].tool_choice, None);
+    assert_eq!(model.requests()[0].tool_choice, None);
 }
 
 #[test]
 fn attempt_completion_answers_a_goal_of_an_agent_with_another_final() {
     let completion = "<attempt_completion><result>Yes.</result></attempt_completion>";
     let mut options = researcher(ActionTransport::Xml);
-    options.contract.replies = vec![PayloadName::new(DESK, "answer")];
+    options.contract.replies = vec![PayloadName::new(RESEARCH_NAMESPACE, "answer")];
     assert_eq!(answered(options, vec![reply(completion)]), completed("Yes."));
 
     let mut options = researcher(ActionTransport::Native);
-    options.contract.replies = vec![PayloadName::new(DESK, "answer")];
+    options.contract.replies = vec![PayloadName::new(RESEARCH_NAMESPACE, "answer")];
     let called = reply("Done.").call("attempt_completion", r#"{"result":"Yes."}"#);
     assert_eq!(answered(options, vec![called]), completed("Yes."));
 }
@@ -139,7 +139,7 @@ fn other_calls_of_the_same_agent_keep_their_final() {
         let mut stage = Stage::with_goal(DOCUMENT, options, model.clone());
         stage.ask();
         assert_eq!(stage.results[0].0, Closing::Failed, "{way:?}");
-        let heard = &model.heard()[0];
+        let heard = &model.requests()[0];
         assert!(!heard.system.contains("text of such a response is your answer"), "{way:?}");
     }
 }
@@ -150,7 +150,7 @@ fn the_prompt_of_a_goal_says_that_the_text_is_the_answer() {
         let model = Scripted::new(way, vec![Says::Exactly(reply("Yes."))]);
         let mut stage = Stage::with_goal(DOCUMENT, researcher(way), model.clone());
         stage.start_workflow();
-        let system = &model.heard()[0].system;
+        let system = &model.requests()[0].system;
         assert!(system.contains("text of such a response is your answer"), "{way:?}");
         assert!(!system.contains("DO NOT respond with plain text"), "{way:?}");
     }
@@ -163,11 +163,11 @@ fn answered_as(
 ) -> (String, Vec<organism::model::ModelRequest>) {
     let says = turns.into_iter().map(Says::Exactly).collect();
     let model = Scripted::new(options.transport, says);
-    let answer = Some(PayloadName::new(DESK, "answer"));
+    let answer = Some(PayloadName::new(RESEARCH_NAMESPACE, "answer"));
     let mut stage = Stage::with_goal_for(DOCUMENT, answer, options, model.clone());
     stage.start_workflow();
     let (_, texts) = stage.results[0].clone();
-    let requests = model.heard();
+    let requests = model.requests();
     (Element::read(&texts[0]).unwrap().text(), requests)
 }
 

@@ -1,10 +1,10 @@
-//! A text that does not fit the context window is left out visibly, and the turn becomes the last
-//! of its call.
+//! A text that exceeds the context window is replaced by a visible stub, and the turn becomes the
+//! last of its call.
 
 use std::sync::Arc;
 
 use organism::agent::{ActionTransport, ModelAgent};
-use organism::envelope::{Failure, Message};
+use organism::envelope::{AttemptFailure, Message};
 use organism::ids::ListenerName;
 use organism::model::tokens::TokenizerFamily;
 use organism::model::{
@@ -13,14 +13,14 @@ use organism::model::{
 };
 use serde_json::json;
 
-use super::desk::{TOOLS, asked, delivery, take};
 use super::scripted::{Says, Scripted};
+use super::setup::{TOOLS, delivery, question_thread, take};
 use super::stage::{Stage, researcher};
 
 const ALL: [ActionTransport; 3] =
     [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
 
-/// A model with this window, of a family whose tokens are known.
+/// A model with this window, of a family with a known tokenizer.
 fn terms(window: u64) -> ModelTerms {
     let route = ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
     let (context_window, max_tokens) = (Some(window), Some(500));
@@ -34,8 +34,7 @@ fn staged(transport: ActionTransport, window: u64, turns: Vec<Says>) -> (Stage, 
     (Stage::with(options, model.clone()), model)
 }
 
-/// The answers of peers: this word, with the given text for each named payload, and `nothing` for
-/// others.
+/// Answers of peers: the given text for each named payload, and `nothing` for others.
 fn finds(
     word: &'static str,
     texts: Vec<(&'static str, String)>,
@@ -56,11 +55,11 @@ fn said(request: &ModelRequest) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Tokens of a researcher's first request.
+/// Number of tokens of a researcher's first request.
 fn first_size(transport: ActionTransport) -> u64 {
     let (mut stage, model) = staged(transport, 1_000_000, vec![Says::Ends("done")]);
     stage.ask();
-    TokenizerFamily::O200k.size(&model.heard()[0]).total()
+    TokenizerFamily::O200k.size(&model.requests()[0]).total()
 }
 
 /// F14: an explicit stub, no new tools, a forced final turn.
@@ -73,7 +72,7 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
         let mut stage =
             stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(5_000))]));
         stage.ask();
-        let heard = model.heard();
+        let heard = model.requests();
         let last = &heard[1];
         let size = TokenizerFamily::O200k.size(last).total();
         assert!(size + 500 <= window, "{transport:?}: {size} of {window}");
@@ -90,9 +89,9 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
         assert_eq!(last.tool_choice, None);
         assert_eq!(stage.results.len(), 1);
         assert!(stage.results[0].1[0].contains("as far as I saw"), "{:?}", stage.results);
-        // The conversation goes on: what was left out stays out, and nobody is hurried.
+        // In the next call, the stub remains, and no turn is forced to be the last.
         stage.ask_again();
-        let heard = model.heard();
+        let heard = model.requests();
         let text = said(&heard[2]);
         assert_eq!(text.matches("[left out: ").count(), 1, "{transport:?}: {text}");
         assert!(!text.contains("Your context window is full"), "{transport:?}: {text}");
@@ -120,9 +119,9 @@ fn a_forced_last_turn_that_calls_again_ends_in_a_failed_report() {
     }
 }
 
-/// F14: of several new results the largest goes first, and what fits stays.
+/// F14: of several new results, the largest is replaced first, and results that fit remain.
 #[test]
-fn what_fits_beside_it_stays() {
+fn results_that_fit_remain() {
     for transport in ALL {
         let (small, large) = ("lorem ipsum ".repeat(300), "dolor sit ".repeat(450));
         let room =
@@ -135,7 +134,7 @@ fn what_fits_beside_it_stays() {
         let (stage, model) = staged(transport, window, vec![looks(), acts, Says::Ends("done")]);
         let mut stage = stage.answering(finds("found", vec![("extract", small), ("query", large)]));
         stage.ask();
-        let heard = model.heard();
+        let heard = model.requests();
         assert!(!said(&heard[1]).contains("[left out"), "{transport:?}: one of them fits");
         let text = said(&heard[2]);
         assert!(text.contains("lorem ipsum lorem"), "{transport:?}");
@@ -149,7 +148,7 @@ fn what_fits_beside_it_stays() {
     }
 }
 
-/// T8: a failure that is left out is a failure all the same, also as a native result.
+/// T8: a failure that is replaced by a stub remains a failure, also as a native result.
 #[test]
 fn an_omitted_failure_still_counts_as_a_failure() {
     for transport in ALL {
@@ -158,7 +157,7 @@ fn an_omitted_failure_still_counts_as_a_failure() {
         let mut stage =
             stage.answering(finds("search-error", vec![("extract", "lorem ipsum ".repeat(5_000))]));
         stage.ask();
-        let heard = model.heard();
+        let heard = model.requests();
         let text = said(&heard[1]);
         assert!(text.contains("Error: [left out: "), "{transport:?}: {text}");
         let blocks = heard[1].messages.iter().flat_map(|said| &said.blocks);
@@ -168,7 +167,7 @@ fn an_omitted_failure_still_counts_as_a_failure() {
     }
 }
 
-/// F14: the result of a thread says whose it is and how it ended, also where it is left out.
+/// F14: the stub of a thread's result states the thread and how it ended.
 #[test]
 fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
     for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
@@ -185,7 +184,7 @@ fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
             stage.answering(finds("found", vec![("query", "lorem ipsum ".repeat(5_000))]));
         stage.ask();
         stage.ask_again();
-        let heard = model.heard();
+        let heard = model.requests();
         let text = said(heard.last().unwrap());
         assert!(!text.contains("lorem ipsum"), "{transport:?}");
         let stub =
@@ -194,7 +193,7 @@ fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
     }
 }
 
-/// F14: an answer that nothing bounds is bounded to what was set aside for it.
+/// F14: an answer without a limit is bounded by its reservation.
 #[test]
 fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
     for (window, bounded, expected) in
@@ -206,11 +205,11 @@ fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
         let term = RouteTerms { route, context_window: window, max_tokens: bounded, price: None };
         options.terms = ModelTerms::new(vec![term]);
         Stage::with(options, model.clone()).ask();
-        assert_eq!(model.heard()[0].max_tokens, expected, "{window:?}");
+        assert_eq!(model.requests()[0].max_tokens, expected, "{window:?}");
     }
 }
 
-/// F14: the notice that says so comes also where notices are left out.
+/// F14: the notice about the last turn is sent even if notices are switched off.
 #[test]
 fn a_forced_last_turn_has_a_notice_even_if_notices_are_off() {
     let window = first_size(ActionTransport::Xml) + 1_500;
@@ -222,12 +221,12 @@ fn a_forced_last_turn_has_a_notice_even_if_notices_are_off() {
     let mut stage =
         stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(5_000))]));
     stage.ask();
-    let heard = model.heard();
+    let heard = model.requests();
     assert!(!said(&heard[0]).contains("<notice>"));
     assert!(said(&heard[1]).contains("Your context window is full"), "{}", said(&heard[1]));
 }
 
-/// Says something, breaks off, and answers or fails.
+/// A model that streams a part, breaks off, and then answers or fails.
 #[derive(Debug)]
 struct Faltering {
     breaks: u32,
@@ -266,7 +265,7 @@ impl ModelProvider for Faltering {
     }
 }
 
-/// F14: tries that broke off are paid for, whether the last one answers or not.
+/// F14: tries that broke off are charged, whether the last one answers or not.
 #[test]
 fn an_answer_that_broke_off_is_paid_for() {
     let prompt = first_size(ActionTransport::Xml);
@@ -282,24 +281,26 @@ fn an_answer_that_broke_off_is_paid_for() {
         assert_eq!(turn.tokens_out, 10 + lost, "{breaks}");
         assert_eq!(turn.note.contains("estimated=\"true\""), breaks > 0, "{}", turn.note);
 
-        let (story, call) = asked();
+        let (story, call) = question_thread();
         let model = Arc::new(Faltering { breaks, answers: false });
         let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
         let failed = take(&agent, &delivery(&story, call)).unwrap_err();
-        let Failure::Model { spent, passing: true, .. } = failed else { panic!("{failed:?}") };
+        let AttemptFailure::Model { spent, passing: true, .. } = failed else {
+            panic!("{failed:?}")
+        };
         let tries = u64::from(breaks) + 1;
         let heard = (440 * u64::from(breaks) + 10).div_ceil(4);
         assert!(spent.tokens >= tries * prompt / 2 + heard, "{breaks}: {spent:?}");
     }
 }
 
-/// F14: a task that does not fit fails before a model request.
+/// F14: a task that exceeds the window fails before any model request.
 #[test]
 fn a_task_that_does_not_fit_is_never_sent() {
     for transport in ALL {
         let (mut stage, model) = staged(transport, 700, vec![]);
         stage.ask();
-        assert!(model.heard().is_empty());
+        assert!(model.requests().is_empty());
         let [(how, told)] = stage.results.as_slice() else { panic!("{:?}", stage.results) };
         assert_eq!(format!("{how:?}"), "Failed");
         assert!(told[0].contains("too-large"), "{told:?}");
@@ -315,7 +316,7 @@ fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
         let mut stage =
             stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(100))]));
         stage.ask();
-        let heard = model.heard();
+        let heard = model.requests();
         let notice = |request: &ModelRequest| {
             let text = request.messages.last().unwrap().texts().last().unwrap().to_owned();
             assert!(text.starts_with("<notice>"), "{text}");
@@ -326,7 +327,7 @@ fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
         let bare = TokenizerFamily::O200k.size(&heard[0]);
         assert!(before.schema > bare.schema && before.total() == bare.total(), "{before:?}");
         let framing = 2 * organism::limits::FRAMING_TOKENS;
-        // A nonce is a token more or less.
+        // The nonce differs by a token more or less.
         let grown = after.schema.abs_diff(before.schema + framing);
         assert!(grown < 10, "{transport:?}: {before:?} {after:?}");
         assert!(after.payload > before.payload + 200, "{transport:?}: {before:?} {after:?}");

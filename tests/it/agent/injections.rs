@@ -1,5 +1,5 @@
-//! Results that try to be more than a result. Each reaches the model as one element, or one block,
-//! with exactly the listener's text. Nothing else in the prompt changes.
+//! Results that imitate other parts of the prompt. Each reaches the model as one element, or one
+//! block, with exactly the listener's text. Nothing else in the prompt changes.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use organism::xml::element::Element;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::desk::{TOOLS, schemas};
 use super::scripted::{Says, Scripted, nonce};
+use super::setup::{TOOLS, schemas};
 use super::stage::{Stage, researcher};
 use crate::campaign::Campaign;
 
@@ -22,10 +22,10 @@ struct Injection {
     /// Text of the listener. `NONCE` in it stands for the nonce of the turn, if there is one.
     #[serde(default)]
     text: String,
-    /// Raw content of the listener's payload, if it is not the escaped text.
+    /// Raw content of the listener's payload, if the content is not the escaped text.
     #[serde(default)]
     raw: Option<String>,
-    /// No payload can hold it.
+    /// Whether no payload can contain the text.
     #[serde(default)]
     refused: bool,
 }
@@ -35,7 +35,7 @@ impl Injection {
         INJECTIONS.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The listener's payload of that name.
+    /// The listener's payload with that name.
     fn payload(&self, name: &str, nonce: &str) -> String {
         let inner = self.raw.clone().unwrap_or_else(|| {
             let text = self.text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -44,7 +44,7 @@ impl Injection {
         format!("<{name} xmlns=\"{TOOLS}\">{}</{name}>", inner.replace("NONCE", nonce))
     }
 
-    /// The text as the message of a failure, marked once.
+    /// The text as the message of a failure, marked once as an error.
     fn failure(&self, nonce: &str) -> String {
         let text = self.text.replace("NONCE", nonce);
         let mut said = text.trim();
@@ -55,7 +55,7 @@ impl Injection {
     }
 }
 
-/// One turn asks for a reply, for a failure, and two peers at once for a reply each.
+/// One turn calls for a reply, for a failure, and for one reply from each of two peers.
 fn asks() -> Says {
     Says::Acts(vec![
         ("extract", json!({"file_path": "reply"})),
@@ -71,7 +71,7 @@ fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, Mod
     let payloads = |nonce: &str| {
         ["found", "search-error"].map(|name| injection.payload(name, nonce).into_bytes())
     };
-    let nonce_of = |model: &Scripted| nonce(&model.heard()[0]).unwrap_or_default();
+    let nonce_of = |model: &Scripted| nonce(&model.requests()[0]).unwrap_or_default();
     let answers: [Vec<u8>; 2] = payloads("NONCE");
     let mut stage = Stage::with(researcher(transport), model.clone()).answering(move |_, asked| {
         let fails = asked.payload.as_str().contains("fail");
@@ -79,31 +79,32 @@ fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, Mod
         vec![text.replace("NONCE", &nonce_of(&heard)).into_bytes()]
     });
     stage.ask();
-    let heard = model.heard();
+    let heard = model.requests();
     assert_eq!(heard.len(), 2, "{}: {}", injection.name, stage.transcript());
     let nonce = nonce(&heard[0]).unwrap_or_default();
     (heard[0].clone(), heard[1].clone(), nonce)
 }
 
-/// One result as the model gets it.
+/// One result in the form that the model receives.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct ShownResult {
     tool: Option<String>,
     from: Option<String>,
     failed: bool,
     text: String,
 }
 
-/// The elements of a text, each `<tool_result …>…</tool_result>`: read twice, by an eye for the
-/// brackets alone and by two parsers. A payload in one is read back as XML, anything else as text.
-fn elements(text: &str) -> Vec<Told> {
+/// The elements of a text, each `<tool_result …>…</tool_result>`. They are found twice, by a scan
+/// for brackets and by two parsers. A payload in an element is parsed as XML; other content is
+/// text.
+fn elements(text: &str) -> Vec<ShownResult> {
     let whole = format!("<all>{text}</all>");
     assert_eq!(schemas().parse_check(whole.as_bytes()), Ok(()), "{text}");
     let read = Element::read(&whole).unwrap();
     let parts: Vec<&str> = text.split("</tool_result>").collect();
     let (rest, parts) = parts.split_last().unwrap();
     assert_eq!(rest.trim(), "", "something stands behind the last result: {text}");
-    let seen: Vec<Told> = parts
+    let seen: Vec<ShownResult> = parts
         .iter()
         .map(|part| {
             let part = part.trim_start_matches("\n\n").strip_prefix("<tool_result").unwrap();
@@ -120,7 +121,7 @@ fn elements(text: &str) -> Vec<Told> {
                 false => canonical(inner),
             };
             assert!(!failed || !inner.contains(['<', '>', '\r']), "{part}");
-            Told { tool: attribute("tool_name"), from: attribute("from"), failed, text }
+            ShownResult { tool: attribute("tool_name"), from: attribute("from"), failed, text }
         })
         .collect();
     let children: Vec<&Element> = read.children().collect();
@@ -138,13 +139,13 @@ fn unescaped(text: &str) -> String {
     text.replace("&amp;", "&")
 }
 
-/// A payload by what it holds: the same for every way to write the same characters.
+/// Canonical content of a payload: equal for all spellings of the same characters.
 fn canonical(payload: &str) -> String {
     format!("{:?}", Element::read(payload).unwrap())
 }
 
-/// The results in what the user's side says last; the notice aside, there is nothing else.
-fn results(transport: ActionTransport, request: &ModelRequest) -> Vec<Told> {
+/// The results in the last user message. Apart from the notice, that message contains nothing else.
+fn results(transport: ActionTransport, request: &ModelRequest) -> Vec<ShownResult> {
     let last = request.messages.last().unwrap();
     assert_eq!(last.role, ChatRole::User);
     let mut told = Vec::new();
@@ -157,14 +158,14 @@ fn results(transport: ActionTransport, request: &ModelRequest) -> Vec<Told> {
                 told.extend(elements(text))
             }
             ChatBlock::Result { id, text, failed } if transport.is_native() => {
-                // What two peers were asked stands as elements within the one result.
+                // The answers of two peers are elements within one result.
                 if id.ends_with("search") {
                     told.extend(elements(text));
                     continue;
                 }
                 let tool = Some("extract".to_owned());
                 let text = if *failed { text.clone() } else { canonical(text) };
-                told.push(Told { tool, from: None, failed: *failed, text });
+                told.push(ShownResult { tool, from: None, failed: *failed, text });
             }
             other => panic!("the prompt holds something else: {other:?}"),
         }
@@ -172,11 +173,11 @@ fn results(transport: ActionTransport, request: &ModelRequest) -> Vec<Told> {
     told
 }
 
-fn expected(injection: &Injection, nonce: &str) -> Vec<Told> {
+fn expected(injection: &Injection, nonce: &str) -> Vec<ShownResult> {
     let reply = canonical(&injection.payload("found", nonce));
     let of = |tool: &str, from: Option<&str>, failed: bool, text: &str| {
         let (tool, from) = (Some(tool.to_owned()), from.map(str::to_owned));
-        Told { tool, from, failed, text: text.to_owned() }
+        ShownResult { tool, from, failed, text: text.to_owned() }
     };
     vec![
         of("extract", None, false, &reply),
@@ -191,7 +192,7 @@ fn check(transport: ActionTransport, injection: &Injection) {
     let context = format!("{}, {transport:?}", injection.name);
     let told = results(transport, &after);
     if injection.refused {
-        // Whoever wrote it failed; nothing of what it wrote is shown.
+        // The listener failed, so nothing of its text is shown.
         let places: Vec<_> = told.iter().map(|t| (t.tool.as_deref(), t.from.as_deref())).collect();
         let (extract, search) = (Some("extract"), Some("search"));
         let legs =
@@ -202,7 +203,7 @@ fn check(transport: ActionTransport, injection: &Injection) {
     } else {
         assert_eq!(told, expected(injection, &nonce), "{context}");
     }
-    // What was said before is what it was.
+    // The earlier part of the prompt is unchanged.
     let said = before.messages.len();
     assert_eq!(after.messages.len(), said + 2, "{context}");
     let first = &before.messages[0].blocks[0];

@@ -1,4 +1,4 @@
-//! Native calls: what is offered, what a call becomes, and what comes back under its id.
+//! Native calls: the offered tools, the action of each call, and the result under the call's id.
 
 use std::collections::BTreeSet;
 
@@ -66,15 +66,17 @@ fn the_record_is_the_same_whichever_transport_is_used() {
             stage.ask();
             assert_eq!(stage.results.len(), 1, "{}", stage.transcript());
             assert_eq!(stage.results[0].0, Closing::Completed);
-            let offered =
-                model.heard().iter().all(|r| r.tools.is_empty() == (way == ActionTransport::Xml));
+            let offered = model
+                .requests()
+                .iter()
+                .all(|r| r.tools.is_empty() == (way == ActionTransport::Xml));
             assert!(
                 offered,
                 "native tools are sent where there are native calls, and nowhere else"
             );
             stage.transcript()
         });
-    // The id of a timer comes from the step, and so does not differ either.
+    // The id of a timer is derived from the step, so the id does not differ either.
     let first = transcripts[0].clone();
     for other in &mut transcripts[1..] {
         assert_eq!(*other, first);
@@ -111,7 +113,7 @@ fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
     let (mut stage, model) =
         Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), search(), Says::Ends("x")]);
     stage.ask();
-    let heard = model.heard();
+    let heard = model.requests();
     check(
         &heard[1],
         expect![[r#"
@@ -142,7 +144,7 @@ fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
 // F2 F9
 #[test]
 fn a_missing_or_nameless_call_beside_a_valid_one_gets_feedback() {
-    // A call that was cut off is not handed out by the provider: only the stop tells of it.
+    // The provider returns no call that was cut off; only the stop reason shows it.
     let cut = reply("").call("query", r#"{"content":"x"}"#).stop(StopReason::Length);
     let nameless = reply("").call("", r#"{"content":"y"}"#).call("query", r#"{"content":"x"}"#);
     for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
@@ -153,7 +155,7 @@ fn a_missing_or_nameless_call_beside_a_valid_one_gets_feedback() {
             let turns = vec![Says::Exactly(turn.clone()), Says::Ends("x")];
             let (mut stage, model) = Stage::new(transport, turns);
             stage.ask();
-            let shown = shown(&model.heard()[1]);
+            let shown = shown(&model.requests()[1]);
             assert!(shown.contains(&format!("Error: {told}")), "{transport:?}: {shown}");
             assert!(shown.contains("code on query"), "the good one ran: {shown}");
         }
@@ -207,7 +209,7 @@ fn another_provider_s_calls_are_shown_as_xml() {
     stage.recast(researcher(ActionTransport::Native), other.clone());
     stage.ask_again();
     check(
-        &other.heard()[0],
+        &other.requests()[0],
         expect![[r#"
             user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
             assistant: Look.
@@ -226,8 +228,8 @@ fn another_provider_s_calls_are_shown_as_xml() {
     let xml = Scripted::by("fake", ActionTransport::Xml, vec![Says::Ends("z")]);
     stage.recast(researcher(ActionTransport::Xml), xml.clone());
     stage.ask_again();
-    let before: Vec<_> = other.heard()[0].messages.iter().map(|said| said.role).collect();
-    let after = xml.heard()[0].messages.iter().map(|said| said.role).collect::<Vec<_>>();
+    let before: Vec<_> = other.requests()[0].messages.iter().map(|said| said.role).collect();
+    let after = xml.requests()[0].messages.iter().map(|said| said.role).collect::<Vec<_>>();
     assert_eq!(after[..before.len()], before[..]);
     assert_eq!(after.last(), Some(&ChatRole::User));
 }
@@ -253,7 +255,7 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
         }
         let (mut stage, model) = Stage::new(way, vec![Says::Exactly(turn), Says::Ends("x")]);
         stage.ask();
-        let told = shown(&model.heard()[1]);
+        let told = shown(&model.requests()[1]);
         let told: String = told
             .lines()
             .filter(|line| !line.contains(" calls "))
@@ -286,7 +288,7 @@ fn xml_of_a_tool_beside_native_calls_gets_feedback_and_the_calls_still_run() {
         Stage::new(ActionTransport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
     stage.ask();
     check(
-        &model.heard()[1],
+        &model.requests()[1],
         expect![[r#"
         user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
         assistant: <search><query>x</query></search>
@@ -317,7 +319,7 @@ fn payloads_inside_the_core_s_words_are_given_as_json_too() {
         reply code>researcher <found>code on query</found>
         system core>researcher <c:thread-result xmlns:c="https://xml-pipeline.org/ns/core/v1" thread_id="sess-stage0001.sub" status="completed"><found>code on query</found></c:thread-result>
     "#]].assert_eq(&stage.transcript());
-    let heard = model.heard();
+    let heard = model.requests();
     let tool = heard[0].tools.iter().find(|tool| tool.name == "spawn-thread").unwrap();
     assert_eq!(
         tool.parameters["properties"]["initial-payload"]["properties"]["query"]["required"][0],
@@ -338,7 +340,7 @@ fn a_choice_of_tools_is_sent_as_configured_and_never_without_tools() {
         let mut options = researcher(way);
         options.tool_choice = choice;
         Stage::with(options, model.clone()).ask();
-        let request = &model.heard()[0];
+        let request = &model.requests()[0];
         assert_eq!(request.tool_choice, sent);
         assert_eq!(request.tools.is_empty(), way == ActionTransport::Xml);
     }
@@ -352,7 +354,7 @@ fn a_turn_without_a_native_call_gets_feedback_with_its_form() {
     let (mut stage, model) = Stage::new(ActionTransport::Native, turns);
     stage.ask();
     check(
-        model.heard().last().unwrap(),
+        model.requests().last().unwrap(),
         expect![[r#"
         user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
         assistant: It is there.
@@ -378,7 +380,7 @@ fn reasoning_that_a_provider_shows_apart_is_kept_as_a_note_and_ends_no_turn() {
         assert!(
             stage.transcript().contains("<thinking>First &lt;search&gt;, then think.</thinking>")
         );
-        assert!(shown(model.heard().last().unwrap()).contains("it was empty"));
+        assert!(shown(model.requests().last().unwrap()).contains("it was empty"));
     }
 }
 
@@ -389,7 +391,7 @@ fn a_native_call_without_offered_tools_gets_feedback() {
         Stage::new(ActionTransport::Xml, vec![Says::Exactly(turn), Says::Ends("x")]);
     stage.ask();
     check(
-        &model.heard()[1],
+        &model.requests()[1],
         expect![[r#"
         user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
         assistant: <search>{"query":"x"}</search>
@@ -406,27 +408,27 @@ fn a_rejected_request_is_feedback_where_the_next_one_can_differ() {
         let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
         assert_eq!(stage.results[0].0, Closing::Completed);
-        let told = shown(&model.heard()[2]);
+        let told = shown(&model.requests()[2]);
         assert!(
             told.contains("Error: request-rejected: the provider rejected the request"),
             "{told}"
         );
         assert!(told.contains("tools: too many"), "{told}");
 
-        // It is told once, and nothing else was said in between.
+        // The feedback is given once, and nothing else was sent in between.
         let turns = vec![search(), Says::Rejects("no"), Says::Rejects("no"), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
-        assert_eq!(model.heard().len(), 3);
+        assert_eq!(model.requests().len(), 3);
         let (how, texts) = &stage.results[0];
         assert_eq!(*how, Closing::Failed);
         assert!(texts[0].contains("listener-failed"), "{texts:?}");
 
-        // Nothing in the first request of a call is of the agent's own making.
+        // The first request of a call contains no text of the agent.
         let turns = vec![Says::Rejects("no"), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
-        assert_eq!(model.heard().len(), 1);
+        assert_eq!(model.requests().len(), 1);
         let (how, texts) = &stage.results[0];
         assert_eq!(*how, Closing::Failed);
         assert!(texts[0].contains("listener-failed"), "{texts:?}");
@@ -449,7 +451,7 @@ fn the_last_turn_spent_fails_the_task_on_every_transport() {
             let (how, texts) = &stage.results[0];
             assert_eq!(*how, Closing::Failed);
             assert!(texts[0].contains(says), "{texts:?}");
-            assert!(shown_notice(&model.heard()[2]).contains("It is the last"));
+            assert!(shown_notice(&model.requests()[2]).contains("It is the last"));
         }
     }
 }
@@ -471,8 +473,8 @@ fn excess_actions_are_refused_one_by_one_on_every_transport() {
         let transcript = stage.transcript();
         assert_eq!(transcript.matches("call researcher>code").count(), 1, "{transcript}");
         assert_eq!(transcript.matches("- refused excess-action").count(), 1, "{transcript}");
-        assert!(shown(&model.heard()[1]).contains("Error: excess-action"));
-        assert_eq!(model.heard()[0].one_call, way.is_native());
+        assert!(shown(&model.requests()[1]).contains("Error: excess-action"));
+        assert_eq!(model.requests()[0].one_call, way.is_native());
     }
 }
 
@@ -488,7 +490,7 @@ fn calls_with_the_same_id_get_each_its_own_result() {
     let turns = vec![Says::Exactly(first), Says::Exactly(second), Says::Ends("x")];
     let (mut stage, model) = Stage::new(ActionTransport::Native, turns);
     stage.ask();
-    let told = shown(model.heard().last().unwrap());
+    let told = shown(model.requests().last().unwrap());
     let results: Vec<_> = told
         .lines()
         .filter_map(|line| line.strip_prefix("user result 0: "))
@@ -497,7 +499,7 @@ fn calls_with_the_same_id_get_each_its_own_result() {
     assert_eq!(results, ["code on query", "code on extract", "code on extract"]);
 }
 
-/// The record of a prompt changes with every difference that a model could see.
+/// The digest of a prompt changes with every difference that a model can see.
 #[test]
 fn two_prompts_that_differ_have_two_digests() {
     let with = |block: ChatBlock| ModelRequest {

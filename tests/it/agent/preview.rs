@@ -1,5 +1,5 @@
-//! `organism prompt`: what an agent is sent, for an example, for a turn on record and for the
-//! next one; and the sections a prompt is made of.
+//! `organism prompt`: the request of an agent for an example, for a recorded turn and for the next
+//! turn, and the sections of a prompt.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,8 +9,8 @@ use organism::agent::{ActionTransport, AgentEnvironment, ModelAgent};
 use organism::ids::Digest;
 use serde_json::Value as Json;
 
-use super::desk::{asked, delivery, options};
 use super::scripted::{Says, Scripted};
+use super::setup::{delivery, options, question_thread};
 use super::stage::{Stage, researcher};
 
 const CONFIG: &str = r#"
@@ -102,7 +102,7 @@ fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
     assert!(said.contains("and why?") && said.contains("because"), "{said}");
     let changed = CONFIG.replace("Be brief.", "Be long.");
     std::fs::write(directory.join("talk.toml"), changed).unwrap();
-    // What was sent is shown, whatever the config says by now.
+    // The recorded request is shown, regardless of the present config.
     let then = shown(directory, &["--thread", id, "--turn", "1"]);
     assert_eq!(then["recorded"], then["prompt"]);
     let system = then["system"].as_str().unwrap();
@@ -123,8 +123,8 @@ fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
     }
 }
 
-/// A turn as it was recorded before turns kept what they send is shown while today's config gives
-/// what was sent, and refused with both digests otherwise.
+/// A turn from before turns stored their requests is shown if the present config still renders the
+/// same request. Otherwise the command fails and names both digests.
 #[test]
 fn an_older_turn_is_never_shown_with_a_config_that_it_was_not_sent_with() {
     let home = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
         ("linter_errors", "Mend what you broke."),
     ];
     for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
-        let (story, call) = asked();
+        let (story, call) = question_thread();
         let mut options = options();
         options.transport = way;
         options.environment = AgentEnvironment::here();
@@ -206,11 +206,11 @@ fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
 
 // T9
 #[test]
-fn what_is_taught_of_native_calls_is_what_is_understood() {
+fn native_calls_are_parsed_as_the_prompt_describes_them() {
     for way in [ActionTransport::Native, ActionTransport::XmlFinal] {
         let (mut stage, model) = Stage::new(way, vec![Says::Ends("x")]);
         stage.ask();
-        let request = &model.heard()[0];
+        let request = &model.requests()[0];
         let schemas = researcher(way).schemas;
         let mut taught = 0;
         for line in request.system.lines().filter_map(|line| line.strip_prefix("- ")) {
@@ -235,7 +235,7 @@ fn what_is_taught_of_native_calls_is_what_is_understood() {
     }
 }
 
-/// The verdict of an independent implementation of JSON Schema.
+/// The verdict of another implementation of JSON Schema.
 fn jsonschema_says(schema: &Json, arguments: &str) -> bool {
     let schema = organism::agent::ReportSchema::parse(&schema.to_string()).unwrap();
     schema.mistakes(&serde_json::from_str(arguments).unwrap()).is_empty()

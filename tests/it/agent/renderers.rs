@@ -5,25 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use organism::agent::{ActionTransport, AgentOptions, FinalMode, ModelAgent, RendererVersion};
-use organism::envelope::{Kind, Rule};
+use organism::envelope::{MessageKind, RefusalRule};
 use organism::ids::{Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
 
-use super::desk::{DESK, TOOLS, asked, delivery, options, says};
-use super::story::{Story, said};
+use super::setup::{RESEARCH_NAMESPACE, TOOLS, delivery, options, question_thread, says};
+use super::story::{Story, story_message};
 
-/// A search of the agent and what its peer found, with characters that XML escapes.
+/// A search of the agent and the result of its peer, with characters that XML escapes.
 fn search_result(story: &mut Story, call: MessageId) {
     let search = format!("<search xmlns=\"{TOOLS}\"><query>a &amp;&amp; b</query></search>");
     let raw = "<search><query>a &amp;&amp; b</query></search>";
-    let asks = [said("researcher", "code", Kind::Call, &search)];
+    let asks = [story_message("researcher", "code", MessageKind::Call, &search)];
     let sent = story.turn("researcher", call, story.position(), raw, &asks);
     let found = format!("<found xmlns=\"{TOOLS}\">if a &lt; b &amp;&amp; c {{ \"d\" }}</found>");
-    story.say(said("code", "researcher", Kind::Reply, &found).because(sent[0]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
-/// Three actions in one turn, of which the second is refused and the third is answered first.
+/// Three actions in one turn: the second is refused, and the third is answered first.
 fn several_actions(story: &mut Story, call: MessageId) {
     let extract = format!("<extract xmlns=\"{TOOLS}\"><file_path>a.rs</file_path></extract>");
     let query = format!("<query xmlns=\"{TOOLS}\">q</query>");
@@ -34,19 +34,19 @@ fn several_actions(story: &mut Story, call: MessageId) {
     );
     let note = story.turn_note("researcher", call, "<extract/><search><qurey/></search><query/>");
     let start = story.step_with(|step| {
-        step.accept(&said("researcher", "researcher", Kind::Note, &note));
-        step.accept(&said("researcher", "code", Kind::Call, &extract));
-        step.refuse("researcher", Rule::SchemaInvalid, "<search><qurey>");
-        step.accept(&said("core", "researcher", Kind::System, &huh));
-        step.accept(&said("researcher", "code", Kind::Call, &query));
+        step.accept(&story_message("researcher", "researcher", MessageKind::Note, &note));
+        step.accept(&story_message("researcher", "code", MessageKind::Call, &extract));
+        step.refuse("researcher", RefusalRule::SchemaInvalid, "<search><qurey>");
+        step.accept(&story_message("core", "researcher", MessageKind::System, &huh));
+        step.accept(&story_message("researcher", "code", MessageKind::Call, &query));
     });
     let second = format!("<found xmlns=\"{TOOLS}\">second</found>");
     let first = format!("<found xmlns=\"{TOOLS}\">first</found>");
-    story.say(said("code", "researcher", Kind::Reply, &second).because(start[3]));
-    story.say(said("code", "researcher", Kind::Reply, &first).because(start[1]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &second).because(start[3]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &first).because(start[1]));
 }
 
-/// A native call to the present provider.
+/// A native call to the current provider.
 fn native_call(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">native</query>");
     let digest = Digest::of(query.as_bytes());
@@ -58,16 +58,16 @@ fn native_call(story: &mut Story, call: MessageId) {
         system::NAMESPACE
     );
     let sent = story.step(&[
-        said("researcher", "researcher", Kind::Note, &note),
-        said("researcher", "code", Kind::Call, &query),
+        story_message("researcher", "researcher", MessageKind::Note, &note),
+        story_message("researcher", "code", MessageKind::Call, &query),
     ]);
     let failed = format!("<search-error xmlns=\"{TOOLS}\">no &lt;index&gt;</search-error>");
-    story.say(said("code", "researcher", Kind::Reply, &failed).because(sent[1]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &failed).because(sent[1]));
 }
 
 fn own_word(story: &mut Story, call: MessageId) {
-    let own = format!("<question xmlns=\"{DESK}\"><part>and why?</part></question>");
-    let asks = [said("researcher", "researcher", Kind::Own, &own)];
+    let own = format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>and why?</part></question>");
+    let asks = [story_message("researcher", "researcher", MessageKind::Own, &own)];
     story.turn("researcher", call, story.position(), "<question>…</question>", &asks);
 }
 
@@ -75,37 +75,38 @@ fn spawned_thread(story: &mut Story, call: MessageId) {
     let word = |rest: &str| format!("<{rest} xmlns=\"{}\"", system::NAMESPACE);
     let spawn = word("spawn-thread") + "/>";
     let spawned = word("thread-spawned") + " assigned_id=\"sess-abcd1234.a\"/>";
-    let asks = [said("researcher", "core", Kind::Call, &spawn)];
+    let asks = [story_message("researcher", "core", MessageKind::Call, &spawn)];
     let sent = story.turn("researcher", call, story.position(), "<spawn-thread/>", &asks);
-    story.say(said("core", "researcher", Kind::System, &spawned).because(sent[0]));
+    story.say(story_message("core", "researcher", MessageKind::System, &spawned).because(sent[0]));
     let fired = word("timer-fired") + " timer_id=\"t\"/>";
-    story.say(said("core", "researcher", Kind::System, &fired));
+    story.say(story_message("core", "researcher", MessageKind::System, &fired));
 }
 
 fn group(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">both</query>");
-    let asks = ["code", "web"].map(|to| said("researcher", to, Kind::Call, &query).of_a_group());
+    let asks = ["code", "web"]
+        .map(|to| story_message("researcher", to, MessageKind::Call, &query).of_a_group());
     let sent = story.turn("researcher", call, story.position(), "<query>both</query>", &asks);
     let found = format!("<found xmlns=\"{TOOLS}\"><![CDATA[</tool_result>]]></found>");
-    story.say(said("web", "researcher", Kind::Reply, &found).because(sent[1]));
-    story.say(said("code", "researcher", Kind::Reply, &found).because(sent[0]));
+    story.say(story_message("web", "researcher", MessageKind::Reply, &found).because(sent[1]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
-/// A window that the task itself stands outside of, and a result from before it.
+/// A window that excludes the task, and a result from before the window.
 fn cleared(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">late</query>");
-    let asks = [said("researcher", "code", Kind::Call, &query)];
+    let asks = [story_message("researcher", "code", MessageKind::Call, &query)];
     let sent = story.turn("researcher", call, story.position(), "<query>late</query>", &asks);
     let clear = format!("<clear-context xmlns=\"{}\" keep=\"1\"/>", system::NAMESPACE);
     let done = format!("<context-cleared xmlns=\"{}\" kept_messages=\"1\"/>", system::NAMESPACE);
     own_word(story, call);
-    let asks = [said("researcher", "core", Kind::Call, &clear)];
+    let asks = [story_message("researcher", "core", MessageKind::Call, &clear)];
     let raw = "<clear-context keep=\"1\"/>";
     let cleared = story.turn("researcher", call, story.position(), raw, &asks);
     story.window("researcher", 1);
-    story.say(said("core", "researcher", Kind::System, &done).because(cleared[0]));
+    story.say(story_message("core", "researcher", MessageKind::System, &done).because(cleared[0]));
     let found = format!("<found xmlns=\"{TOOLS}\">a &amp; b</found>");
-    story.say(said("code", "researcher", Kind::Reply, &found).because(sent[0]));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
 type Part = fn(&mut Story, MessageId);
@@ -148,13 +149,13 @@ fn head_of(request: &ModelRequest) -> String {
 
 /// The first request of an agent with these options.
 fn beginning(options: &AgentOptions) -> String {
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let agent = ModelAgent::new(options.clone(), says(1, "", "normal"), Arc::new(story.clone()));
     let request = agent.rendered(&delivery(&story, call)).unwrap();
     head_of(&request) + &messages_of(&request)
 }
 
-/// The texts of a version on the ends of tasks that came with the fifth: an answer as text, and a final
+/// Texts on the ends of tasks, which the fifth version introduced: an answer as text, and a final
 /// with several texts.
 fn ends_of_tasks(version: RendererVersion) -> String {
     let mut out = String::new();
@@ -174,7 +175,7 @@ fn ends_of_tasks(version: RendererVersion) -> String {
     out
 }
 
-/// Compares a text with the file that pins it; writes the file where `WRITE_RENDERER` names it.
+/// Compares a text with its fixture. `WRITE_RENDERER` makes it write the fixture instead.
 fn check_pinned(name: &str, written: &str) {
     let path = format!("tests/data/agent/renderer-{name}.txt");
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -195,7 +196,7 @@ fn each_version_since_the_fifth_writes_pinned_texts_on_the_ends_of_tasks() {
     }
 }
 
-/// Everything that a version writes, over all transports.
+/// All texts of a version, over all transports.
 fn written(version: RendererVersion) -> String {
     let mut out = String::new();
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
@@ -208,11 +209,11 @@ fn written(version: RendererVersion) -> String {
             let agent = ModelAgent::new(options.clone(), model, Arc::new(story.clone()));
             agent.rendered(&delivery(story, call)).unwrap()
         };
-        let (story, call) = asked();
+        let (story, call) = question_thread();
         let first = render(&story, call);
         out.push_str(&format!("=== {name}\n{}{}", head_of(&first), messages_of(&first)));
         for (part, happens) in PARTS {
-            let (mut story, call) = asked();
+            let (mut story, call) = question_thread();
             happens(&mut story, call);
             let request = render(&story, call);
             out.push_str(&format!("=== {name}: {part}\n{}", messages_of(&request)));

@@ -1,4 +1,4 @@
-//! A scripted model for every protocol; the fake of all native calls.
+//! A scripted model for every protocol. It replaces the provider for all native calls.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use organism::model::{
 };
 use serde_json::Value;
 
-use super::desk::schemas;
+use super::setup::schemas;
 
 /// The answer of a model.
 #[derive(Debug, Clone)]
@@ -53,26 +53,27 @@ impl Reply {
     }
 }
 
-/// One turn, meant for any protocol.
+/// One turn, valid for any protocol.
 #[derive(Clone)]
 pub enum Says {
-    /// These actions, each a tool's name with its arguments as JSON.
+    /// A turn with these actions: tool names with their arguments as JSON.
     Acts(Vec<(&'static str, Value)>),
-    /// The task is done, with this report.
+    /// A turn that completes the task with this report.
     Ends(&'static str),
-    /// The provider rejects the request, saying this.
+    /// The provider rejects the request with this text.
     Rejects(&'static str),
-    /// Exactly this. `NONCE` in the text stands for the turn's, `EARLIER` for the first turn's.
+    /// A turn with exactly this text. `NONCE` in the text stands for the nonce of the turn,
+    /// `EARLIER` for that of the first turn.
     Exactly(Reply),
 }
 
-/// A model that plays one turn after another and keeps its requests.
+/// A model that plays its turns in order and stores the requests.
 #[derive(Debug)]
 pub struct Scripted {
     transport: ActionTransport,
     provider: String,
     turns: Mutex<VecDeque<Says>>,
-    heard: Mutex<Vec<ModelRequest>>,
+    requests: Mutex<Vec<ModelRequest>>,
 }
 
 impl std::fmt::Debug for Says {
@@ -88,12 +89,12 @@ impl Scripted {
 
     pub fn by(provider: &str, transport: ActionTransport, turns: Vec<Says>) -> Arc<Self> {
         let (turns, heard) = (Mutex::new(turns.into()), Mutex::default());
-        Arc::new(Self { transport, provider: provider.to_owned(), turns, heard })
+        Arc::new(Self { transport, provider: provider.to_owned(), turns, requests: heard })
     }
 
     /// All requests so far, in order.
-    pub fn heard(&self) -> Vec<ModelRequest> {
-        self.heard.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<ModelRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     fn reply(&self, request: &ModelRequest) -> Result<Reply, Error> {
@@ -108,7 +109,7 @@ impl Scripted {
             Says::Ends(report) => self.ends(report),
             Says::Acts(actions) => self.acts(&actions),
         };
-        let earlier = self.heard.lock().unwrap().first().and_then(nonce);
+        let earlier = self.requests.lock().unwrap().first().and_then(nonce);
         if let Some(earlier) = earlier {
             reply.text = reply.text.replace("EARLIER", &earlier);
         }
@@ -151,7 +152,7 @@ impl Scripted {
     }
 }
 
-/// The nonce that the request names, where it does.
+/// The nonce in the request, if there is one.
 pub fn nonce(request: &ModelRequest) -> Option<String> {
     let last = request.messages.last()?.texts().last()?;
     let (before, _) = last.split_once("-FINAL format")?;
@@ -161,13 +162,13 @@ pub fn nonce(request: &ModelRequest) -> Option<String> {
 impl ModelProvider for Scripted {
     fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         let reply = self.reply(request);
-        self.heard.lock().unwrap().push(request.clone());
+        self.requests.lock().unwrap().push(request.clone());
         Box::pin(async move {
             let reply = reply?;
             if !reply.reasoning.is_empty() {
                 on_chunk(AnswerChunk::Reasoning(&reply.reasoning));
             }
-            // One character at a time: no answer may depend on where a chunk ends.
+            // One character at a time, because no answer may depend on the chunks.
             let mut rest = reply.text.as_str();
             while let Some(c) = rest.chars().next() {
                 let (piece, after) = rest.split_at(c.len_utf8());

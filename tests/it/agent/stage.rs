@@ -1,5 +1,5 @@
-//! An agent on a real pump, without a disk. Its model is scripted, its peers give scripted answers,
-//! and all records stand where the agent reads them.
+//! An agent on a real pump, without a disk. Its model and its peers are scripted, and the agent
+//! reads the records of the pump.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ use organism::thread::{Closing, Fact, Record};
 use organism::xml::element::Element;
 use uuid::Uuid;
 
-use super::desk::{DESK, TOOLS, options, schemas};
 use super::scripted::{Says, Scripted};
+use super::setup::{RESEARCH_NAMESPACE, TOOLS, options, schemas};
 use super::story::listener;
 
-/// The records, as the agent reads them and the pump appends to them.
+/// The records: the pump appends to them, and the agent reads them.
 #[derive(Clone, Default)]
 struct Records(Arc<Mutex<Vec<Record>>>);
 
@@ -50,7 +50,7 @@ pub struct Stage {
     now: Time,
     deliveries: VecDeque<Delivery>,
     submissions: u128,
-    /// How each call of the client ended, with what.
+    /// The end of each call of the client, with its result.
     pub results: Vec<(Closing, Vec<String>)>,
     /// Turns of the agent, in order.
     pub turns: Vec<Turn>,
@@ -59,7 +59,7 @@ pub struct Stage {
 /// The contracts of a client, the researcher, and its peers. Two of the peers can search.
 fn contracts(mut researcher: Contract) -> Arc<Contracts> {
     researcher.peers = vec![listener("code"), listener("web")];
-    let base = super::desk::contracts();
+    let base = super::setup::contracts();
     let mut code = base.get(&listener("code")).unwrap().clone();
     let names = |locals: &[&str]| {
         let named = |local: &&str| organism::ids::PayloadName::new(TOOLS, local);
@@ -85,7 +85,7 @@ fn found(peer: &ListenerName, asked: &Message) -> Vec<Vec<u8>> {
     vec![found.into_bytes()]
 }
 
-/// The researcher of these tests, with that transport.
+/// The researcher of these tests, with the given transport.
 pub fn researcher(transport: ActionTransport) -> AgentOptions {
     let mut options = options();
     options.contract.actions_per_turn = 8;
@@ -184,7 +184,7 @@ impl Stage {
         stage
     }
 
-    /// Its peers return this.
+    /// Sets the answers of the peers.
     pub fn answering(
         mut self,
         answers: impl Fn(&ListenerName, &Message) -> Vec<Vec<u8>> + 'static,
@@ -193,7 +193,7 @@ impl Stage {
         self
     }
 
-    /// The same thread goes on with another model or another config.
+    /// Continues the thread with another model or another config.
     pub fn recast(&mut self, mut options: AgentOptions, model: SharedModel) {
         options.contracts = self.gate.contracts.clone();
         options.contract = options.contracts.get(&listener("researcher")).unwrap().clone();
@@ -230,19 +230,20 @@ impl Stage {
         self.ask_in(Target::New { suggested: Some("sess-stage0001".to_owned()) })
     }
 
-    /// The desk asks again in the same thread.
+    /// Submits another request of the client in the same thread.
     pub fn ask_again(&mut self) -> &mut Self {
         self.ask_in(Target::Thread { id: "sess-stage0001".to_owned() })
     }
 
-    /// The desk calls the workflow.
+    /// Submits a request of the client to the workflow.
     pub fn start_workflow(&mut self) -> &mut Self {
         let query = format!("<query xmlns=\"{TOOLS}\">go</query>");
         self.submit(Target::New { suggested: Some("sess-stage0002".to_owned()) }, &query)
     }
 
     fn ask_in(&mut self, target: Target) -> &mut Self {
-        let question = format!("<question xmlns=\"{DESK}\"><part>where?</part></question>");
+        let question =
+            format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>where?</part></question>");
         self.submit(target, &question)
     }
 
@@ -269,7 +270,7 @@ impl Stage {
 
     fn work(&mut self, delivery: &Delivery) {
         let (payloads, turn) = match delivery.listener.as_str() {
-            "researcher" => match super::desk::take(&self.agent, delivery) {
+            "researcher" => match super::setup::take(&self.agent, delivery) {
                 Ok(outcome) => {
                     self.turns.extend(outcome.turn.clone());
                     (outcome.payloads, outcome.turn)
@@ -305,7 +306,7 @@ impl Stage {
         self.facts().into_iter().filter_map(of).collect()
     }
 
-    /// Everything on record of the thread but the turns themselves: a line a message or refusal.
+    /// All records of the thread except the turns: one line for each message or refusal.
     pub fn transcript(&self) -> String {
         let core = ListenerName::core();
         let lines = self.facts().into_iter().filter_map(|fact| match fact {
@@ -314,7 +315,7 @@ impl Stage {
             Fact::Accepted { message, .. } => {
                 let Message { kind, from, to, payload, .. } = &*message;
                 let bare = payload.as_str().replace(&format!(" xmlns=\"{TOOLS}\""), "");
-                let bare = bare.replace(&format!(" xmlns=\"{DESK}\""), "");
+                let bare = bare.replace(&format!(" xmlns=\"{RESEARCH_NAMESPACE}\""), "");
                 let bare = bare.replace(&format!(" xmlns=\"{}\"", organism::system::NAMESPACE), "");
                 let bare = bare.replace(&format!(" xmlns=\"{}\"", organism::agent::NAMESPACE), "");
                 let from = if *from == core { "core".to_owned() } else { from.to_string() };
@@ -335,7 +336,7 @@ impl Stage {
         self.notes().iter().map(|note| PastTurn::read(note).unwrap()).collect()
     }
 
-    /// Digests of everything accepted or refused of the agent.
+    /// Digests of all payloads of the agent that were accepted or refused.
     pub fn digests(&self) -> (Vec<Digest>, Vec<Digest>) {
         let (mut accepted, mut refused) = (Vec::new(), Vec::new());
         for fact in self.facts() {

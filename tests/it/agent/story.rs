@@ -1,9 +1,9 @@
-//! Records by hand: a journal as a pump would have written it, for one agent's memory.
+//! Handwritten records: a journal as a pump would write it, for the memory of one agent.
 
 use organism::agent::history::ThreadHistory;
 use organism::clock::Time;
 use organism::contract::Gather;
-use organism::envelope::{Kind, Message, Payload, Refusal, Rule};
+use organism::envelope::{Message, MessageKind, Payload, Refusal, RefusalRule};
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
@@ -22,7 +22,7 @@ pub fn thread(id: &str) -> ThreadId {
     ThreadId::parse(id).unwrap()
 }
 
-/// The payload's name, read off its first tag.
+/// The payload's name, parsed from its first tag.
 pub fn name_of(xml: &str) -> PayloadName {
     let local = xml[1..].split([' ', '>', '/']).next().unwrap();
     let namespace = match xml.split_once("xmlns=\"") {
@@ -40,21 +40,26 @@ pub struct Story {
 }
 
 /// One message of a story.
-pub struct Said<'a> {
+pub struct StoryMessage<'a> {
     pub from: &'a str,
     pub to: &'a str,
-    pub kind: Kind,
+    pub kind: MessageKind,
     pub thread: &'a str,
     pub xml: &'a str,
     pub cause: Option<MessageId>,
     pub group: bool,
 }
 
-pub fn said<'a>(from: &'a str, to: &'a str, kind: Kind, xml: &'a str) -> Said<'a> {
-    Said { from, to, kind, thread: ROOT, xml, cause: None, group: false }
+pub fn story_message<'a>(
+    from: &'a str,
+    to: &'a str,
+    kind: MessageKind,
+    xml: &'a str,
+) -> StoryMessage<'a> {
+    StoryMessage { from, to, kind, thread: ROOT, xml, cause: None, group: false }
 }
 
-impl<'a> Said<'a> {
+impl<'a> StoryMessage<'a> {
     pub fn because(mut self, of: MessageId) -> Self {
         self.cause = Some(of);
         self
@@ -77,7 +82,7 @@ impl Story {
     }
 
     /// One record that accepts these messages, in order.
-    pub fn step(&mut self, messages: &[Said<'_>]) -> Vec<MessageId> {
+    pub fn step(&mut self, messages: &[StoryMessage<'_>]) -> Vec<MessageId> {
         let facts: Vec<Fact> = messages.iter().map(|said| self.accepted(said)).collect();
         let ids = facts.iter().map(|fact| match fact {
             Fact::Accepted { message, .. } => message.id,
@@ -88,7 +93,7 @@ impl Story {
         ids
     }
 
-    /// One record of acceptances and refusals, in order; the ids of its messages.
+    /// One record of acceptances and refusals, in order. Returns the ids of its messages.
     pub fn step_with(&mut self, fill: impl FnOnce(&mut Step<'_>)) -> Vec<MessageId> {
         let mut step = Step { story: self, facts: Vec::new(), ids: Vec::new() };
         fill(&mut step);
@@ -97,7 +102,7 @@ impl Story {
         ids
     }
 
-    /// The note of a turn that `agent` takes now.
+    /// The note of a turn that `agent` takes at this point.
     pub fn turn_note(&self, agent: &str, call: MessageId, raw: &str) -> String {
         let (raw, position) = (raw.replace('&', "&amp;").replace('<', "&lt;"), self.position());
         format!(
@@ -106,24 +111,24 @@ impl Story {
         )
     }
 
-    pub fn say(&mut self, said: Said<'_>) -> MessageId {
+    pub fn say(&mut self, said: StoryMessage<'_>) -> MessageId {
         self.step(&[said])[0]
     }
 
-    /// A turn of `agent`, rendered from `position`, with the messages its record holds.
+    /// A turn of `agent`, rendered from `position`, with the messages of its record.
     pub fn turn(
         &mut self,
         agent: &str,
         call: MessageId,
         position: Position,
         raw: &str,
-        messages: &[Said<'_>],
+        messages: &[StoryMessage<'_>],
     ) -> Vec<MessageId> {
         let thread = messages.first().map_or(ROOT, |said| said.thread);
         self.turn_with(thread, agent, call, position, raw, messages)
     }
 
-    /// The same in a thread of one's choice, with nothing beside the turn.
+    /// As above, in a given thread and with a record that contains only the turn.
     pub fn turn_in(
         &mut self,
         thread: &str,
@@ -142,15 +147,15 @@ impl Story {
         call: MessageId,
         position: Position,
         raw: &str,
-        messages: &[Said<'_>],
+        messages: &[StoryMessage<'_>],
     ) -> Vec<MessageId> {
         let raw = raw.replace('&', "&amp;").replace('<', "&lt;");
         let note = format!(
             "<model-turn xmlns=\"{}\" agent=\"{agent}\" call=\"{call}\" position=\"{position}\"><raw>{raw}</raw></model-turn>",
             system::NAMESPACE
         );
-        let mut all = vec![said(agent, agent, Kind::Note, &note).within(thread)];
-        all.extend(messages.iter().map(|m| Said { ..*m }));
+        let mut all = vec![story_message(agent, agent, MessageKind::Note, &note).within(thread)];
+        all.extend(messages.iter().map(|m| StoryMessage { ..*m }));
         self.step(&all)[1..].to_vec()
     }
 
@@ -161,12 +166,12 @@ impl Story {
         self.records.last_mut().unwrap().facts.push(fact);
     }
 
-    /// How many messages `thread` holds.
+    /// Number of messages in `thread`.
     pub fn seq(&self, thread: &str) -> u64 {
         self.seq.get(thread).copied().unwrap_or(0)
     }
 
-    fn accepted(&mut self, said: &Said<'_>) -> Fact {
+    fn accepted(&mut self, said: &StoryMessage<'_>) -> Fact {
         self.messages += 1;
         let id = MessageId(Uuid::from_u128(self.messages));
         let seq = self.seq.entry(said.thread.to_owned()).or_default();
@@ -184,7 +189,7 @@ impl Story {
             name: name_of(said.xml),
             payload: Payload::new(said.xml),
         };
-        let opening = (said.kind == Kind::Call).then(|| Opening {
+        let opening = (said.kind == MessageKind::Call).then(|| Opening {
             opener: Opener::Client { name: listener(said.from) },
             group: said.group.then_some((CallId(id), Gather::All)),
             forward: false,
@@ -209,7 +214,7 @@ impl Story {
     }
 }
 
-/// A record in the making.
+/// A record under construction.
 pub struct Step<'s> {
     story: &'s mut Story,
     facts: Vec<Fact>,
@@ -217,7 +222,7 @@ pub struct Step<'s> {
 }
 
 impl Step<'_> {
-    pub fn accept(&mut self, said: &Said<'_>) {
+    pub fn accept(&mut self, said: &StoryMessage<'_>) {
         let fact = self.story.accepted(said);
         if let Fact::Accepted { message, .. } = &fact {
             self.ids.push(message.id);
@@ -225,7 +230,7 @@ impl Step<'_> {
         self.facts.push(fact);
     }
 
-    pub fn refuse(&mut self, sender: &str, rule: Rule, text: &str) {
+    pub fn refuse(&mut self, sender: &str, rule: RefusalRule, text: &str) {
         let refusal = Refusal::new(rule, "refused", text.as_bytes());
         let sender = listener(sender);
         self.facts.push(Fact::Refused { sender, thread: Some(thread(ROOT)), call: None, refusal });

@@ -1,20 +1,20 @@
-//! A final with more than one text ends the call on every transport: as XML, as a native call, and in
-//! the slot of `xml-final` as one element.
+//! A final with more than one text ends the call on every transport: as XML, as a native call, and
+//! in the slot of `xml-final` as one element.
 
 use organism::agent::ActionTransport;
 use organism::ids::PayloadName;
 use organism::model::StopReason;
 use organism::thread::Closing;
 
-use super::desk::TOOLS;
 use super::scripted::{Reply, Says, Scripted, reply};
+use super::setup::TOOLS;
 use super::stage::{Stage, researcher};
 
 const JUDGEMENT: &str =
     "<judgement><decision>ship</decision><reason>a &lt; b, c > d</reason></judgement>";
 
-/// The result of a call whose first turn is this and whose second turn says nothing, with the codes of
-/// what the first turn got wrong.
+/// The result of a call with this first turn and an empty second turn, and the finding codes of the
+/// first turn.
 fn judged(way: ActionTransport, turn: Reply) -> (Closing, String, Vec<String>) {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply("stop"))]);
     let mut options = researcher(way);
@@ -29,7 +29,7 @@ fn judged(way: ActionTransport, turn: Reply) -> (Closing, String, Vec<String>) {
     (*how, texts.concat(), codes)
 }
 
-/// A turn of `xml-final` with this in its slot.
+/// A turn of `xml-final` with this text in its slot.
 fn slotted(inner: &str) -> (Closing, String, Vec<String>) {
     let text = format!("<NONCE-FINAL format=\"xml\">{inner}</NONCE-FINAL>");
     judged(ActionTransport::XmlFinal, reply(&text))
@@ -109,7 +109,7 @@ fn the_prompt_of_xml_final_shows_the_structured_final_in_its_slot() {
     options.max_iterations = 1;
     let mut stage = Stage::with(options, model.clone());
     stage.ask();
-    let request = &model.heard()[0];
+    let request = &model.requests()[0];
     let system = &request.system;
     assert!(system.contains("<NONCE-FINAL format=\"xml\"><judgement>"), "{system}");
     assert!(system.contains("</judgement></NONCE-FINAL>"), "{system}");

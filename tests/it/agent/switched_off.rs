@@ -1,4 +1,5 @@
-//! Core words that the config does not allow an agent are unknown to it, and no forgery.
+//! Core payloads that the config does not permit to an agent are unknown to it, and are not treated
+//! as forgeries.
 
 use organism::agent::ActionTransport;
 use organism::model::ChatBlock;
@@ -10,8 +11,8 @@ use super::stage::{Stage, researcher};
 
 const END: &str = "<attempt_completion><result>done</result></attempt_completion>";
 
-/// The result of a call whose first turn is this and whose second turn ends it, and what the second turn
-/// was shown last.
+/// The result of a call with this first turn and a second turn that ends it, and the last message
+/// of the second turn's prompt.
 fn played(first: &str) -> (usize, String) {
     let way = ActionTransport::Xml;
     let turns = vec![Says::Exactly(reply(first)), Says::Exactly(reply(END))];
@@ -24,7 +25,7 @@ fn played(first: &str) -> (usize, String) {
     let (how, texts) = &stage.results[0];
     assert_eq!(*how, Closing::Completed, "{texts:?}");
     assert_eq!(Element::read(&texts[0]).unwrap().text(), "done");
-    let requests = model.heard();
+    let requests = model.requests();
     let last = requests.last().unwrap().messages.last().unwrap().clone();
     let texts = last.blocks.iter().filter_map(|block| match block {
         ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.clone()),

@@ -1,4 +1,4 @@
-//! The prompt, and that what it teaches is true.
+//! The system prompt, and tests that its statements are true.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use organism::agent::system_prompt::prompt_sections::{CORE_EXAMPLES, core_exampl
 use organism::agent::{AgentOptions, FinalFormat, ModelAgent};
 use organism::system;
 
-use super::desk::{asked, delivery, options, payloads, says, schemas, turn};
+use super::setup::{delivery, options, payloads, question_thread, says, schemas, turn};
 use super::story::name_of;
 
 fn prompt() -> String {
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let mut options = options();
     options.sections = vec![
         ("communication".to_owned(), "Be brief.".to_owned()),
@@ -24,7 +24,7 @@ fn prompt() -> String {
 
 #[test]
 fn the_prompt_requests_a_markdown_final() {
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let options = AgentOptions { final_format: FinalFormat::Markdown, ..options() };
     let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
     let prompt = agent.rendered(&delivery(&story, call)).unwrap().system;

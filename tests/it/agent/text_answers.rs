@@ -11,8 +11,8 @@ use super::stage::{Stage, researcher};
 const WAYS: [ActionTransport; 3] =
     [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
 
-/// The result of a call whose first turn is this and whose second turn says nothing; `None` where the
-/// first turn did not end it. With the codes of what the first turn got wrong.
+/// The result of a call with this first turn and an empty second turn, or `None` if the first turn
+/// did not end the call; and the finding codes of the first turn.
 fn answered(way: ActionTransport, by: FinalMode, turn: Reply) -> (Option<String>, Vec<String>) {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply(""))]);
     let mut options = researcher(way);
@@ -25,7 +25,7 @@ fn answered(way: ActionTransport, by: FinalMode, turn: Reply) -> (Option<String>
     let note = Element::read(&stage.notes()[0]).unwrap();
     let found = note.children().filter(|child| child.local_name() == "finding");
     let codes = found.map(|one| one.attribute("code").unwrap().to_owned()).collect();
-    let ends = *how == Closing::Completed && model.heard().len() == 1;
+    let ends = *how == Closing::Completed && model.requests().len() == 1;
     (ends.then(|| Element::read(&texts[0]).unwrap().text()), codes)
 }
 
@@ -122,7 +122,7 @@ fn the_prompt_says_that_the_text_is_the_answer() {
         options.final_by = FinalMode::Text;
         let mut stage = Stage::with(options, model.clone());
         stage.ask();
-        let request = &model.heard()[0];
+        let request = &model.requests()[0];
         assert!(request.system.contains("text of such a response is your answer"), "{way:?}");
         assert!(!request.system.contains("DO NOT respond with plain text"), "{way:?}");
         let notice = request.messages.last().unwrap().texts().last().unwrap().to_owned();

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use organism::agent::ModelAgent;
-use organism::envelope::{Failure, Kind, Spent};
+use organism::envelope::{AttemptFailure, MessageKind, Spent};
 use organism::xml::element::Element;
 
-use super::desk::{TOOLS, asked, delivery, options, payloads, says, schemas, take, turn};
-use super::story::{name_of, said};
+use super::setup::{
+    TOOLS, delivery, options, payloads, question_thread, says, schemas, take, turn,
+};
+use super::story::{name_of, story_message};
 
-/// The outcome of a turn, a line a thing.
+/// The outcome of a turn, with one line for each item.
 fn check(raw: &str, expect: Expect) {
     let outcome = turn(raw);
     let mut lines = payloads(&outcome);
@@ -213,9 +215,9 @@ fn the_record_of_a_turn_holds_all_of_its_text_and_passes_its_schema() {
 #[test]
 fn the_last_turn_says_how_the_turns_were_spent() {
     let spent = |first: &str, valid: bool, last: &str| {
-        let (mut story, call) = asked();
+        let (mut story, call) = question_thread();
         let search = format!("<search xmlns=\"{TOOLS}\"><query>x</query></search>");
-        let sent = [said("researcher", "code", Kind::Call, &search)];
+        let sent = [story_message("researcher", "code", MessageKind::Call, &search)];
         let at = story.position();
         story.turn("researcher", call, at, first, if valid { &sent } else { &[] });
         let mut options = options();
@@ -232,9 +234,9 @@ fn the_last_turn_says_how_the_turns_were_spent() {
     assert_eq!(spent(prose, false, tool), Some(Spent::AfterLastCall));
     assert_eq!(spent(tool, true, prose), Some(Spent::AfterLastCall));
     assert_eq!(spent(tool, true, done), None);
-    // The final is one action too many.
+    // The final exceeds the limit of actions by one.
     assert_eq!(spent(tool, true, &format!("{tool}{done}")), Some(Spent::AfterLastCall));
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let agent = ModelAgent::new(options(), says(1, prose, "normal"), Arc::new(story.clone()));
     let first = take(&agent, &delivery(&story, call)).unwrap().turn.unwrap();
     assert_eq!(first.spent, None);
@@ -242,10 +244,12 @@ fn the_last_turn_says_how_the_turns_were_spent() {
 
 #[test]
 fn a_cut_stream_fails_the_attempt_and_a_truncated_one_gets_feedback() {
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let agent = |raw, stop| ModelAgent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
     let failure = take(&agent("<query>a</query>", "cut"), &delivery(&story, call)).unwrap_err();
-    let Failure::Model { reason, passing: true, .. } = &failure else { panic!("{failure:?}") };
+    let AttemptFailure::Model { reason, passing: true, .. } = &failure else {
+        panic!("{failure:?}")
+    };
     assert_eq!(reason, "cut");
     assert!(!failure.is_retried(), "the router has made all retries: {failure}");
     let outcome = take(&agent("I will now", "length"), &delivery(&story, call)).unwrap();
@@ -256,7 +260,7 @@ fn a_cut_stream_fails_the_attempt_and_a_truncated_one_gets_feedback() {
 // O1 O9
 #[test]
 fn a_prompt_can_be_rendered_again_from_the_journal_alone() {
-    let (mut story, call) = asked();
+    let (mut story, call) = question_thread();
     let first = delivery(&story, call);
     let agent =
         ModelAgent::new(options(), says(1, "<query>a</query>", "normal"), Arc::new(story.clone()));
@@ -264,7 +268,7 @@ fn a_prompt_can_be_rendered_again_from_the_journal_alone() {
     let note = take(&agent, &first).unwrap().turn.unwrap().note;
     let note = Element::read(&note).unwrap();
     let found = format!("<found xmlns=\"{TOOLS}\">x</found>");
-    story.say(said("code", "researcher", Kind::Reply, &found));
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found));
     let later = ModelAgent::new(options(), says(9, "", "normal"), Arc::new(story.clone()));
     assert_eq!(later.rendered(&first).unwrap(), before);
     assert_eq!(note.attribute("position"), Some("1"));

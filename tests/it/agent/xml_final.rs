@@ -37,13 +37,13 @@ fn first(way: ActionTransport, format_name: &str, turn: Reply) -> String {
     let note = Element::read(&stage.notes()[0]).unwrap();
     let found = note.children().filter(|child| child.local_name() == "finding");
     let codes: Vec<_> = found.map(|one| one.attribute("code").unwrap().to_owned()).collect();
-    if *how == Closing::Completed && model.heard().len() == 1 {
+    if *how == Closing::Completed && model.requests().len() == 1 {
         let result = Element::read(&texts[0]).unwrap().text();
         return format!("ends with {result:?} {}", codes.join(" "));
     }
-    let told = model.heard()[1].messages.last().unwrap().clone();
-    let nonce = nonce(&model.heard()[0]).unwrap_or_default();
-    let next = super::scripted::nonce(&model.heard()[1]).unwrap_or_default();
+    let told = model.requests()[1].messages.last().unwrap().clone();
+    let nonce = nonce(&model.requests()[0]).unwrap_or_default();
+    let next = super::scripted::nonce(&model.requests()[1]).unwrap_or_default();
     assert!(way != ActionTransport::XmlFinal || (!nonce.is_empty() && nonce != next));
     let texts = told.blocks.iter().filter_map(|block| match block {
         ChatBlock::Text(text) if text.starts_with("<notice>") => None,
@@ -311,7 +311,7 @@ fn a_slot_of_an_earlier_turn_is_no_slot() {
     );
     let mut stage = Stage::with(researcher(ActionTransport::XmlFinal), model.clone());
     stage.ask();
-    let nonces: Vec<_> = model.heard().iter().map(|request| nonce(request).unwrap()).collect();
+    let nonces: Vec<_> = model.requests().iter().map(|request| nonce(request).unwrap()).collect();
     assert_eq!(nonces.len(), 3);
     assert!(nonces[0] != nonces[1] && nonces[1] != nonces[2], "{nonces:?}");
     let recorded: Vec<_> = stage
@@ -327,7 +327,7 @@ fn a_slot_of_an_earlier_turn_is_no_slot() {
 fn the_notice_lists_the_native_tools_with_their_parameters() {
     let (mut stage, model) = Stage::new(ActionTransport::XmlFinal, vec![Says::Ends("x")]);
     stage.ask();
-    let request = &model.heard()[0];
+    let request = &model.requests()[0];
     let nonce = nonce(request).unwrap();
     let notice = request.messages.last().unwrap().texts().last().unwrap().replace(&nonce, "NONCE");
     expect![[r#"
@@ -362,7 +362,7 @@ fn a_turn_leaves_one_notice_that_stays_and_one_that_does_not() {
         let turns = vec![Says::Exactly(odd.clone()), Says::Exactly(odd), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
-        for (turn, request) in model.heard().iter().enumerate() {
+        for (turn, request) in model.requests().iter().enumerate() {
             let all = request.messages.iter().flat_map(|said| said.texts());
             let notices: Vec<_> = all.filter(|text| text.contains("<notice>")).collect();
             assert_eq!(notices.len(), 1, "{notices:?}");
@@ -391,9 +391,9 @@ fn progress_is_a_note_in_xml_also_where_there_are_no_peers() {
     assert_eq!(stage.transcript().matches("note researcher>researcher <progress>").count(), 2);
     let mut alone = researcher(ActionTransport::Xml);
     alone.contract.peers.clear();
-    let (story, call) = super::desk::asked();
+    let (story, call) = super::setup::question_thread();
     let agent = organism::agent::ModelAgent::new(alone, model, Arc::new(story.clone()));
-    let request = agent.rendered(&super::desk::delivery(&story, call)).unwrap();
+    let request = agent.rendered(&super::setup::delivery(&story, call)).unwrap();
     assert!(request.system.contains("- <progress> a note"), "{}", request.system);
 }
 

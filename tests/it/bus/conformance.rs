@@ -1,11 +1,11 @@
-//! `organism listener test`, run as an author would.
+//! `organism listener test`, run as a listener author runs it.
 
 use std::process::Command;
 
-use super::ear::{repository, script};
+use super::harness::{repository, script};
 use crate::nats::shared;
 
-/// Runs the kit. Returns the exit code, the checklist and the text on standard error.
+/// Runs the conformance kit. Returns the exit code, the checklist and the text on standard error.
 fn test(arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
     command.args(["listener", "test"]).args(arguments).current_dir(repository());
@@ -71,7 +71,8 @@ fn the_same_program_is_tried_on_nats() {
 #[test]
 fn each_breach_fails_its_own_check() {
     let cases: &[(&[&str], &str)] = &[
-        // Seen at once, or when the true answer follows, as fast as the machine is.
+        // The kit notices the stray answer at once or together with the true answer, depending on
+        // the machine.
         (&["python3", "rude.py", "speaks-first"], ""),
         (&["python3", "rude.py", "half"], "answers {https"),
         (&["python3", "rude.py", "exit"], "answers {https"),

@@ -1,14 +1,14 @@
-//! Both kits open threads beneath their own, wait for them, and read their results.
+//! Listeners of both kits open subthreads, wait for them, and read their results.
 
 use std::process::Stdio;
 
 use organism::envelope::NAMESPACE;
 use organism::ids::ThreadId;
-use organism::listener::{Listener, Payload, Reply, Request, ThreadStatus};
+use organism::listener::{Listener, Reply, Request, ThreadStatus, TypedPayload};
 use organism::system;
 use serde::{Deserialize, Serialize};
 
-use super::ear::{call, repository, script};
+use super::harness::{call, repository, script};
 use super::kit::Served;
 use super::memory::{Kit, PythonKit};
 
@@ -19,7 +19,7 @@ struct Order {
     n: u32,
 }
 
-impl Payload for Order {
+impl TypedPayload for Order {
     const NAMESPACE: &'static str = TALK;
     const NAME: &'static str = "order";
 }
@@ -29,7 +29,7 @@ struct Work {
     n: u32,
 }
 
-impl Payload for Work {
+impl TypedPayload for Work {
     const NAMESPACE: &'static str = TALK;
     const NAME: &'static str = "work";
 }
@@ -39,12 +39,12 @@ struct Done {
     n: usize,
 }
 
-impl Payload for Done {
+impl TypedPayload for Done {
     const NAMESPACE: &'static str = TALK;
     const NAME: &'static str = "done";
 }
 
-/// As `tests/data/listeners/fanning.py`.
+/// Equivalent to `tests/data/listeners/fanning.py`.
 fn fanning() -> Listener {
     Listener::new().on(|order: Order, request: &Request| {
         if request.results().is_empty() {
@@ -79,7 +79,7 @@ fn thread_result(label: &str, status: &str, payload: &str) -> String {
     )
 }
 
-/// A delivery with these messages after its request, all new.
+/// A delivery with these messages after its request, all of them new.
 fn frame(results: &[String]) -> String {
     let message = |seq: usize, kind: &str, payload: &str| {
         format!(

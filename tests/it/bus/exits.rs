@@ -1,4 +1,5 @@
-//! The end of a listener's process, noticed at once, and of its pump, noticed by the kits.
+//! The host notices the end of a listener's process at once, and the kits notice the end of the
+//! pump.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -6,24 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use organism::bus::process::{Options, ProcessHost};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, done, name, repository, script};
+use super::harness::{HostHarness, SinkEvent, done, name, repository, script};
 use crate::organism::until;
 
-/// A listener in `bash` that keeps one child, which holds its standard output and standard error.
-fn with_child(program: &str) -> Ear {
+/// A listener in `bash` with one child process that holds its standard output and standard error.
+fn with_child(program: &str) -> HostHarness {
     let script = format!("sleep 1000 & read -r -d '' frame; {program}");
     let command = ["bash", "-c", &script].map(str::to_owned).into();
     let mut options = Options::new(name("tested"), command);
     options.restarts.backoff_first = Duration::from_millis(1);
-    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+    HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
-async fn crash(ear: &mut Ear) -> String {
+async fn crash(ear: &mut HostHarness) -> String {
     match ear.next().await {
-        Heard::Failed(_, Failure::Crashed { detail }) => detail,
+        SinkEvent::Failed(_, AttemptFailure::Crashed { detail }) => detail,
         other => panic!("expected a crash, heard {other:?}"),
     }
 }
@@ -44,7 +45,7 @@ async fn an_answer_written_just_before_the_end_counts() {
     for _ in 0..3 {
         let mut ear = with_child(&format!("printf '{answer}\\0'; exit 3"));
         let number = ear.tell("anything");
-        ear.expect(Heard::Answer(number, vec![answer.clone()])).await;
+        ear.expect(SinkEvent::Answer(number, vec![answer.clone()])).await;
     }
 }
 
@@ -56,7 +57,7 @@ async fn an_end_within_a_frame_is_described_although_a_child_holds_the_output() 
     assert_eq!(detail, "exited with code 3, 5 bytes into an unfinished frame");
 }
 
-/// A kit's listener as a host starts it, with a delivery of this text.
+/// A listener of a kit, started as by a host, with one delivery of this text.
 fn kit_at_work(text: &str) -> Child {
     let mut kit = Command::new("python3")
         .arg(script("obedient.py"))

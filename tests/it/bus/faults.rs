@@ -1,4 +1,4 @@
-//! Failures that only processes can cause, and their handling.
+//! Failures that only processes can cause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use organism::bus::native_host::InlineHost;
 use organism::bus::process::{Options, ProcessHost, find};
 use organism::bus::{Host, Outcome};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, attempt, call, done, name, script};
+use super::harness::{HostHarness, SinkEvent, attempt, call, done, name, script};
 use super::suite::fixture::obedient;
 use crate::organism::until;
 
-fn hosting(options: Options) -> Ear {
-    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+fn hosting(options: Options) -> HostHarness {
+    HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
 fn running<const N: usize>(command: [&str; N]) -> Options {
@@ -24,19 +24,19 @@ fn running<const N: usize>(command: [&str; N]) -> Options {
     options
 }
 
-fn rude(how: &str) -> Ear {
+fn rude(how: &str) -> HostHarness {
     hosting(running(["python3", &script("rude.py"), how]))
 }
 
-async fn failure(ear: &mut Ear) -> Failure {
+async fn failure(ear: &mut HostHarness) -> AttemptFailure {
     match ear.next().await {
-        Heard::Failed(_, failure) => failure,
+        SinkEvent::Failed(_, failure) => failure,
         other => panic!("expected a failure, heard {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn every_broken_answer_is_a_failure_of_its_kind() {
+async fn every_broken_answer_is_a_failure_with_its_own_kind() {
     let cases = [
         ("half", "crashed", "20 bytes into an unfinished frame"),
         ("exit", "crashed", "exited with code 9; its last words: cannot go on"),
@@ -50,11 +50,12 @@ async fn every_broken_answer_is_a_failure_of_its_kind() {
     ];
     for (how, kind, detail) in cases {
         let mut ear = rude(how);
-        // The deaf one takes its first delivery and answers none; the second finds it gone.
+        // The process takes its first delivery without an answer; the second delivery finds it
+        // gone.
         ear.tell("anything");
         if how == "deaf" {
             let heard = ear.next().await;
-            assert!(matches!(heard, Heard::Beat(_)), "{how}: {heard:?}");
+            assert!(matches!(heard, SinkEvent::Beat(_)), "{how}: {heard:?}");
             ear.cancel(1);
         }
         let failure = failure(&mut ear).await.to_string();
@@ -63,13 +64,13 @@ async fn every_broken_answer_is_a_failure_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_second_answer_ends_the_process_and_reaches_nobody() {
+async fn a_second_answer_ends_the_process_and_is_not_delivered() {
     let mut ear = rude("twice");
     ear.tell("anything");
-    // The next delivery waits in the mailbox while the second answer is looked at.
+    // The next delivery waits in the mailbox during the check of the second answer.
     ear.hand_over_at_each_end(["anything", "anything"], || {});
     for number in 1..=3 {
-        ear.expect(Heard::Answer(number, vec![done("once")])).await;
+        ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
     }
 }
 
@@ -88,7 +89,7 @@ async fn a_second_answer_that_comes_while_the_first_is_reported_reaches_no_other
         until("the second answer is in the pipe", || is_written.exists().then_some(()));
     });
     for number in 1..=2 {
-        ear.expect(Heard::Answer(number, vec![done("once")])).await;
+        ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
     }
 }
 
@@ -96,11 +97,11 @@ async fn a_second_answer_that_comes_while_the_first_is_reported_reaches_no_other
 async fn a_sink_that_gets_a_delivery_back_may_call_the_host() {
     let mut ear = hosting(running(["no-such-program"]));
     let left = ear.next().await;
-    assert!(matches!(left, Heard::Left(_)), "{left:?}");
+    assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");
     let (sender, has_returned) = std::sync::mpsc::channel();
     let host = Arc::downgrade(&ear.host);
     ear.on_ended(move || {
-        // On a thread of its own: a call that waits for the lock would never return here.
+        // On a separate thread, because a call that blocks on the lock would never return here.
         let (called, returned) = std::sync::mpsc::channel();
         let host = host.clone();
         std::thread::spawn(move || {
@@ -122,7 +123,7 @@ async fn a_process_that_speaks_first_is_put_to_rest() {
     options.restarts.max = 1;
     let mut ear = hosting(options);
     let left = ear.next().await;
-    assert!(matches!(&left, Heard::Left(why) if why.contains("unasked")), "{left:?}");
+    assert!(matches!(&left, SinkEvent::Left(why) if why.contains("unasked")), "{left:?}");
 }
 
 #[tokio::test]
@@ -130,12 +131,12 @@ async fn greedy_standard_error_holds_up_nothing() {
     let mut ear = rude("greedy");
     for _ in 0..2 {
         let number = ear.tell("anything");
-        ear.expect(Heard::Answer(number, vec![done("once")])).await;
+        ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
     }
 }
 
 #[tokio::test]
-async fn what_a_handler_prints_is_no_answer() {
+async fn output_that_a_handler_prints_is_no_answer() {
     let mut ear = hosting(obedient());
     assert_eq!(ear.ask("print &lt;done/&gt;").await, "tested 1.1 sess-k3v9t2m8");
 }
@@ -147,10 +148,10 @@ async fn restarts_are_used_up_and_then_the_listener_has_left() {
     options.instances = 2;
     let mut ear = hosting(options);
     let left = ear.next().await;
-    assert!(matches!(&left, Heard::Left(why) if why.contains("code 7")), "{left:?}");
+    assert!(matches!(&left, SinkEvent::Left(why) if why.contains("code 7")), "{left:?}");
     ear.tell("anything");
     let failure = failure(&mut ear).await;
-    assert!(matches!(failure, Failure::Unreachable { .. }), "{failure:?}");
+    assert!(matches!(failure, AttemptFailure::Unreachable { .. }), "{failure:?}");
     assert!(failure.to_string().contains("restarts are used up; exited with code 7"), "{failure}");
     ear.host.drain().await;
     assert!(ear.is_quiet(), "left is said once, whatever the number of instances");
@@ -168,8 +169,8 @@ async fn a_listener_that_comes_back_has_joined() {
     options.restarts.window = Duration::from_millis(1);
     let mut ear = hosting(options);
     let left = ear.next().await;
-    assert!(matches!(left, Heard::Left(_)), "{left:?}");
-    ear.expect(Heard::Joined).await;
+    assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");
+    ear.expect(SinkEvent::Joined).await;
     assert_eq!(ear.ask("anything").await, "back");
 }
 
@@ -177,10 +178,10 @@ async fn a_listener_that_comes_back_has_joined() {
 async fn a_missing_program_is_named() {
     let mut ear = hosting(running(["no-such-program"]));
     let left = ear.next().await;
-    assert!(matches!(&left, Heard::Left(why) if why.contains("`no-such-program`")), "{left:?}");
+    assert!(matches!(&left, SinkEvent::Left(why) if why.contains("`no-such-program`")), "{left:?}");
     ear.tell("anything");
     let failure = failure(&mut ear).await;
-    assert!(matches!(failure, Failure::Unreachable { .. }), "{failure:?}");
+    assert!(matches!(failure, AttemptFailure::Unreachable { .. }), "{failure:?}");
 }
 
 #[test]
@@ -188,11 +189,11 @@ fn a_program_is_found_by_path_or_by_name_and_must_be_executable() {
     assert!(find("sh").unwrap().is_absolute());
     assert_eq!(find("/bin/sh").unwrap(), std::path::Path::new("/bin/sh"));
     for (program, why) in [
-        ("no-such-program", "neither beside organism nor on PATH"),
-        ("./no-such-program", "there is no such file"),
+        ("no-such-program", "found neither beside `organism` nor on PATH"),
+        ("./no-such-program", "no such file"),
         ("/tmp", "/tmp is not an executable file"),
         ("/etc/passwd", "/etc/passwd is not an executable file"),
-        ("", "neither beside organism nor on PATH"),
+        ("", "found neither beside `organism` nor on PATH"),
     ] {
         let refused = find(program).unwrap_err().to_string();
         assert!(refused.contains(why), "{program}: {refused}");
@@ -207,7 +208,7 @@ fn the_environment_of_a_listener_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_stopped_process_that_goes_on_in_time_answers_late() {
+async fn a_frozen_process_that_resumes_in_time_answers_late() {
     let mut options = obedient();
     options.instances = 1;
     options.cancel_grace = Duration::from_secs(20);
@@ -218,7 +219,7 @@ async fn a_stopped_process_that_goes_on_in_time_answers_late() {
     begun().await;
     ear.cancel(number);
     kill_process(pid, Signal::CONT).unwrap();
-    ear.expect(Heard::Answer(number, vec![done("late")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("late")])).await;
 }
 
 #[tokio::test]
@@ -232,17 +233,17 @@ async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
     begun().await;
     ear.cancel(number);
     let failure = failure(&mut ear).await;
-    assert!(matches!(failure, Failure::Crashed { .. }), "{failure:?}");
+    assert!(matches!(failure, AttemptFailure::Crashed { .. }), "{failure:?}");
     assert_ne!(pid(&mut ear).await, stopped);
 }
 
-/// Lets the task of the instance take the delivery from its mailbox. The runtime of these tests has one
-/// thread, which runs every task that is ready before it returns here.
+/// Lets the task of the instance take the delivery from its mailbox. The runtime of these tests has
+/// one thread, which runs every task that is ready before it returns here.
 async fn begun() {
     tokio::task::yield_now().await;
 }
 
-async fn pid(ear: &mut Ear) -> Pid {
+async fn pid(ear: &mut HostHarness) -> Pid {
     Pid::from_raw(ear.ask("pid").await.parse().unwrap()).unwrap()
 }
 
@@ -251,11 +252,11 @@ async fn a_delivery_cancelled_before_its_process_runs_ends_too() {
     let mut options = obedient();
     options.instances = 1;
     let mut ear = hosting(options);
-    // Nothing was awaited yet: the task of the instance has not begun.
+    // The test has not awaited anything yet, so the task of the instance has not begun.
     let cancelled = ear.tell("echo never");
     ear.cancel(cancelled);
     let failed = ear.next().await;
-    assert!(matches!(&failed, Heard::Failed(n, _) if *n == cancelled), "{failed:?}");
+    assert!(matches!(&failed, SinkEvent::Failed(n, _) if *n == cancelled), "{failed:?}");
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
@@ -265,27 +266,27 @@ async fn a_delivery_beyond_the_instances_is_no_attempt_and_waits_for_nothing() {
     options.instances = 1;
     let mut ear = hosting(options);
     let first = ear.tell("wait");
-    ear.expect(Heard::Beat(first)).await;
+    ear.expect(SinkEvent::Beat(first)).await;
     let beyond = ear.tell("echo never");
     match ear.next().await {
-        Heard::Failed(number, Failure::Unreachable { detail }) => {
+        SinkEvent::Failed(number, AttemptFailure::Unreachable { detail }) => {
             assert_eq!(number, beyond);
             assert_eq!(detail, "more deliveries than the listener has instances for");
         }
         other => panic!("expected it back, heard {other:?}"),
     }
     ear.cancel(first);
-    ear.expect(Heard::Answer(first, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(first, vec![done("gone")])).await;
 }
 
 #[tokio::test]
-async fn what_a_listener_started_ends_with_it() {
+async fn child_processes_of_a_listener_end_with_it() {
     for drain in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
-        // The grandchild holds the pipe open for writing as long as it lives.
+        // The grandchild holds the pipe open for writing.
         let program = "exec 3> $0; sleep 1000 <&- >&- 2>&- & exec 3>&-; cat > /dev/null";
         let ear = hosting(running(["sh", "-c", program, pipe.to_str().unwrap()]));
         let held = tokio::task::spawn_blocking({
@@ -297,7 +298,7 @@ async fn what_a_listener_started_ends_with_it() {
             ear.host.drain().await;
         }
         drop(ear);
-        // On a thread of its own, which a failing test need not wait for.
+        // On a separate thread, so that a failing test does not wait for it.
         let (tell, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || tell.send(std::io::copy(&mut held, &mut std::io::sink())));
         let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
@@ -308,7 +309,7 @@ async fn what_a_listener_started_ends_with_it() {
 
 #[tokio::test]
 async fn an_inline_handler_has_answered_when_deliver_returns() {
-    let mut ear = Ear::hosting(|sink| {
+    let mut ear = HostHarness::hosting(|sink| {
         let handle = |delivery: &organism::bus::Delivery| {
             let text = delivery.messages[0].payload.as_str();
             assert!(!text.contains("panic"), "told to");

@@ -1,17 +1,17 @@
-//! The Rust kit and the shell listener, spoken to as a host would.
+//! The Rust kit and the shell listener, driven as a host would drive them.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use organism::bus::process::{Options, ProcessHost};
-use organism::envelope::Kind;
+use organism::envelope::MessageKind;
 use organism::ids::PayloadName;
-use organism::listener::{IntoReply as _, Listener, Payload, Reply, Request};
+use organism::listener::{IntoReply as _, Listener, Reply, Request, TypedPayload};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, name, repository};
+use super::harness::{HostHarness, name, repository};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Add {
@@ -20,7 +20,7 @@ struct Add {
     n: Vec<i64>,
 }
 
-impl Payload for Add {
+impl TypedPayload for Add {
     const NAMESPACE: &'static str = "urn:calc";
     const NAME: &'static str = "add";
 }
@@ -31,7 +31,7 @@ struct Sum {
     total: i64,
 }
 
-impl Payload for Sum {
+impl TypedPayload for Sum {
     const NAMESPACE: &'static str = "urn:calc";
     const NAME: &'static str = "sum";
 }
@@ -41,13 +41,13 @@ struct Plain {
     text: String,
 }
 
-impl Payload for Plain {
+impl TypedPayload for Plain {
     const NAMESPACE: &'static str = "urn:a&b";
     const NAME: &'static str = "plain";
     const QUALIFIED: bool = false;
 }
 
-/// A listener on a thread, with the other ends of its pipes.
+/// A listener on a thread, with the opposite ends of its pipes.
 pub struct Served {
     input: UnixStream,
     output: UnixStream,
@@ -97,7 +97,7 @@ impl Served {
 
 const CALL: &str = "00000000-0000-0000-0000-000000000001";
 
-/// How both kits begin an answer.
+/// The beginning of an answer of both kits.
 pub fn answer_to(call: &str, attempt: &str) -> String {
     let namespace = organism::envelope::NAMESPACE;
     format!("<e:answer xmlns:e=\"{namespace}\" call=\"{call}\" attempt=\"{attempt}\">")
@@ -219,12 +219,12 @@ fn several_payloads_of_one_type_are_one_answer() {
 async fn the_shell_listener_echoes() {
     let program = repository().join("listeners/shell-echo/shell-echo");
     let options = Options::new(name("tested"), vec![program.to_str().unwrap().to_owned()]);
-    let mut ear = Ear::hosting(|sink| {
+    let mut ear = HostHarness::hosting(|sink| {
         std::sync::Arc::new(ProcessHost::start(options, sink, &Handle::current()))
     });
-    let said = super::ear::message(1, Kind::Call, "<text>R&amp;D %s \\0 * `id`</text>");
+    let said = super::harness::message(1, MessageKind::Call, "<text>R&amp;D %s \\0 * `id`</text>");
     ear.deliver(vec![said], 1);
     let expected = "<echo xmlns=\"https://xml-pipeline.org/ns/shell-echo/v1\">\
                     <text>R&amp;D %s \\0 * `id`</text></echo>";
-    ear.expect(super::ear::Heard::Answer(1, vec![expected.to_owned()])).await;
+    ear.expect(super::harness::SinkEvent::Answer(1, vec![expected.to_owned()])).await;
 }

@@ -1,4 +1,4 @@
-//! Listeners that remember the messages of a call, and get only the new ones.
+//! Listeners that remember the messages of a call receive only the new ones.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use organism::bus::process::{Options, ProcessHost};
-use organism::envelope::{Failure, Kind, Message, NAMESPACE};
+use organism::envelope::{AttemptFailure, Message, MessageKind, NAMESPACE};
 use organism::limits;
 use organism::listener::{Listener, Reply, Request};
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, attempt, call, message, name, repository, script};
+use super::harness::{HostHarness, SinkEvent, attempt, call, message, name, repository, script};
 use super::kit::Served;
 
-/// A listener that shows its frames; it claims to remember as `how` says.
-fn listener(how: &str, instances: u32) -> Ear {
+/// A listener that answers with its frames and claims to remember as `how` states.
+fn listener(how: &str, instances: u32) -> HostHarness {
     let command = ["python3", &script("memory.py"), how].map(str::to_owned).into();
     let mut options = Options::new(name("tested"), command);
     options.instances = instances;
     options.restarts.backoff_first = Duration::from_millis(1);
-    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+    HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
-/// The first messages of a call: its request, then replies.
+/// The first messages of a call: the request, then replies.
 fn messages(count: u64) -> Vec<Arc<Message>> {
-    let kind = |seq| if seq == 1 { Kind::Call } else { Kind::Reply };
+    let kind = |seq| if seq == 1 { MessageKind::Call } else { MessageKind::Reply };
     (1..=count).map(|seq| message(seq, kind(seq), &format!("text {seq}"))).collect()
 }
 
@@ -37,9 +37,9 @@ struct Shown {
     what: String,
 }
 
-async fn shown(ear: &mut Ear, number: u32) -> Shown {
+async fn shown(ear: &mut HostHarness, number: u32) -> Shown {
     let payload = match ear.next().await {
-        Heard::Answer(n, payloads) if n == number => payloads.concat(),
+        SinkEvent::Answer(n, payloads) if n == number => payloads.concat(),
         other => panic!("expected the answer to delivery {number}, got {other:?}"),
     };
     let text = payload.split(['<', '>']).nth(2).unwrap();
@@ -52,8 +52,8 @@ async fn shown(ear: &mut Ear, number: u32) -> Shown {
     }
 }
 
-/// Delivers the call that was opened first, with so many messages.
-async fn deliver_all(ear: &mut Ear, count: u64, fresh: usize) -> Shown {
+/// Delivers the first call with this number of messages.
+async fn deliver_all(ear: &mut HostHarness, count: u64, fresh: usize) -> Shown {
     let number = ear.deliver_again(1, messages(count), fresh);
     shown(ear, number).await
 }
@@ -93,10 +93,10 @@ async fn an_instance_that_was_replaced_gets_every_message() {
     let mut ear = listener("always", 1);
     let first = deliver_all(&mut ear, 1, 1).await;
 
-    // Another call ends the process.
+    // A delivery of another call ends the process.
     ear.tell("crash");
     let failed = ear.next().await;
-    assert!(matches!(&failed, Heard::Failed(_, Failure::Crashed { .. })), "{failed:?}");
+    assert!(matches!(&failed, SinkEvent::Failed(_, AttemptFailure::Crashed { .. })), "{failed:?}");
     let second = deliver_all(&mut ear, 2, 1).await;
     assert_ne!(first.process, second.process);
     assert_eq!(second.what, "all: 1,2");
@@ -109,25 +109,25 @@ async fn a_retry_gets_every_message() {
     deliver_all(&mut ear, 1, 1).await;
 
     let mut crashing = messages(1);
-    crashing.push(message(2, Kind::Reply, "crash"));
+    crashing.push(message(2, MessageKind::Reply, "crash"));
     ear.deliver_again(1, crashing, 1);
     let failed = ear.next().await;
-    assert!(matches!(&failed, Heard::Failed(_, Failure::Crashed { .. })), "{failed:?}");
+    assert!(matches!(&failed, SinkEvent::Failed(_, AttemptFailure::Crashed { .. })), "{failed:?}");
     assert_eq!(deliver_all(&mut ear, 2, 1).await.what, "all: 1,2");
 
-    // Answered, but the pump takes the same messages for new ones again.
+    // The delivery was answered, but the pump delivers the same messages as new again.
     assert_eq!(deliver_all(&mut ear, 2, 1).await.what, "all: 1,2");
 }
 
-/// Delivers a call once more with a message that holds the process up; the attempt's number.
-async fn hold(ear: &mut Ear, of: u32, mut messages: Vec<Arc<Message>>) -> u32 {
-    messages.push(message(9, Kind::Reply, "hold"));
+/// Delivers a call again with a message that blocks the process. Returns the number of the attempt.
+async fn hold(ear: &mut HostHarness, of: u32, mut messages: Vec<Arc<Message>>) -> u32 {
+    messages.push(message(9, MessageKind::Reply, "hold"));
     let number = ear.deliver_again(of, messages, 1);
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     number
 }
 
-async fn release(ear: &mut Ear, of: u32, number: u32) -> Shown {
+async fn release(ear: &mut HostHarness, of: u32, number: u32) -> Shown {
     ear.host.cancel(call(of), attempt(number));
     shown(ear, number).await
 }
@@ -140,14 +140,14 @@ async fn of_two_instances_the_one_that_remembers_gets_the_call_and_the_other_all
     let second = release(&mut ear, 2, second).await;
     assert_ne!(first.process, second.process);
 
-    // Both are idle, and the second was used last.
+    // Both instances are idle, and the second was used last.
     let again = deliver_all(&mut ear, 2, 1).await;
     assert_eq!(again.process, first.process);
     assert!(again.what.starts_with("all: "), "the first message is another one: {again:?}");
     let again = deliver_all(&mut ear, 3, 1).await;
     assert_eq!((again.process, &*again.what), (first.process, "after 2 at 3: 3"));
 
-    // The one that remembers the first call is at work, on a call of its own.
+    // The instance that remembers the first call handles another call.
     let third = ear.tell("anything");
     let third_shown = shown(&mut ear, third).await;
     assert_eq!(third_shown.process, first.process, "it was used last");
@@ -156,7 +156,7 @@ async fn of_two_instances_the_one_that_remembers_gets_the_call_and_the_other_all
     assert_eq!((elsewhere.process, &*elsewhere.what), (second.process, "all: 1,2,3,4"));
     assert_eq!(release(&mut ear, third, held).await.process, first.process);
 
-    // It remembers the call still, but no longer its last position.
+    // The instance still remembers the call, but not its last position.
     assert_eq!(deliver_all(&mut ear, 5, 1).await.process, second.process);
 }
 
@@ -171,12 +171,13 @@ async fn a_process_that_lacks_a_call_gets_all_of_it_in_the_same_attempt() {
 }
 
 #[tokio::test]
-async fn a_process_that_lacks_a_complete_delivery_has_answered_garbage_and_goes_on() {
+async fn a_process_that_reports_missing_memory_for_a_complete_delivery_has_answered_garbage_and_continues()
+ {
     let mut ear = listener("greedy", 1);
     for _ in 0..2 {
         let number = ear.tell("anything");
         let detail = "asks for messages of a delivery that had them all".to_owned();
-        ear.expect(Heard::Failed(number, Failure::Garbage { detail })).await;
+        ear.expect(SinkEvent::Failed(number, AttemptFailure::Garbage { detail })).await;
     }
 }
 
@@ -209,7 +210,7 @@ impl PythonKit {
 
 impl Drop for PythonKit {
     fn drop(&mut self) {
-        // It ends when its input is closed.
+        // The kit ends when its input is closed.
         drop(self.0.stdin.take());
         self.0.wait().ok();
     }
@@ -260,7 +261,7 @@ fn frame(call: u32, after: Option<u64>, count: u64) -> String {
 }
 
 fn call_id(number: u32) -> String {
-    super::ear::call(number).to_string()
+    super::harness::call(number).to_string()
 }
 
 fn remembered(call: u32, text: &str) -> String {
@@ -273,7 +274,7 @@ fn missing(call: u32) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"1.1\"/>")
 }
 
-/// How many messages there are, and how many of them are new.
+/// The number of all messages, and of the new ones.
 fn counting() -> Listener {
     Listener::new().otherwise(|request: &Request| {
         let new = request.messages.iter().filter(|message| message.new).count();
@@ -282,7 +283,7 @@ fn counting() -> Listener {
     })
 }
 
-/// Says a frame, and expects one.
+/// Sends a frame and expects a frame.
 fn answers(kit: &mut dyn Kit, frame: &str, answer: &str) {
     kit.say(frame);
     assert_eq!(kit.frame(), answer, "{frame}");
@@ -294,7 +295,7 @@ fn puts_the_remembered_messages_before_the_new_ones(kit: &mut dyn Kit) {
     answers(kit, &frame(1, Some(2), 3), &remembered(1, "3 1"));
     answers(kit, &frame(1, Some(3), 5), &remembered(1, "5 2"));
 
-    // Complete again, as after a retry.
+    // The delivery is complete again, as after a retry.
     answers(kit, &frame(1, None, 3), &remembered(1, "3 3"));
     answers(kit, &frame(1, Some(3), 4), &remembered(1, "4 1"));
 }
@@ -303,7 +304,7 @@ fn asks_for_what_it_lacks(kit: &mut dyn Kit) {
     answers(kit, &frame(1, Some(1), 2), &missing(1));
     answers(kit, &frame(1, None, 2), &remembered(1, "2 2"));
 
-    // It has another position.
+    // The kit remembers another position.
     answers(kit, &frame(1, Some(3), 4), &missing(1));
     answers(kit, &frame(1, None, 4), &remembered(1, "4 4"));
 }
@@ -325,7 +326,7 @@ fn both_kits_put_the_remembered_messages_before_the_new_ones() {
 }
 
 #[test]
-fn both_kits_ask_for_what_they_lack() {
+fn both_kits_request_missing_messages() {
     asks_for_what_it_lacks(&mut Served::start(counting));
     asks_for_what_it_lacks(&mut PythonKit::start());
 }
@@ -336,7 +337,7 @@ fn both_kits_bound_what_they_remember() {
     forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut PythonKit::start());
 }
 
-/// The memory of a process in bytes, as the system counts it.
+/// Resident memory of a process in bytes.
 #[cfg(target_os = "linux")]
 fn resident(process: &Child) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();

@@ -1,4 +1,4 @@
-//! Failures that only handlers in the same process can cause.
+//! Failures that only in-process handlers can cause.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, done, name};
+use super::harness::{HostHarness, SinkEvent, done, name};
 
 struct Mine;
 
@@ -27,7 +27,7 @@ impl NativeHandler for Miner {
         &self,
         delivery: Delivery,
         context: HandlerContext,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, AttemptFailure> {
         if delivery.messages[0].payload.as_str().contains("mine") {
             let _mine = Mine;
             context.heartbeat();
@@ -39,22 +39,22 @@ impl NativeHandler for Miner {
 
 #[tokio::test]
 async fn a_handler_that_panics_while_it_is_dropped_ends_its_attempt_and_nothing_else() {
-    let mut ear = Ear::hosting(|sink| {
+    let mut ear = HostHarness::hosting(|sink| {
         let host = NativeHost::new(name("tested"), Miner, sink, Handle::current());
         Arc::new(host.with_patience(Duration::ZERO, Duration::ZERO))
     });
     let number = ear.tell("mine");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.cancel(number);
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Crashed { .. }) if *n == number),
         "{failed:?}"
     );
     assert_eq!(ear.ask("anything").await, "well");
     let number = ear.tell("mine");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.host.drain().await;
     let failed = ear.next().await;
-    assert!(matches!(&failed, Heard::Failed(n, _) if *n == number), "{failed:?}");
+    assert!(matches!(&failed, SinkEvent::Failed(n, _) if *n == number), "{failed:?}");
 }

@@ -1,29 +1,30 @@
-//! Answers that name their call: checked where they do, and recorded where they name another.
+//! Answers that name their attempt: the host compares the name, and records an answer that names
+//! another attempt as stray.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use organism::bus::process::{Options, ProcessHost};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, attempt, call, done, name, script};
+use super::harness::{HostHarness, SinkEvent, attempt, call, done, name, script};
 
-fn listener(how: &str) -> Ear {
+fn listener(how: &str) -> HostHarness {
     let command = ["python3", &script("named.py"), how].map(str::to_owned).into();
     let mut options = Options::new(name("tested"), command);
     options.restarts.backoff_first = Duration::from_millis(1);
-    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+    HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
-/// The attempt and the payloads of a stray answer to delivery `number`.
-fn stray(number: u32) -> Heard {
+/// Attempt and payloads of a stray answer to delivery `number`.
+fn stray(number: u32) -> SinkEvent {
     let named = format!("attempt {} at call {}", attempt(number), call(number));
-    Heard::Stray(named, vec![done(&attempt(number).to_string())])
+    SinkEvent::Stray(named, vec![done(&attempt(number).to_string())])
 }
 
-fn answer(number: u32) -> Heard {
-    Heard::Answer(number, vec![done(&attempt(number).to_string())])
+fn answer(number: u32) -> SinkEvent {
+    SinkEvent::Answer(number, vec![done(&attempt(number).to_string())])
 }
 
 #[tokio::test]
@@ -49,9 +50,9 @@ async fn a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_proce
     let fourth = ear.tell("anything");
     ear.expect(stray(last)).await;
     match ear.next().await {
-        Heard::Failed(number, Failure::Crashed { detail }) => {
+        SinkEvent::Failed(number, AttemptFailure::Crashed { detail }) => {
             assert_eq!(number, fourth);
-            assert_eq!(detail, "answered 3 times to what it was not given");
+            assert_eq!(detail, "answered 3 times to an attempt that was not delivered to it");
         }
         other => panic!("expected a crash, heard {other:?}"),
     }
@@ -70,10 +71,10 @@ async fn a_second_answer_of_the_same_name_is_a_stray() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_gave_is_a_stray() {
+async fn an_answer_with_an_unknown_name_is_stray() {
     let mut ear = listener("other");
     let number = ear.tell("anything");
     let named = "attempt 0.0 at call nobody".to_owned();
-    ear.expect(Heard::Stray(named, vec![done("other")])).await;
+    ear.expect(SinkEvent::Stray(named, vec![done("other")])).await;
     ear.expect(answer(number)).await;
 }

@@ -1,4 +1,4 @@
-//! Listeners on NATS: where they meet their host in tests, and what only they can do wrong.
+//! Listeners on NATS: the setup of the tests, and failures that only NATS can cause.
 
 mod drain;
 mod kits;
@@ -23,22 +23,22 @@ use organism::nats::{Client, Message, Subscriber, connect};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::ear::{Ear, name, repository, script};
+use super::harness::{HostHarness, name, repository, script};
 use crate::nats::Server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections outlive the runtime of a single test.
+/// A shared runtime, because connections outlive the runtime of a single test.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// Waits for what happens on that runtime, on whichever thread.
+/// Waits for a future on that runtime, from any thread.
 pub fn wait<T: Send>(future: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| RUNTIME.block_on(future)).join().unwrap())
 }
 
-/// An organism of its own name on a server, with one listener.
+/// An organism with a unique name on a server, with one listener.
 pub struct Meeting {
     pub organism: String,
     pub address: String,
@@ -70,30 +70,30 @@ impl Meeting {
         wait(NatsHost::start(self.wire.clone(), options, sink, runtime)).unwrap()
     }
 
-    pub fn ear(&self) -> Ear {
-        Ear::hosting(|sink| Arc::new(self.host_with(self.options(), sink)))
+    pub fn ear(&self) -> HostHarness {
+        HostHarness::hosting(|sink| Arc::new(self.host_with(self.options(), sink)))
     }
 
     /// Opens another connection with all permissions.
     pub async fn stranger(&self) -> Stranger {
         let servers = organism::nats::Options {
             servers: vec![self.address.clone()],
-            credentials: organism::nats::NatsCredentials::Nobody,
+            credentials: organism::nats::NatsCredentials::Anonymous,
             ca: None,
         };
         Stranger(connect(&servers, "stranger").await.unwrap())
     }
 }
 
-/// A program that knows NATS and nothing of us.
+/// A NATS client that knows nothing of organism.
 pub struct Stranger(pub Client);
 
 impl Stranger {
-    pub async fn hears(&self, subject: &str) -> Heard {
+    pub async fn hears(&self, subject: &str) -> TestSubscription {
         let heard = self.0.subscribe(subject.to_owned()).await.unwrap();
-        // The server has it when it has answered something that came after it.
+        // The server has processed the publish when it has answered a later request.
         self.0.request("$SRV.PING.nobody", "".into()).await.unwrap_err();
-        Heard(heard)
+        TestSubscription(heard)
     }
 
     pub async fn say(&self, subject: &str, headers: &[(&'static str, &str)], body: &str) {
@@ -104,19 +104,20 @@ impl Stranger {
     }
 }
 
-pub struct Heard(Subscriber);
+pub struct TestSubscription(Subscriber);
 
-impl Heard {
+impl TestSubscription {
     pub async fn next(&mut self) -> Message {
         timeout(PATIENCE, self.0.next()).await.expect("nothing was published").unwrap()
     }
 }
 
-/// The obedient listener of the Python kit in a process of its own, killed when this is dropped.
+/// The obedient listener of the Python kit in a separate process, which is killed when this is
+/// dropped.
 pub struct Kit(Child);
 
 impl Kit {
-    /// Returns when it has said that it is there.
+    /// Returns after the listener has announced itself.
     pub fn start(meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
         Self::running(&script("obedient.py"), meeting, variables)
     }
@@ -132,26 +133,26 @@ impl Kit {
             ("ORGANISM_NAME", &meeting.organism),
             ("ORGANISM_LISTENER", "tested"),
         ];
-        // A handler that crashes prints where.
+        // A crashed handler prints its traceback.
         let kit = Self::spawn(program, &[&place, variables].concat(), Stdio::null());
         wait(here.next());
         kit
     }
 
-    /// Waits for nothing.
+    /// Whether the process has exited, without waiting.
     pub fn spawn(program: &str, variables: &[(&str, &str)], log: Stdio) -> Self {
         let mut command = python();
         command.arg(program).env("PYTHONPATH", repository().join("listeners/python"));
         Self(command.envs(variables.iter().copied()).stderr(log).spawn().unwrap())
     }
 
-    /// As `kill -9` does.
+    /// Kills the process, as `kill -9` does.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Asks it to end; how it did.
+    /// Sends the stop signal. Returns the exit status.
     pub fn terminate(&mut self) -> std::process::ExitStatus {
         self.ask_to_end();
         self.ended()
@@ -166,7 +167,7 @@ impl Kit {
         self.0.wait().unwrap()
     }
 
-    /// A host that keeps this kit for as long as it lives.
+    /// A host that keeps the kit's process alive.
     pub fn with(self, host: NatsHost) -> impl Host {
         Kept { host, _kit: self }
     }
@@ -174,7 +175,7 @@ impl Kit {
 
 impl Drop for Kit {
     fn drop(&mut self) {
-        // One that has ended cannot be killed.
+        // A process that has exited cannot be killed.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -200,7 +201,7 @@ impl Host for Kept {
     }
 }
 
-/// Python with nats-py, which `.ci/natspy` installs.
+/// The Python interpreter with nats-py, which `.ci/natspy` installs.
 pub fn python() -> Command {
     let python = repository().join("target/natspy/bin/python");
     assert!(python.is_file(), "nats-py is not installed; run .ci/natspy (make test does)");

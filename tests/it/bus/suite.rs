@@ -1,11 +1,11 @@
 //! Properties of every host, tested with an obedient listener.
 
-use organism::envelope::{Failure, Kind};
+use organism::envelope::{AttemptFailure, MessageKind};
 
-use super::ear::{Ear, Heard, done, message};
+use super::harness::{HostHarness, SinkEvent, done, message};
 
 pub mod fixture {
-    //! The obedient listener, hosted in each way; three deliveries at once, little patience.
+    //! The obedient listener in each kind of host: three deliveries at once, short time-outs.
 
     use std::sync::Arc;
     use std::time::Duration;
@@ -13,10 +13,10 @@ pub mod fixture {
     use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
     use organism::bus::process::{Options, ProcessHost};
     use organism::bus::{Delivery, Host, Outcome, Sink};
-    use organism::envelope::Failure;
+    use organism::envelope::AttemptFailure;
     use tokio::runtime::Handle;
 
-    use crate::bus::ear::{done, name, repository, script};
+    use crate::bus::harness::{done, name, repository, script};
     use crate::bus::remote::{Kit, Meeting};
 
     const CANCEL_GRACE: Duration = Duration::from_millis(300);
@@ -59,7 +59,7 @@ pub mod fixture {
             &self,
             delivery: Delivery,
             context: HandlerContext,
-        ) -> Result<Outcome, Failure> {
+        ) -> Result<Outcome, AttemptFailure> {
             let payload = delivery.messages[0].payload.as_str();
             let text = payload.split(['<', '>']).nth(2).unwrap();
             let (word, argument) = text.split_once(' ').unwrap_or((text, ""));
@@ -90,43 +90,43 @@ pub mod fixture {
     }
 }
 
-pub async fn a_delivery_is_answered_once(mut ear: Ear) {
+pub async fn a_delivery_is_answered_once(mut ear: HostHarness) {
     let number = ear.tell("echo hello");
-    ear.expect(Heard::Answer(number, vec![done("hello")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("hello")])).await;
     ear.host.drain().await;
     assert!(ear.is_quiet());
 }
 
-pub async fn a_handler_sees_every_message_and_which_are_new(mut ear: Ear) {
+pub async fn a_handler_sees_every_message_and_which_are_new(mut ear: HostHarness) {
     let messages = vec![
-        message(1, Kind::Call, "count"),
-        message(4, Kind::Reply, "one &amp; <b>two</b>"),
-        message(5, Kind::System, "three"),
+        message(1, MessageKind::Call, "count"),
+        message(4, MessageKind::Reply, "one &amp; <b>two</b>"),
+        message(5, MessageKind::System, "three"),
     ];
     let number = ear.deliver(messages, 2);
-    ear.expect(Heard::Answer(number, vec![done("3 2")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("3 2")])).await;
 }
 
-pub async fn an_empty_answer_has_no_payloads(mut ear: Ear) {
+pub async fn an_empty_answer_has_no_payloads(mut ear: HostHarness) {
     let number = ear.tell("nothing");
-    ear.expect(Heard::Answer(number, vec![])).await;
+    ear.expect(SinkEvent::Answer(number, vec![])).await;
 }
 
-pub async fn two_payloads_come_in_order(mut ear: Ear) {
+pub async fn two_payloads_come_in_order(mut ear: HostHarness) {
     let number = ear.tell("many 2");
-    ear.expect(Heard::Answer(number, vec![done("0"), done("1")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("0"), done("1")])).await;
 }
 
-pub async fn a_thousand_payloads_come_in_order(mut ear: Ear) {
+pub async fn a_thousand_payloads_come_in_order(mut ear: HostHarness) {
     let number = ear.tell("many 1000");
     let expected = (0..1000).map(|n| done(&n.to_string())).collect();
-    ear.expect(Heard::Answer(number, expected)).await;
+    ear.expect(SinkEvent::Answer(number, expected)).await;
 }
 
-pub async fn a_crash_is_retried_and_the_next_delivery_is_served(mut ear: Ear) {
+pub async fn a_crash_is_retried_and_the_next_delivery_is_served(mut ear: HostHarness) {
     let number = ear.tell("crash all is lost");
     match ear.next().await {
-        Heard::Failed(n, failure @ Failure::Crashed { .. }) if n == number => {
+        SinkEvent::Failed(n, failure @ AttemptFailure::Crashed { .. }) if n == number => {
             assert!(failure.is_retried());
             assert!(failure.to_string().contains("all is lost"), "{failure}");
         }
@@ -135,43 +135,48 @@ pub async fn a_crash_is_retried_and_the_next_delivery_is_served(mut ear: Ear) {
     assert_eq!(ear.ask("echo again").await, "again");
 }
 
-pub async fn heartbeats_come_before_the_answer(mut ear: Ear) {
+pub async fn heartbeats_come_before_the_answer(mut ear: HostHarness) {
     let number = ear.tell("beat 2");
-    ear.expect(Heard::Beat(number)).await;
-    ear.expect(Heard::Beat(number)).await;
-    ear.expect(Heard::Answer(number, vec![done("beaten")])).await;
+    ear.expect(SinkEvent::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("beaten")])).await;
 }
 
-pub async fn a_cancelled_handler_may_still_answer(mut ear: Ear) {
+pub async fn a_cancelled_handler_may_still_answer(mut ear: HostHarness) {
     let number = ear.tell("wait");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("gone")])).await;
 }
 
-pub async fn a_handler_deaf_to_cancel_is_stopped_and_the_next_delivery_is_served(mut ear: Ear) {
+pub async fn a_handler_deaf_to_cancel_is_stopped_and_the_next_delivery_is_served(
+    mut ear: HostHarness,
+) {
     let number = ear.tell("stuck");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.cancel(number);
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Crashed { .. }) if *n == number),
         "{failed:?}"
     );
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
-pub async fn deliveries_run_in_parallel(mut ear: Ear) {
+pub async fn deliveries_run_in_parallel(mut ear: HostHarness) {
     let numbers = [ear.tell("wait"), ear.tell("wait"), ear.tell("wait")];
     for _ in numbers {
         let heard = ear.next().await;
-        assert!(matches!(heard, Heard::Beat(_)), "all three should have begun, heard {heard:?}");
+        assert!(
+            matches!(heard, SinkEvent::Beat(_)),
+            "all three should have begun, heard {heard:?}"
+        );
     }
     numbers.iter().for_each(|number| ear.cancel(*number));
     let mut answered = Vec::new();
     for _ in numbers {
         match ear.next().await {
-            Heard::Answer(number, _) => answered.push(number),
+            SinkEvent::Answer(number, _) => answered.push(number),
             other => panic!("expected an answer, heard {other:?}"),
         }
     }
@@ -179,33 +184,33 @@ pub async fn deliveries_run_in_parallel(mut ear: Ear) {
     assert_eq!(answered, numbers);
 }
 
-pub async fn what_runs_may_end_when_the_host_is_drained(mut ear: Ear) {
+pub async fn what_runs_may_end_when_the_host_is_drained(mut ear: HostHarness) {
     let number = ear.tell("wait");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     let host = ear.host.clone();
     let drained = tokio::spawn(async move { host.drain().await });
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("gone")])).await;
     drained.await.unwrap();
 }
 
-pub async fn what_will_not_end_is_stopped_when_the_host_is_drained(mut ear: Ear) {
+pub async fn what_will_not_end_is_stopped_when_the_host_is_drained(mut ear: HostHarness) {
     let number = ear.tell("stuck");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.host.drain().await;
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Crashed { .. }) if *n == number),
         "{failed:?}"
     );
 }
 
-pub async fn nothing_is_taken_after_a_drain(mut ear: Ear) {
+pub async fn nothing_is_taken_after_a_drain(mut ear: HostHarness) {
     ear.host.drain().await;
     let number = ear.tell("echo too late");
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::Unreachable { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Unreachable { .. }) if *n == number),
         "{failed:?}"
     );
 }

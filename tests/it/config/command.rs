@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A wrong config is drawn so, on stderr, with exit code 78 and nothing on stdout.
+/// The report for a wrong config: on stderr, with exit code 78 and an empty stdout.
 fn drawn(file: &str, expected: &Expect) {
     let output = organism(&data(), &["check", "--config", file]);
     assert_eq!(output.status.code(), Some(78), "{file}");
@@ -92,7 +92,7 @@ fn a_broken_schema_is_drawn_at_its_own_place() {
 }
 
 #[test]
-fn a_wrong_override_is_drawn_as_a_text_of_its_own() {
+fn a_wrong_override_is_shown_as_a_separate_source() {
     let output = Command::new(env!("CARGO_BIN_EXE_organism"))
         .args(["check", "--config", "good.toml"])
         .current_dir(data())
@@ -310,7 +310,7 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     );
 }
 
-/// Answer of the listener of `init` to one delivery.
+/// The answer of the listener from `init` to one delivery.
 fn greeted(directory: &Path, who: &str) -> String {
     use std::io::Write as _;
     let mut child = Command::new(directory.join("greeter.py"))

@@ -1,4 +1,4 @@
-//! Good configs, and what becomes of them.
+//! Good configs and their effects.
 
 use std::path::Path;
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn payloads_in_the_short_form_need_no_schema_file() {
     assert!(!review("<risk>low</risk><line>seven</line>"));
 }
 
-/// Prompts can be written again from the record alone.
+/// The record alone is enough to write the prompts again.
 #[test]
 fn the_generated_schema_is_recorded_with_the_config() {
     let load_with = |from: &str, to: &str| {
@@ -128,7 +128,7 @@ fn every_key_can_be_set() {
     assert_eq!(config.state, state.join(config.project.directory_name()));
 }
 
-/// A config that exports nothing has collector keys all the same, wherever they are defined.
+/// The keys of a collector are known even if the config exports nothing, wherever they are defined.
 #[test]
 fn collector_keys_are_hidden_from_listeners_even_without_export() {
     let full = include_str!("../../data/config/good-full.toml");
@@ -194,7 +194,7 @@ fn the_store_setting_names_jetstream_and_the_error_explains_the_move() {
     let StorageConfig::JetStream { servers, journal } = &config.storage else {
         panic!("it streams")
     };
-    assert_eq!((servers.servers.len(), &servers.credentials), (1, &NatsCredentials::Nobody));
+    assert_eq!((servers.servers.len(), &servers.credentials), (1, &NatsCredentials::Anonymous));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("ORGANISM-desk-0", 1));
     assert_eq!((config.partitions(), config.of_partition(0).data), (1, config.data));
     let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
@@ -217,7 +217,7 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     assert!(problems.contains("needs `durability`"), "{problems}");
 }
 
-/// Telemetry settings of a config without telemetry under these variables, and the notes about
+/// Telemetry settings that these variables give to a config without telemetry, and the notes about
 /// them.
 fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
     let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
@@ -241,11 +241,11 @@ fn the_collector_comes_from_the_config_or_opentelemetrys_variables() {
     assert_eq!((by_variable.headers[0].1.expose(), by_variable.sample), ("k=1", 1.0));
     assert_eq!((by_variable.service.as_str(), notes.as_str()), ("desks", ""));
     assert!(!format!("{by_variable:?}").contains("k=1"));
-    // A name of a network of one's own is good enough where there is no key.
+    // Without a key, a local host name is a valid address.
     assert!(told(&[(ENDPOINT, "http://collector:4318")]).0.is_some());
     for (variables, noted) in [
         (&[(ENDPOINT, "http://collector:4318"), (HEADERS, "k=hunter2")][..], "plain http"),
-        (&[(ENDPOINT, "collector:4318")], "is no address"),
+        (&[(ENDPOINT, "collector:4318")], "is not an address"),
         (&[(ENDPOINT, "https://h"), ("OTEL_SDK_DISABLED", "TRUE")], "OTEL_SDK_DISABLED is true"),
         (&[("ORGANISM_TELEMETRY__SERVICE", "desks")], "has no `endpoint`"),
     ] {

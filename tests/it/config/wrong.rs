@@ -1,4 +1,4 @@
-//! Wrong configs, each answered with its own code, place and suggestion.
+//! Wrong configs, each reported with its code, location and suggestion.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +11,8 @@ use super::{data, good_with, load_text, said, surroundings};
 /// Name of a file, its expected problems, and the reported problems.
 type Case = (String, Vec<String>, Vec<String>);
 
-/// All files, checked once for all tests. UPDATE_EXPECT writes the reported problems into the
-/// files.
+/// The results of all files, checked once for all tests. UPDATE_EXPECT writes the reported problems
+/// into the files.
 fn cases() -> &'static [Case] {
     static CASES: LazyLock<Vec<Case>> = LazyLock::new(judge_all);
     &CASES
@@ -69,7 +69,7 @@ fn every_problem_says_what_to_do() {
     }
 }
 
-/// Codes that no file with a comment in it can show.
+/// Codes whose config cannot contain a comment with the expectation.
 #[test]
 fn texts_that_are_no_config_give_different_errors() {
     let good = std::fs::read_to_string(data().join("good.toml")).unwrap();
@@ -150,7 +150,8 @@ fn a_config_is_found_or_the_searched_paths_are_reported() {
     assert_eq!(given, Path::new("given.toml"));
 }
 
-/// Unreadable files need a user who is not root; every other code has a case here.
+/// Checks that every code has a case here, except unreadable files, which need a user other than
+/// root.
 #[test]
 fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
     let shown: BTreeSet<String> = cases()

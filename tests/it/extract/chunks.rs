@@ -1,4 +1,4 @@
-//! Chunk plans: the ways in which one turn is cut before it is pushed.
+//! Chunk plans: the ways in which one turn is cut into chunks.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ const BYTEWISE_MAX: usize = 20_000;
 /// Texts up to this size are also cut once at every place.
 const SPLIT_MAX: usize = 400;
 
-/// A small generator: the same numbers for the same seed, everywhere.
+/// A small generator of pseudo-random numbers, which is the same on every platform.
 pub struct Numbers(u64);
 
 impl Numbers {
@@ -26,7 +26,7 @@ impl Numbers {
     }
 }
 
-/// Every plan for this text, each with its name: the places where it is cut.
+/// Every chunk plan for this text, each with its name and its cuts.
 pub fn plans(text: &[u8], seed: &str) -> Vec<(String, Vec<usize>)> {
     let mut plans = vec![("whole".to_owned(), Vec::new())];
     if text.len() <= BYTEWISE_MAX {
@@ -49,8 +49,7 @@ pub fn plans(text: &[u8], seed: &str) -> Vec<(String, Vec<usize>)> {
     plans
 }
 
-/// Extracts the text cut at these places, and holds the extractor to it that what has settled
-/// stays as it is.
+/// Extracts the text with these cuts, and asserts that settled items never change.
 pub fn extract(grammar: &Arc<ActionGrammar>, text: &[u8], cuts: &[usize]) -> Extraction {
     let mut extractor = Extractor::new(Arc::clone(grammar));
     let mut settled = Vec::new();

@@ -9,13 +9,13 @@ use super::chunks::{extract, plans};
 
 pub const CASES: &str = include_str!("../../data/llm_stream/cases.jsonl");
 
-/// `[[text, times], …]` as one text.
+/// Joins `[[text, times], …]` to one text.
 fn repeated(parts: &Json) -> String {
     let part = |p: &Json| p[0].as_str().unwrap().repeat(p[1].as_u64().unwrap() as usize);
     parts.as_array().unwrap().iter().map(part).collect()
 }
 
-/// Long values are given as `{"repeat": parts}`.
+/// Long values are written as `{"repeat": parts}`.
 fn expanded(value: &Json) -> Json {
     match value {
         Json::Object(members) if members.len() == 1 && members.contains_key("repeat") => {
@@ -31,7 +31,7 @@ fn is_some(list: &Json) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// Why the answer is not what the case expects.
+/// The difference between the answer and the expectation of the case.
 fn judge(expect: &Json, got: &Json) -> Option<String> {
     let actions = &got["actions"];
     let any_of = expect["any_of"].as_array();
@@ -56,7 +56,7 @@ fn judge(expect: &Json, got: &Json) -> Option<String> {
     }
 }
 
-/// Runs one case; the first thing that is wrong with it.
+/// Runs one case. Returns the first defect.
 fn run(case: &Json) -> Option<String> {
     let turn: ExtractTurn = serde_json::from_value(case.clone()).unwrap();
     let grammar = Arc::new(turn.grammar());

@@ -1,7 +1,8 @@
-//! The corpus mutated: whatever a turn looks like, a value never merges two elements, and nothing
-//! that stands in a draft, in code, in a quotation or in an unknown element is acted on.
+//! Mutations of the corpus. In every mutated turn, no value merges two elements, and no action is
+//! taken from a draft, code, a quotation or an unknown element.
 //!
-//! `EXTRACT_MUTANTS` is how many, `EXTRACT_SEED` the one number that all of them follow from.
+//! `EXTRACT_MUTANTS` sets the number of mutants, and `EXTRACT_SEED` the seed that determines all of
+//! them.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ const SEED: &str = "20261121";
 const MUTANTS: usize = 10_000;
 const TURN_BYTES_MAX: usize = 4_000;
 
-/// A turn of the corpus, and the actions of its own that it is known to hold.
+/// A turn of the corpus, and its known actions.
 struct Original {
     id: String,
     grammar: Arc<ActionGrammar>,
@@ -26,7 +27,7 @@ struct Original {
     actions: Vec<String>,
 }
 
-/// A mutated turn, and the part of it in which nothing may be acted on.
+/// A mutated turn, and the part of it that must yield no action.
 struct Mutant {
     text: String,
     inert: Option<std::ops::Range<usize>>,
@@ -42,7 +43,7 @@ const OPERATORS: [(&str, Operator); 10] = [
     ("repeat a tag", repeat_tag),
     ("insert markup", insert_markup),
     ("cut the turn", cut_turn),
-    // Against the rules of extraction.
+    // Violations of the rules of extraction.
     ("draft before a close of reasoning", draft_before_close),
     ("hide an action", hide_action),
     ("leave a value open", leave_value_open),
@@ -150,7 +151,7 @@ fn cut_turn(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     plain(original.text[..boundary(&original.text, numbers)].to_owned())
 }
 
-/// The turn of a model whose prompt opened its reasoning, or that quotes the close of it.
+/// The turn of a model whose prompt opened its reasoning, or that quotes the closing tag.
 fn draft_before_close(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let whole = [
@@ -172,7 +173,7 @@ fn draft_before_close(original: &Original, numbers: &mut Numbers) -> Option<Muta
     Some(Mutant { text: format!("{start}\n{}", original.text), inert })
 }
 
-/// An action where none is acted on, before everything else.
+/// An action at a place where none is permitted, before all other text.
 fn hide_action(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let has_code = action.contains(['`', '~']);
@@ -194,7 +195,7 @@ fn hide_action(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     Some(Mutant { text: format!("{hidden}\n{}", original.text), inert })
 }
 
-/// A value without its close tag, and the same action once more.
+/// A value without its close tag, followed by the same action.
 fn leave_value_open(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let closes: Vec<usize> = action.match_indices("</").map(|(at, _)| at).collect();
@@ -218,7 +219,7 @@ fn names_reasoning(text: &str) -> bool {
     ["think", "thought", "reasoning"].iter().any(|name| text.contains(name))
 }
 
-/// The values of an action, each with the names of the elements around it.
+/// The values of an action, each with the names of its enclosing elements.
 fn values<'e>(
     element: &'e Element,
     around: &mut Vec<&'e str>,
@@ -233,8 +234,8 @@ fn values<'e>(
     around.pop();
 }
 
-/// Whether a value holds an unmatched close tag of an element around it and an open tag after
-/// that. Told independently of the extractor, by names alone.
+/// Whether a value contains an unmatched close tag of an enclosing element and a later open tag.
+/// Computed from names alone, independently of the extractor.
 fn is_merged(around: &[&str], value: &str) -> bool {
     let mut open = vec![0_usize; around.len()];
     let mut is_left = false;
@@ -269,7 +270,7 @@ fn fault(mutant: &Mutant, extraction: &Extraction) -> Option<String> {
         let mut found = Vec::new();
         values(&action.element, &mut Vec::new(), &mut found);
         for (around, value) in found {
-            // An escaped or CDATA value may hold any tags.
+            // An escaped or CDATA value may contain any tags.
             if source.contains(value) && !source.contains("<![CDATA[") && is_merged(&around, value)
             {
                 return Some(format!("merged elements in {value:?}"));

@@ -1,4 +1,4 @@
-//! The rules of extraction one by one, on turns the corpus does not hold.
+//! The rules of extraction one by one, on turns that the corpus does not contain.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ fn known() -> Arc<ActionGrammar> {
     Arc::new(turn.grammar())
 }
 
-/// One line for each item that is no text, then errors and notices.
-fn told(extraction: &Extraction) -> Vec<String> {
+/// One line for each item that is not text, then errors and notices.
+fn summary(extraction: &Extraction) -> Vec<String> {
     let item = |item: &ExtractedItem| match item {
         ExtractedItem::Text(_) => None,
         ExtractedItem::Reasoning { text, complete: true, .. } => Some(format!("reasoning {text}")),
@@ -50,12 +50,12 @@ fn told(extraction: &Extraction) -> Vec<String> {
     extraction.items.iter().filter_map(item).chain(errors).chain(notices).collect()
 }
 
-/// Every turn must tell exactly these lines, under every chunk plan.
+/// Asserts that every turn gives exactly these lines, under every chunk plan.
 fn check_with(grammar: &Arc<ActionGrammar>, cases: &[(&str, &[&str])]) {
     for (text, want) in cases {
         for (plan, cuts) in plans(text.as_bytes(), text) {
             let extraction = extract(grammar, text.as_bytes(), &cuts);
-            assert_eq!(told(&extraction), *want, "{text:?} [{plan}]");
+            assert_eq!(summary(&extraction), *want, "{text:?} [{plan}]");
         }
     }
 }
@@ -184,7 +184,7 @@ fn a_text_root_ends_at_its_last_close_before_another_action() {
 
 // R7 R8, law 9
 #[test]
-fn what_is_cut_short_or_left_open_is_never_an_action() {
+fn an_incomplete_or_open_element_is_never_an_action() {
     check(&[
         ("<search><query>a</search> <list_tabs/>", &["broken unclosed_param", "<list_tabs/>"]),
         (
@@ -283,7 +283,7 @@ fn a_broken_action_does_not_stop_its_neighbours() {
     ]);
 }
 
-// R2, T14: what stands inside an element of an unknown name is never an action
+// R2, T14: an element inside an element of an unknown name is never an action.
 #[test]
 fn a_closed_unknown_element_is_one_refused_action_and_an_open_one_is_text() {
     check(&[
@@ -443,7 +443,7 @@ fn a_value_never_takes_in_the_end_of_its_element_and_the_next_one() {
 
 // A14
 #[test]
-fn a_half_escaped_value_is_taken_as_it_stands_with_a_notice() {
+fn a_half_escaped_value_is_taken_unchanged_with_a_notice() {
     check(&[
         (
             "<code>one &amp;&amp; ls 2>&1</code>",

@@ -60,7 +60,7 @@ fn element(numbers: &mut Numbers, depth: usize) -> Element {
     element
 }
 
-/// Reads XML with a parser that is not ours.
+/// Parses XML with an independent parser.
 fn parse(xml: &str) -> Element {
     let mut reader = NsReader::from_str(xml);
     let mut open: Vec<Element> = Vec::new();
@@ -130,7 +130,7 @@ fn add(open: &mut [Element], characters: &str) {
     }
 }
 
-/// Shapes in which exactly this element can be read.
+/// The shapes with which exactly this element can be parsed.
 fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     let content = match element.content.as_slice() {
         [Node::Text(_)] => ShapeContent::Text,
@@ -141,8 +141,8 @@ fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     shapes.add(ElementShape { name: element.name.clone(), attributes: Vec::new(), content })
 }
 
-/// Whether the same name means the same shape everywhere in the element, as a schema would have
-/// it: only then can reading be the inverse of writing.
+/// Whether each name has the same shape everywhere in the element, as with a schema. Only then can
+/// parsing be the inverse of writing.
 fn is_readable(element: &Element) -> bool {
     let mut names: Vec<&QName> = element.children().map(|child| &child.name).collect();
     names.sort();
@@ -152,7 +152,7 @@ fn is_readable(element: &Element) -> bool {
 
 // T7 T8
 #[test]
-fn what_is_written_is_read_back_by_another_parser() {
+fn another_parser_reads_back_the_written_values() {
     let mut numbers = Numbers::new("write");
     for _ in 0..5_000 {
         let written = element(&mut numbers, 3);
@@ -163,7 +163,7 @@ fn what_is_written_is_read_back_by_another_parser() {
 
 // T7, R4 R5 R15 R16
 #[test]
-fn what_is_written_is_extracted_again() {
+fn written_actions_are_extracted_unchanged() {
     let mut numbers = Numbers::new("extract");
     let mut read = 0;
     while read < 3_000 {

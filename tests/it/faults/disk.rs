@@ -1,4 +1,4 @@
-//! The disk fails: a sync, a write that finds no room, a write that is cut short.
+//! A failing disk: a failed sync, a write without space, and a short write.
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
@@ -11,7 +11,7 @@ use super::{SMALL, Tracer, may_trace, skip};
 use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{Tail, embedded_house, house, settle, start, torture};
-use crate::organism::{House, Running, Said, numbered, until, until_within};
+use crate::organism::{CommandOutput, House, Running, numbered, until, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,12 +38,12 @@ fn acknowledged(house: &House) -> Position {
     organism::journal::acknowledged(&house.state(), journal).unwrap().0
 }
 
-/// Fails the nth sync of each thread from now on, and returns how the organism ended. A sync of the
-/// checkpoints outside the journal stops nothing, and they may be due at any moment: where it is that
-/// one which failed, the next one is failed.
+/// Fails the nth sync of each thread from now on. Returns how the organism ended. A failed sync of
+/// the checkpoints outside the journal does not end the organism, and may happen at any time; in
+/// that case, the next sync is failed.
 fn fail_a_sync_of_the_journal(house: &House, running: &mut Running, nth: u32) -> ExitStatus {
     let inject = format!("fsync,fdatasync:error=EIO:when={nth}");
-    let warnings = || house.log().matches("could not be written outside the journal").count();
+    let warnings = || house.log().matches("could not write checkpoints to the file").count();
     loop {
         let before = warnings();
         let tracer = Tracer::attach(house, running.child.id(), &inject);
@@ -101,7 +101,7 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
         until("it is ready", || (house.log().matches("is ready").count() > before).then_some(()));
         let pid = running.child.id();
         let tracer = Tracer::attach(&house, pid, &format!("pwrite64:{fault}:when={nth}+20"));
-        // It goes on where there was no room, and stops where the disk failed.
+        // The organism continues after a lack of space, and stops after an error of the disk.
         tail.in_flight(&house);
         let enough = tail.messages + 100;
         until_within(PATIENCE, "enough has happened, or it stops", || {
@@ -127,14 +127,14 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
     campaign.note(settle(&house, clients));
 }
 
-/// How often a call was tampered with.
+/// Number of injected faults.
 fn injected(house: &House) -> u32 {
     let calls = std::fs::read_to_string(house.path("calls")).unwrap();
     u32::try_from(calls.matches("(INJECTED)").count()).unwrap()
 }
 
-/// A fresh organism, started for one payload, while one system call of each of its threads fails.
-fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (Said, bool) {
+/// Starts a new organism for one payload, while one system call of each of its threads fails.
+fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (CommandOutput, bool) {
     let organism = house.command(&["send", "p.xml", "--as", "desk", "--key", "k"]);
     let mut command = std::process::Command::new("strace");
     command.args(["-f", "--seccomp-bpf", "-qq", "-o", "calls", "-e", &format!("trace={calls}")]);
@@ -147,7 +147,7 @@ fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (Said, bool)
             None => command.env_remove(name),
         };
     }
-    let said: Said = command.output().unwrap().into();
+    let said: CommandOutput = command.output().unwrap().into();
     (said, injected(house) > 0)
 }
 

@@ -1,4 +1,4 @@
-//! Journals of another pump, of another format, or of another user.
+//! Journals that another pump uses, or that have another format or another owner.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use organism::journal::sqlite::DATABASE;
 use rusqlite::Connection;
 
 use super::{SMALL, skip, succeeds};
-use crate::organism::{House, Said, numbered};
+use crate::organism::{CommandOutput, House, numbered};
 
 const NOBODY: u32 = 65_534;
 
-fn ping(house: &House, number: &str) -> Said {
+fn ping(house: &House, number: &str) -> CommandOutput {
     house.send_text(&numbered("ping", number), &[])
 }
 
@@ -43,7 +43,7 @@ fn a_second_pump_is_refused_also_where_the_holder_file_is_gone_or_lies() {
 }
 
 #[test]
-fn what_a_dead_pump_left_behind_holds_nobody_up() {
+fn the_lock_file_of_a_dead_pump_blocks_no_start() {
     let house = House::with(SMALL);
     let mut running = house.run();
     running.child.kill().unwrap();
@@ -75,13 +75,13 @@ fn a_journal_of_another_format_is_named_and_left_as_it_is() {
 
 /// An organism that runs as another user. That user cannot start the command from its directory, so
 /// there is a copy.
-struct Guest {
+struct OtherUser {
     house: House,
     program: PathBuf,
     is_root: bool,
 }
 
-impl Guest {
+impl OtherUser {
     fn new() -> Result<Self, String> {
         let house = House::with(SMALL);
         let is_root = std::fs::metadata(house.path("")).unwrap().uid() == 0;
@@ -93,7 +93,10 @@ impl Guest {
             guest.own(&guest.house.path(""), NOBODY)?;
             let runs = guest.command(&["--version"]).output().map_err(|e| e.to_string())?;
             if !runs.status.success() {
-                return Err(format!("no process of another user's: {}", Said::from(runs).err));
+                return Err(format!(
+                    "no process of another user's: {}",
+                    CommandOutput::from(runs).err
+                ));
             }
         }
         Ok(guest)
@@ -122,7 +125,7 @@ impl Guest {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.command(arguments).output().unwrap().into()
     }
 }
@@ -133,7 +136,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 #[test]
 fn a_directory_that_may_not_be_written_is_named_and_its_journal_can_still_be_read() {
-    let guest = match Guest::new() {
+    let guest = match OtherUser::new() {
         Ok(guest) => guest,
         Err(reason) => return skip("directories that are read-only or not ours", &reason),
     };
@@ -162,7 +165,7 @@ fn a_directory_that_may_not_be_written_is_named_and_its_journal_can_still_be_rea
 
 #[test]
 fn a_directory_that_is_not_ours_is_named() {
-    let guest = match Guest::new() {
+    let guest = match OtherUser::new() {
         Ok(guest) if guest.is_root => guest,
         Ok(_) => return skip("directories that are not ours", "only root can give one away"),
         Err(reason) => return skip("directories that are not ours", &reason),

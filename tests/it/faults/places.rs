@@ -1,4 +1,4 @@
-//! Death at every named place of the product, under load.
+//! A crash at every failpoint of the product, under load.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::organism::House;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{end_within, house, settle, start, torture};
 
-/// Passed once by each start: a later pass is one of a later start.
+/// Each start passes this point once, so a later pass belongs to a later start.
 const ONCE_A_START: [&str; 3] = ["before-boot", "epoch-raised", "during-recovery"];
 const LATER_PASS: u64 = 7;
-/// A checkpoint is due every ten seconds, or sooner under more load than this.
+/// A checkpoint is due every ten seconds, or sooner under a higher load than in this test.
 const CHECKPOINTS: Duration = Duration::from_secs(30);
 
-/// Under load from clients that wait, die as `failpoint` says.
+/// Crashes as `failpoint` states, under the load of waiting clients.
 fn die(house: &House, failpoint: &str, patience: Duration) {
     let mut running = start(house, Some(failpoint));
     let signal = end_within(&mut running.child, patience);
@@ -24,7 +24,7 @@ fn die(house: &House, failpoint: &str, patience: Duration) {
     proved(house, failpoint);
 }
 
-/// Before the first commit there is nothing to prove.
+/// Before the first commit, there is no record to verify.
 fn proved(house: &House, failpoint: &str) {
     match audit::verify(&house.data(), None, &mut |_, _| {}) {
         Ok(report) => assert_eq!(report.broken, None, "{failpoint}"),

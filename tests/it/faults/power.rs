@@ -1,4 +1,4 @@
-//! The power goes: what had reached the disk at that moment is all there is.
+//! Power failures: only the bytes that had reached the disk remain.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -11,12 +11,12 @@ use crate::organism::kill::{Tail, house, settle, start, torture};
 use crate::organism::{House, until};
 
 const DISK_BYTES: u64 = 64 << 20;
-/// A small disk, as it is copied at each cut; after more of them it would be full.
+/// A small disk, which is copied at each cut; it would be full after more cuts.
 const CUTS_A_DISK: u32 = 10;
 /// A commit interval longer than a test, so that only explicit syncs reach the disk.
 const LAZILY: &str = "loop,commit=300";
 
-/// Journal, key and checkpoints on a disk of their own.
+/// Journal, key and checkpoints on a separate disk.
 struct Disk {
     house: House,
     number: u32,
@@ -49,7 +49,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Goes on with what the disk holds now, and without what was still on its way there.
+    /// Continues with the present contents of the disk, without the writes that had not reached it.
     fn cut(&mut self) {
         let before = self.image();
         self.number += 1;
@@ -92,7 +92,7 @@ fn cut_again_and_again(mut disk: Disk, cuts: u32) -> String {
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         disk.cut();
-        // What was committed and not acknowledged may be gone.
+        // A commit that was not acknowledged may be lost.
         tail = Tail::default();
         tail.in_flight(&disk.house);
     }

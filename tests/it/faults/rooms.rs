@@ -1,4 +1,4 @@
-//! A disk that is full, and has room again.
+//! A full disk that gets free space again.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
-use crate::organism::{House, Said, numbered, until};
+use crate::organism::{CommandOutput, House, numbered, until};
 
 /// Maximum time for the response to a submission, refused or accepted.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// A house whose data lies on a small disk.
+/// A house whose data is on a small disk.
 struct Room {
     house: House,
     _mounted: Mounted,
@@ -31,7 +31,7 @@ impl Room {
         }
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk.
     fn fill(&self) {
         let mut filler = File::create(self.house.path("data/filler")).unwrap();
         let chunk = [0; 4096];
@@ -42,11 +42,11 @@ impl Room {
         std::fs::remove_file(self.house.path("data/filler")).unwrap();
     }
 
-    fn send(&self, number: &str) -> Said {
+    fn send(&self, number: &str) -> CommandOutput {
         self.house.send_text(&numbered("ping", number), &["--key", number])
     }
 
-    /// One that is in the middle of being committed when the disk is found full.
+    /// A submission whose commit is in progress when the disk becomes full.
     fn send_into(&self, number: &str) -> Child {
         self.house.write(number, numbered("ping", number));
         let mut command = self.house.command(&["send", number, "--as", "desk", "--key", number]);
@@ -69,7 +69,7 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
     let running = room.house.run();
     assert_eq!(room.send("before").out, pong("before"));
     for round in 0..2 {
-        // What a command takes by itself, on a machine that may be busy.
+        // Time that a command takes by itself on a busy machine.
         let begun = Instant::now();
         let usual = format!("usual{round}");
         assert_eq!(room.send(&usual).out, pong(&usual));
@@ -91,8 +91,8 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
         let took = begun.elapsed();
         campaign.note(format!("3 refused, accepted {took:.2?} after there was room"));
         assert!(took < answer_max, "{took:?}");
-        // What was decided when the disk was found full keeps its place.
-        let first: Said = first.wait_with_output().unwrap().into();
+        // Records that were decided before the disk was full keep their positions.
+        let first: CommandOutput = first.wait_with_output().unwrap().into();
         assert_eq!((first.code, first.out), (Some(0), pong(&format!("first{round}"))));
     }
     assert_eq!(running.stop(), Some(0));
@@ -109,7 +109,7 @@ fn a_full_disk_does_not_keep_it_from_being_stopped() {
     let first = room.send_into("first");
     assert_eq!(running.stop(), Some(75));
     assert!(room.house.log().contains("organism: the disk is full"), "{}", room.house.log());
-    let first: Said = first.wait_with_output().unwrap().into();
+    let first: CommandOutput = first.wait_with_output().unwrap().into();
     assert!(matches!(first.code, Some(69 | 75)) && first.out.is_empty(), "{first:?}");
     room.empty();
     assert_eq!(room.send("first").out, pong("first"));

@@ -1,5 +1,5 @@
-//! Bits that flip and tails that are cut, in what an organism left behind when it was killed:
-//! records in the journal's file and records in its write-ahead log.
+//! Flipped bits and cut tails in the files that a killed organism left: in the journal's file and
+//! in its write-ahead log.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ impl Remains {
             let sent = house.send_text(&numbered("ping", &number), &[]);
             assert_eq!(sent.code, Some(0), "{sent:?}");
         };
-        // At rest, all of it is in the file.
+        // The journal is closed, so the file contains all of it.
         (0..3).for_each(|number| send(number.to_string()));
         let mut running = house.run();
         (3..6).for_each(|number| send(number.to_string()));
@@ -76,7 +76,7 @@ impl Remains {
         hashes(&self.data())
     }
 
-    /// As a starting organism would, up to where it would write.
+    /// Opens the journal as a starting organism would, up to the first write.
     fn open(&self) -> Result<Vec<Digest>, Error> {
         let mut hashes = Vec::new();
         let mut take = |sealed: HashedRecord| {
@@ -87,7 +87,7 @@ impl Remains {
         Ok(hashes)
     }
 
-    /// Whether `organism verify` would say that it is broken.
+    /// Whether `organism verify` reports the journal as broken.
     fn is_found_broken(&self) -> bool {
         let state = self.place.path().join("state");
         let report = audit::verify(&self.data(), Some(&state), &mut |_, _| {});
@@ -126,7 +126,7 @@ fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is
         let is_found = remains.is_found_broken();
         found += u64::from(is_found);
         if !is_found {
-            // It hit what no record depends on.
+            // The damage hit bytes that no record depends on.
             assert_eq!(remains.read().unwrap(), remains.hashes, "flip {number}");
         }
         std::fs::remove_file(remains.data().join("journal.db-shm")).ok();
@@ -134,7 +134,7 @@ fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is
             Ok(hashes) => assert_eq!(hashes, remains.hashes, "flip {number}"),
             Err(_) => {
                 refused += 1;
-                // Left as it was found, for whoever looks into it.
+                // The damaged files are left unchanged for inspection.
                 assert!(is_found, "flip {number}");
                 for (name, before) in [(LOG, &log), (DATABASE, &database)] {
                     let now = std::fs::read(remains.data().join(name)).unwrap_or_default();
@@ -149,7 +149,7 @@ fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is
     assert!(refused > FLIPS / 10, "{refused}");
 }
 
-/// Where the pages of the last three commits begin, from the end.
+/// Offsets of the pages of the last three commits, from the end.
 fn last_three_commits(log: &[u8]) -> u64 {
     let number = |at: u64| {
         let bytes = log.get(at as usize..)?.first_chunk()?;
@@ -161,7 +161,7 @@ fn last_three_commits(log: &[u8]) -> u64 {
     let salt = &log[16..24];
     while log.get(at as usize + 8..at as usize + 16) == Some(salt) {
         at += page;
-        // The size of the file stands in the last page of a commit.
+        // The last page of a commit contains the size of the file.
         if number(at - page + 4) != Some(0) {
             begins.push(at);
         }
@@ -177,7 +177,7 @@ fn a_tail_cut_at_any_byte_of_the_last_three_commits_is_never_taken_for_the_end()
     let begin = last_three_commits(&remains.log);
     let end = remains.log.len() as u64;
     let step = if torture() { 1 } else { 37 };
-    // One by one at the edges of what is written in one go.
+    // One byte at a time near the boundaries of each write.
     let near = |at: &u64| (at - LOG_HEADER) % (8_192 + PAGE_HEADER) < 30;
     let lengths: Vec<u64> =
         (begin..end).rev().filter(|at| near(at) || (end - at).is_multiple_of(step)).collect();

@@ -1,4 +1,5 @@
-//! Hostile texts: every one gets its verdict, in its time, and nothing is fetched or expanded.
+//! Hostile texts: each gets its verdict within the time limit, and no reference is fetched or
+//! expanded.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use super::stage::{data, gate, name};
 use crate::processor::ProcessorTime;
 
-/// Text in the files of the schema corpus that shows when a reference was followed.
+/// Text in the files of the schema corpus that reveals a followed reference.
 const CANARY: &str = "CANARY-7d1f";
 
 #[derive(Deserialize)]
@@ -45,7 +46,7 @@ impl Corpus {
         Self { folder, bait }
     }
 
-    /// Those for the gate; the schemas have a test of their own.
+    /// The cases for the gate; another test covers the schemas.
     fn cases(&self) -> Vec<Case> {
         let manifest = std::fs::read_to_string(self.folder.path().join("MANIFEST.jsonl")).unwrap();
         let all = manifest.lines().map(|line| serde_json::from_str::<Case>(line).unwrap());
@@ -53,7 +54,7 @@ impl Corpus {
     }
 }
 
-/// The verdict as one line, or what is wrong with it.
+/// The verdict as one line, or the defect of the verdict.
 fn judge(case: &Case, text: &[u8], verdict: &Result<Checked, Refusal>) -> Result<String, String> {
     match (verdict, case.expect.as_str()) {
         (Err(refusal), "reject" | "literal") => {
@@ -71,7 +72,7 @@ fn judge(case: &Case, text: &[u8], verdict: &Result<Checked, Refusal>) -> Result
 }
 
 fn timed(gate: &Gate, path: &Path, text: &[u8]) -> (Result<Checked, Refusal>, Duration) {
-    // Relative references would be found from here.
+    // Relative references would resolve from this directory.
     assert!(path.exists());
     let start = ProcessorTime::start();
     let verdict = gate.check(&name("client"), text);

@@ -7,7 +7,7 @@ use organism::clock::Time;
 use organism::envelope::text::{
     DeliveryHead, SCHEMA, close_delivery, open_delivery, write_delivered, write_message,
 };
-use organism::envelope::{Kind, Message, NAMESPACE, Payload};
+use organism::envelope::{Message, MessageKind, NAMESPACE, Payload};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use organism::schema::Schemas;
 use organism::xml::scan::{nested, scan};
@@ -19,7 +19,7 @@ fn message(payload: &str) -> Message {
     let id = |n: u128| MessageId(Uuid::from_u128(n));
     Message {
         id: id(1),
-        kind: Kind::Own,
+        kind: MessageKind::Own,
         from: ListenerName::parse("researcher").unwrap(),
         to: ListenerName::parse("search").unwrap(),
         thread: ThreadId::parse("sess-k3v9t2m8.a_B-1").unwrap(),
@@ -85,7 +85,7 @@ fn a_delivery_names_what_it_builds_on() {
 }
 
 #[test]
-fn what_is_written_is_valid_by_the_envelopes_schema() {
+fn written_envelopes_are_valid_by_their_schema() {
     let mut schemas = Schemas::default();
     let names = schemas.add_builtin("envelope.xsd", SCHEMA).unwrap();
     let locals: Vec<&str> = names.iter().map(|name| &*name.local).collect();
@@ -108,7 +108,7 @@ fn what_is_written_is_valid_by_the_envelopes_schema() {
     assert!(valid("delivery", &delivery(Duration::ZERO).replace("1.2", "1")).is_err());
 }
 
-/// A default namespace around it would.
+/// A default namespace around the payload would change the meaning of its names.
 #[test]
 fn the_envelope_does_not_change_what_a_payload_means() {
     let payload = "<p:a xmlns:p='u'><b/></p:a>";

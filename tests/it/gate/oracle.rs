@@ -1,10 +1,10 @@
-//! Two readers of one grammar: the scan and libxml2, on thousands of damaged texts.
+//! Differential test of two parsers: the scan and libxml2, on thousands of damaged texts.
 
 use organism::schema::parse_check;
 use organism::xml::findings::Finding;
 use organism::xml::scan::{BrokenRule, ScanViolation, ScannedElement, scan};
 
-/// Damaged in every way a byte can be; the markup is dense, so most damage hurts.
+/// Damages the text in every possible way at a byte. The markup is dense, so most damage matters.
 const SEEDS: [&str; 6] = [
     "<?xml version='1.0' encoding='UTF-8'?><!-- c --><a xmlns='u' k=\"v\">x&amp;y<b/></a>",
     "<p:a xmlns:p='u' xmlns:q='v' p:k='1' q:k='2'><q:b xmlns:q='u' q:z=''/></p:a>",
@@ -57,13 +57,14 @@ const PIECES: [&str; 40] = [
     "#",
 ];
 
-/// Where one of them is known to be the stricter: then the gate refuses.
+/// Cases in which one of the parsers is known to be stricter; the gate refuses these.
 fn known(
     scanned: &Result<ScannedElement, ScanViolation>,
     parsed: &Result<(), Vec<Finding>>,
 ) -> bool {
     match (scanned, parsed) {
-        // libxml2 takes any 1.x and any encoding it was told to ignore, and stops at a NUL.
+        // libxml2 accepts any 1.x version and any encoding that it was told to ignore, and stops at
+        // a NUL.
         (Err(violation), Ok(())) => ["XML version", "declared encoding", "U+0000"]
             .iter()
             .any(|start| violation.message.starts_with(start)),
@@ -74,11 +75,11 @@ fn known(
     }
 }
 
-/// A small generator of its own, so that a failing seed stays the same text.
+/// A private generator, so that a failing seed always gives the same text.
 struct Dice(u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    fn random_below(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -87,17 +88,17 @@ impl Dice {
 
     fn damage(&mut self, text: &str) -> String {
         let mut chars: Vec<char> = text.chars().collect();
-        for _ in 0..=self.roll(2) {
-            let at = self.roll(chars.len() + 1);
-            let end = (at + self.roll(4)).min(chars.len());
-            let piece: Vec<char> = PIECES[self.roll(PIECES.len())].chars().collect();
-            match self.roll(4) {
+        for _ in 0..=self.random_below(2) {
+            let at = self.random_below(chars.len() + 1);
+            let end = (at + self.random_below(4)).min(chars.len());
+            let piece: Vec<char> = PIECES[self.random_below(PIECES.len())].chars().collect();
+            match self.random_below(4) {
                 0 => drop(chars.drain(at..end)),
                 1 => drop(chars.splice(at..end, piece)),
                 2 => drop(chars.splice(at..at, piece)),
                 _ => {
                     let copy = chars[at..end].to_vec();
-                    let to = self.roll(chars.len() + 1);
+                    let to = self.random_below(chars.len() + 1);
                     drop(chars.splice(to..to, copy));
                 }
             }

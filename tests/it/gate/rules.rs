@@ -1,11 +1,11 @@
-//! The rules beyond the text: names, vocabularies, schemas, primitives.
+//! The rules beyond the text: names, vocabularies, schemas and primitives.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use organism::contract::{Contract, Contracts, Meaning};
-use organism::envelope::{Refusal, Rule};
+use organism::envelope::{Refusal, RefusalRule};
 use organism::pump::gate::{Gate, NOT_IN_VOCABULARY};
 
 use super::stage::{check, contracts, gate, name};
@@ -19,7 +19,7 @@ fn shown(refusal: &Refusal) -> String {
     format!("{}{} {}", refusal.rule, place.unwrap_or_default(), refusal.message)
 }
 
-/// One entry a case: what the gate makes of it.
+/// The verdict of the gate for each case.
 fn verdicts(cases: &[(&str, String)], expected: Expect) {
     let mut out = String::new();
     for (sender, text) in cases {
@@ -42,7 +42,7 @@ fn verdicts(cases: &[(&str, String)], expected: Expect) {
     expected.assert_eq(&out);
 }
 
-// O10: a tool call is an ordinary payload, and means what the sender's vocabulary says.
+// O10: a tool call is an ordinary payload, whose meaning depends on the sender's vocabulary.
 #[test]
 fn a_payload_means_what_the_senders_vocabulary_says() {
     verdicts(
@@ -109,26 +109,26 @@ fn names_only_the_core_writes_are_reserved() {
 #[test]
 fn unknown_and_forbidden_answer_with_the_same_bytes() {
     let text = b"<open xmlns='urn:org:vault:v1'/>";
-    // `vault` is there, but nobody's peer; without it the name is nobody's at all.
+    // `vault` exists but is not a peer of the sender; without it, no listener has the name.
     let without: Vec<Contract> =
         contracts().iter().filter(|c| c.name != name("vault")).cloned().collect();
     let without = Gate::new(Arc::new(Contracts::new(without).unwrap()), gate().schemas);
     let forbidden = gate().check(&name("client"), text).unwrap_err();
     let unknown = without.check(&name("client"), text).unwrap_err();
     let stranger = gate().check(&name("stranger"), text).unwrap_err();
-    assert_eq!(forbidden.rule, Rule::NotInVocabulary);
+    assert_eq!(forbidden.rule, RefusalRule::NotInVocabulary);
     assert_eq!(forbidden.message, NOT_IN_VOCABULARY);
     let bytes = |refusal: &Refusal| serde_json::to_string(refusal).unwrap();
     assert_eq!(bytes(&forbidden), bytes(&unknown));
     assert_eq!(bytes(&forbidden), bytes(&stranger));
-    // Nor does a schema speak before the vocabulary has.
+    // The vocabulary is checked before the schema.
     let invalid = check("calc", "<ask xmlns='urn:org:desk:v1'><wrong/></ask>").unwrap_err();
     assert_eq!(invalid.message, NOT_IN_VOCABULARY);
     assert_eq!((invalid.place, invalid.expected), (None, None));
 }
 
 #[test]
-fn only_agents_may_ask_the_core() {
+fn only_agents_may_send_primitives() {
     let wait = format!("<wait {CORE}/>");
     assert_eq!(check("desk", &wait).unwrap().meaning(), &Meaning::Primitive);
     for sender in ["calc", "client", "stranger"] {
@@ -137,7 +137,7 @@ fn only_agents_may_ask_the_core() {
     }
 }
 
-// O4, O5, O6, O7: what an agent asks of the core is read at the gate.
+// O4, O5, O6, O7: the gate parses the primitives of an agent.
 #[test]
 fn primitives_are_read() {
     let spawn = |inside: &str| {
@@ -157,7 +157,7 @@ fn primitives_are_read() {
             ("desk", initial(ADD)),
             ("desk", prefixed.into()),
             ("desk", send(ADD)),
-            // Bare names are looked up among what the sender may call.
+            // Names without a namespace are resolved among the names that the sender may call.
             ("desk", initial("<ask><question>why?</question></ask>")),
             ("desk", send("<add><a>1</a><b>2</b></add>")),
             ("desk", format!("<wait {CORE}/>")),
@@ -271,9 +271,9 @@ fn a_primitive_that_cannot_be_read_is_refused() {
     );
 }
 
-// T14: a payload that its schema refuses is refused before anybody sees it.
+// T14: a payload that violates its schema is refused before any listener receives it.
 #[test]
-fn what_the_schema_refuses_is_refused_at_its_place() {
+fn schema_violations_are_refused_with_their_location() {
     let ask = |inside: &str| format!("<ask xmlns='urn:org:desk:v1'>\n  {inside}</ask>");
     verdicts(
         &[
@@ -323,10 +323,10 @@ fn what_the_schema_refuses_is_refused_at_its_place() {
 fn a_form_error_is_answered_with_an_example_that_passes() {
     let wrong = "<ask xmlns='urn:org:desk:v1'><query/></ask>";
     let refusal = check("client", wrong).unwrap_err();
-    assert_eq!(refusal.rule, Rule::SchemaInvalid);
+    assert_eq!(refusal.rule, RefusalRule::SchemaInvalid);
     let example = refusal.expected.unwrap();
     assert!(check("client", &example).is_ok(), "{example}");
-    // Inside a primitive, the example is of the payload that was wrong.
+    // For a defect inside a primitive, the example is one of the invalid inner payload.
     let spawn =
         format!("<spawn-thread {CORE}><initial-payload>{wrong}</initial-payload></spawn-thread>");
     assert_eq!(check("desk", &spawn).unwrap_err().expected, Some(example));
@@ -348,11 +348,11 @@ fn a_config_may_want_smaller_payloads() {
     assert!(roomy.check(&name("client"), text).is_ok(), "it just fits");
     let tight = gate.with_payload_bytes(text.len() - 1);
     let refused = tight.check(&name("client"), text).unwrap_err();
-    assert_eq!(refused.rule, Rule::TooLarge);
+    assert_eq!(refused.rule, RefusalRule::TooLarge);
 }
 
 #[test]
-fn what_was_checked_is_what_is_kept_byte_for_byte() {
+fn the_checked_bytes_are_kept_unchanged() {
     let text = format!("\u{FEFF}<?xml version='1.0'?>\n<!-- x -->{ADD}<!-- y -->\n");
     let checked = check("client", &text).unwrap();
     assert_eq!(checked.payload().as_str(), ADD);

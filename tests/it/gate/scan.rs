@@ -1,4 +1,4 @@
-//! The scan alone: each rule on tiny texts, with its place.
+//! The scan alone: each rule on short texts, with the location of the defect.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use organism::limits;
 use organism::xml::findings::TextLocation;
 use organism::xml::scan::{BrokenRule, attributes, nested, scan, split};
 
-/// One line a text: what the scan says of it.
+/// The result of the scan for each text, one line each.
 fn verdicts(texts: &[&str], expected: Expect) {
     let mut out = String::new();
     for text in texts {
@@ -32,7 +32,7 @@ fn breach(text: &[u8]) -> Option<BrokenRule> {
 }
 
 #[test]
-fn what_stands_around_the_root_is_removed() {
+fn text_around_the_root_is_removed() {
     verdicts(
         &[
             "<a/>",
@@ -88,7 +88,7 @@ fn what_stands_around_the_root_is_removed() {
 }
 
 #[test]
-fn forbidden_markup_is_refused_wherever_it_stands() {
+fn forbidden_markup_is_refused_at_every_place() {
     verdicts(
         &[
             "<!DOCTYPE a><a/>",
@@ -126,7 +126,7 @@ fn forbidden_markup_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused_at_its_place() {
+fn malformed_text_is_refused_with_its_location() {
     verdicts(
         &[
             "<a>",
@@ -315,10 +315,10 @@ fn only_utf_8_is_read() {
     }
 }
 
-/// Writes a text that has so many of something.
+/// Writes a text with this number of something.
 type Maker<'a> = &'a dyn Fn(usize) -> String;
 
-/// Each limit passes at its value and refuses one beyond it.
+/// Asserts that each limit accepts its value and refuses the next greater one.
 #[test]
 fn each_limit_is_exact() {
     let nest = |n: usize| format!("{}{}", "<a>".repeat(n), "</a>".repeat(n));
@@ -358,7 +358,7 @@ fn each_limit_is_exact() {
     assert_eq!(breach(padded.as_bytes()), Some(BrokenRule::Size));
 }
 
-/// The order of the gate decides, not the order in the text.
+/// The order of the gate's rules decides, not the order in the text.
 #[test]
 fn the_earlier_rule_decides_wherever_the_later_one_is_broken() {
     let deep = "<a>".repeat(limits::XML_DEPTH_MAX + 1);

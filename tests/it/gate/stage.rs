@@ -1,4 +1,4 @@
-//! A small organism's gate: who is there, and what each may write.
+//! The gate of a small organism: its members and their vocabularies.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use organism::pump::gate::{Checked, Gate};
 use organism::schema::Schemas;
 
 pub const CALC: &str = "urn:org:calc:v1";
-pub const DESK: &str = "urn:org:desk:v1";
+pub const CLIENT_NAMESPACE: &str = "urn:org:desk:v1";
 
 pub fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
@@ -29,12 +29,12 @@ fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[
     contract
 }
 
-/// `desk` is an agent that may ask `calc`; `client` may ask both; `vault` is nobody's peer.
+/// `desk` is an agent that may call `calc`; `client` may call both; `vault` is a peer of neither.
 pub fn contracts() -> Contracts {
     let add = format!("{{{CALC}}}add");
     let sum = format!("{{{CALC}}}sum");
-    let ask = format!("{{{DESK}}}ask");
-    let answer = format!("{{{DESK}}}answer");
+    let ask = format!("{{{CLIENT_NAMESPACE}}}ask");
+    let answer = format!("{{{CLIENT_NAMESPACE}}}answer");
     Contracts::new(vec![
         contract("calc", Role::Listener, &[&add], &[&sum], &[]),
         contract("desk", Role::Agent, &[&ask], &[&answer], &["calc"]),

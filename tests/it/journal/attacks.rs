@@ -1,5 +1,5 @@
-//! Attacks on a journal at rest or in use, with and without its key, with and without a copy of its
-//! checkpoints elsewhere: what a proof has to say of each.
+//! Attacks on a journal at rest or in use, with and without its key, and with and without a copy of
+//! its checkpoints on other storage, with the result of each proof.
 
 use std::path::{Path, PathBuf};
 
@@ -26,31 +26,31 @@ enum Pump {
 
 use Pump::{Killed, Runs, Stopped};
 
-/// Evidence of the auditor.
+/// The evidence that a proof uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Auditor {
     /// The state directory.
     State,
-    /// The state directory, in which copies count for nothing.
+    /// The state directory, without the checkpoints in it.
     WaryState,
-    /// A copy of the checkpoints elsewhere.
+    /// A copy of the checkpoints on other storage.
     Elsewhere,
     /// The public key alone.
     PublicKey,
-    /// Nothing but the journal.
+    /// Only the journal.
     Nothing,
 }
 
 use Auditor::{Elsewhere, Nothing, PublicKey, State, WaryState};
 
-/// A journal with a past that was copied, records after that, and a copy of its checkpoints.
+/// A journal with an earlier copy, later records, and a copy of its checkpoints.
 struct Scene {
     place: Place,
     earlier: Place,
     /// Directory of the copies of checkpoints.
     copy: PathBuf,
     public: String,
-    /// Open where the pump runs.
+    /// Opens the journal on the host of its pump.
     journal: Option<SqliteJournal>,
 }
 
@@ -123,7 +123,7 @@ fn last(place: &Place) -> HashedRecord {
     place.records().pop().unwrap()
 }
 
-/// Writes the row of a record into the journal in `data`, with its hash made right; `mac`: an SQL
+/// Writes the row of a record into the journal in `data`, with the correct hash. `mac` is an SQL
 /// expression.
 pub fn put(data: &Path, record: &Record, mac: &str) {
     let mut body = Vec::new();
@@ -152,7 +152,7 @@ pub fn put(data: &Path, record: &Record, mac: &str) {
     .unwrap();
 }
 
-/// A record of nobody's at the end.
+/// Appends a record that no pump wrote.
 fn append(place: &Place, mac: &str) {
     let HashedRecord { mut record, hash, .. } = last(place);
     record.previous = record.position;
@@ -163,7 +163,7 @@ fn append(place: &Place, mac: &str) {
     put(&place.data(), &record, mac);
 }
 
-/// Another time in the last record, with everything that needs no key made right.
+/// Changes the time of the last record and recomputes everything that needs no key.
 fn edit(place: &Place, mac: &str) {
     let HashedRecord { mut record, .. } = last(place);
     record.time = Time(record.time.0 + 1);
@@ -189,7 +189,7 @@ fn forget_copies(place: &Place) {
     std::fs::remove_file(checkpoints(place)).unwrap();
 }
 
-/// Makes `to` a copy of `from`.
+/// Replaces `to` by a copy of `from`.
 pub fn replace(from: &Path, to: &Path) {
     std::fs::remove_dir_all(to).unwrap();
     std::fs::create_dir_all(to).unwrap();
@@ -199,7 +199,7 @@ pub fn replace(from: &Path, to: &Path) {
     }
 }
 
-/// Another end behind the earlier copy, made by a program with that key.
+/// Appends another tail to the earlier copy, with a program that has the key.
 fn forge_with_key(scene: &Scene) {
     let mut journal = scene.earlier.open().unwrap();
     let mut script = Script::default();
@@ -208,7 +208,7 @@ fn forge_with_key(scene: &Scene) {
     journal.close(Time(0)).unwrap();
 }
 
-/// The same under a key of the attacker's own.
+/// As above, with a key of the attacker.
 fn forge_with_new_key(scene: &Scene) {
     std::fs::remove_file(scene.earlier.state().join("key")).unwrap();
     let (data, state) = (scene.earlier.data(), scene.earlier.state());
@@ -460,7 +460,7 @@ const WITH_KEY: &[Attack] = &[
     ("rewrite data and state", Stopped, rewrite_data_and_state, Elsewhere, Broken),
     ("rewrite data and state", Killed, rewrite_data_and_state, State, NotProved),
     ("rewrite data and state", Killed, rewrite_data_and_state, WaryState, NotProved),
-    // The pump signed nothing after what was kept of it.
+    // The pump signed no checkpoint after the kept copy.
     ("rewrite data and state", Killed, rewrite_data_and_state, Elsewhere, NotProved),
 ];
 
@@ -470,7 +470,7 @@ fn rewrite_data_and_state(scene: &Scene) {
     put_state_back(scene);
 }
 
-/// The MAC of the last commit, copied.
+/// Copies the MAC of the last commit.
 pub const LAST_MAC: &str =
     "(SELECT mac FROM step WHERE mac IS NOT NULL ORDER BY position DESC LIMIT 1)";
 
@@ -490,7 +490,7 @@ fn reorder(scene: &Scene) {
     );
 }
 
-/// The last record goes on in another tree.
+/// Continues with the last record in another tree.
 fn splice(scene: &Scene) {
     let all = scene.place.records();
     let mut record = all.last().unwrap().record.clone();
@@ -524,7 +524,7 @@ fn an_attack_with_the_key_shows_against_a_copy_elsewhere_and_is_never_proved_wit
 }
 
 #[test]
-fn a_start_refuses_an_end_that_no_mac_covers_and_goes_on_when_an_operator_takes_it_out() {
+fn a_start_refuses_a_tail_without_a_mac_and_continues_after_its_removal() {
     for forge in [|s: &Scene| append(&s.place, "NULL"), |s: &Scene| edit(&s.place, LAST_MAC)] {
         let scene = Scene::new(Killed);
         let before = last(&scene.place).record.position;

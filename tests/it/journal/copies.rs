@@ -1,5 +1,5 @@
-//! Copies of checkpoints in a directory apart from `data` and `state`: what a start and a proof make
-//! of them, and what becomes of a directory that cannot be written.
+//! Copies of checkpoints in a directory apart from `data` and `state`: their use by a start and by
+//! a proof, and a directory that cannot be written.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::Place;
 use super::attacks::replace;
 use super::script::{Script, research};
 
-/// A journal whose checkpoints are copied elsewhere.
+/// A journal whose checkpoints are copied to a separate directory.
 struct Copied {
     place: Place,
     script: Script,
@@ -58,7 +58,7 @@ impl Copied {
         audit::verify_with(&self.place.data(), &options, &mut |_, _| {}).unwrap()
     }
 
-    /// Puts an earlier journal with its state in place of what is there.
+    /// Restores an earlier copy of the journal and its state.
     fn put_back(&self, earlier: &Place) {
         for (from, to) in
             [(earlier.data(), self.place.data()), (earlier.state(), self.place.state())]
@@ -68,7 +68,7 @@ impl Copied {
     }
 }
 
-/// Another end behind an earlier journal, by a program that has the key.
+/// Appends another tail to an earlier copy of the journal, with a program that has the key.
 fn forge(earlier: &Place) {
     let mut journal = earlier.open().unwrap();
     let mut script = Script::default();
@@ -96,7 +96,7 @@ fn copies_elsewhere_prove_a_record_that_the_state_alone_does_not() {
     std::fs::create_dir(&empty).unwrap();
     let unseen = copied.verify(Some(empty));
     assert_eq!(unseen.verdict, ProofVerdict::NotProved);
-    assert!(unseen.unproved.join("; ").contains("there is no copy of it in"));
+    assert!(unseen.unproved.join("; ").contains("contains no copy of the checkpoints"));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_record_that_was_rewritten_with_the_key_starts_nothing_beside_its_copies() {
 }
 
 #[test]
-fn an_older_journal_with_its_older_state_shows_as_a_loss_and_goes_on_when_that_is_accepted() {
+fn an_older_journal_with_its_older_state_is_a_loss_and_continues_once_it_is_accepted() {
     let mut copied = Copied::new();
     copied.run("sess-firsttree");
     let earlier = copied.place.copy();
@@ -193,5 +193,9 @@ fn a_file_in_the_state_directory_is_no_copy_elsewhere() {
     };
     let verified = audit::verify_with(&copied.place.data(), &options, &mut |_, _| {}).unwrap();
     assert_eq!(verified.verdict, ProofVerdict::NotProved);
-    assert!(verified.unproved.join("; ").contains("no copy elsewhere"), "{:?}", verified.unproved);
+    assert!(
+        verified.unproved.join("; ").contains("not a copy on other storage"),
+        "{:?}",
+        verified.unproved
+    );
 }

@@ -1,4 +1,5 @@
-//! Damage that an embedded journal detects: rot, cuts, rewriting, a full disk, another pump.
+//! Damage that an embedded journal detects: flipped bits, cuts, rewritten records, a full disk, and
+//! another pump.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +19,7 @@ use super::script::{Script, research};
 use crate::campaign::Campaign;
 use crate::organism::kill::torture;
 
-/// The seed is in every message of failure; the same seed makes the same damage.
+/// Each failure message contains the seed; the same seed makes the same damage.
 struct Dice(u64);
 
 impl Dice {
@@ -26,7 +27,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    fn roll(&mut self, below: u64) -> u64 {
+    fn random_below(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -49,7 +50,7 @@ fn verify(place: &Place) -> Result<ProofReport, Error> {
     audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {})
 }
 
-/// Where it is broken, whichever way it came to light.
+/// The position of the damage, from the open or from the proof.
 fn break_of(place: &Place) -> Option<String> {
     match verify(place) {
         Ok(report) => report.broken.map(|broken| format!("{}: {}", broken.position, broken.detail)),
@@ -63,7 +64,7 @@ fn flip(path: &Path, at: u64, bit: u64) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Everything anyone can read out of it.
+/// Everything that readers of the journal return.
 fn contents(place: &Place) -> Vec<Vec<Value>> {
     let db = sql(place);
     let mut all = Vec::new();
@@ -86,9 +87,9 @@ fn every_flipped_bit_in_a_record_is_found_at_its_position() {
     let db = sql(&place);
     for seed in 1..=flips {
         let mut dice = Dice::seeded(seed);
-        let position = last - dice.roll(8);
+        let position = last - dice.random_below(8);
         let columns = ["body", "payloads", "hash", "previous_hash", "tree", "previous", "time"];
-        let column = columns[dice.roll(columns.len() as u64) as usize];
+        let column = columns[dice.random_below(columns.len() as u64) as usize];
         let kind = match column {
             "body" | "tree" => "TEXT",
             "previous" | "time" => "INTEGER",
@@ -101,11 +102,11 @@ fn every_flipped_bit_in_a_record_is_found_at_its_position() {
             continue;
         }
         let mut rotten = sound.clone();
-        let at = dice.roll(sound.len() as u64) as usize;
+        let at = dice.random_below(sound.len() as u64) as usize;
         match kind {
-            // Another digit, where every number is one.
+            // Replaces a digit by another one, so that each number remains a number.
             "INTEGER" => rotten[at] ^= 1,
-            _ => rotten[at] ^= 1 << dice.roll(8),
+            _ => rotten[at] ^= 1 << dice.random_below(8),
         }
         let write = format!("UPDATE step SET {column} = cast(?2 AS {kind}) WHERE position = ?1");
         db.execute(&write, (position, &rotten)).unwrap();
@@ -128,7 +129,7 @@ fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_re
     let mut found = 0;
     for seed in 1..=300 {
         let mut dice = Dice::seeded(seed);
-        flip(&path, dice.roll(sound.len() as u64), dice.roll(8));
+        flip(&path, dice.random_below(sound.len() as u64), dice.random_below(8));
         if break_of(&place).is_some() {
             found += 1;
         } else {
@@ -164,7 +165,7 @@ fn a_torn_table_of_trees_is_found_before_anything_is_written() {
     };
     let path = place.data().join(DATABASE);
     let mut torn = std::fs::read(&path).unwrap();
-    // The kind of the page: none is called so.
+    // The type of a page: no such type exists.
     torn[(root as usize - 1) * limits::JOURNAL_PAGE_BYTES] = 0xff;
     std::fs::write(&path, &torn).unwrap();
     assert!(place.open().is_err());
@@ -189,7 +190,7 @@ fn a_table_that_is_not_ours_any_more_is_found_before_anything_is_written() {
     assert!(std::fs::read(&log).unwrap() == found);
 }
 
-/// A journal whose pump died: all its records are still in the write-ahead log.
+/// A journal of a killed pump, with all records in the write-ahead log.
 fn left_open(records: &mut [Record]) -> Place {
     let place = Place::new();
     let mut journal = place.open().unwrap();
@@ -209,17 +210,17 @@ fn rot_in_the_write_ahead_log_differs_from_a_torn_tail() {
         let mut dice = Dice::seeded(seed);
         let rotten = place.copy();
         let log = rotten.data().join("journal.db-wal");
-        flip(&log, dice.roll(length), dice.roll(8));
+        flip(&log, dice.random_below(length), dice.random_below(8));
         let found = std::fs::read(&log).unwrap();
         match rotten.open() {
             Err(Error::Broken { .. }) => {
                 assert!(break_of(&rotten).is_some(), "seed {seed}");
-                // Left as it was found, for whoever looks into it.
+                // The damaged files are left unchanged for inspection.
                 assert!(std::fs::read(&log).unwrap() == found, "seed {seed}");
             }
             Err(other) => panic!("seed {seed}: {other}"),
             Ok(journal) => {
-                // It hit what no record depends on, such as the log's spare bytes.
+                // The damage hit bytes that no record depends on, such as spare bytes of the log.
                 assert_eq!(journal.next().0, records.len() as u64 + 1, "seed {seed}");
             }
         }
@@ -253,7 +254,7 @@ fn a_tail_cut_at_any_byte_is_never_taken_for_the_end() {
 fn a_commit_that_was_never_acknowledged_may_be_lost_without_a_break() {
     let mut records = story(1);
     let place = left_open(&mut records);
-    // The mark as it stood before the last commit: what came after was acknowledged to nobody.
+    // The mark from before the last commit; later records were not acknowledged.
     let sealed = place.records();
     let before = &sealed[sealed.len() - 3];
     let check =
@@ -322,7 +323,7 @@ fn a_blanked_payload_keeps_the_chain_and_is_a_break_without_an_operators_record(
     let report = verify(&place).unwrap();
     let broken = report.broken.unwrap();
     assert_eq!(broken.position, 3);
-    assert!(broken.detail.contains("no operator's record says so"), "{}", broken.detail);
+    assert!(broken.detail.contains("no operator's redaction is recorded"), "{}", broken.detail);
     let redacted: Vec<_> = report.redacted.iter().map(|r| r.position).collect();
     assert_eq!(redacted, [Position(3)]);
     let reader = place.reader();
@@ -385,7 +386,7 @@ fn a_full_disk_appends_nothing_and_room_again_needs_no_restart() {
     assert_eq!(break_of(&place), None);
 }
 
-/// An idle pump writes nothing but checkpoints: a full disk must not end it.
+/// An idle pump writes only checkpoints, and a full disk must not end it.
 #[test]
 fn a_checkpoint_is_put_off_while_the_disk_is_full() {
     let place = Place::new();

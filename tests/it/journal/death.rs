@@ -1,4 +1,4 @@
-//! The process dies at every named place of the journal; what was acknowledged is there after.
+//! A crash at every failpoint of the journal. Every acknowledged record remains.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -35,7 +35,7 @@ fn writer() {
     let mut script = Script::default();
     for _ in 0..RECORDS {
         let mut record = script.boot(journal.epoch());
-        // Late enough that each commit brings a checkpoint with it.
+        // Late enough that each commit includes a checkpoint.
         let apart =
             organism::limits::CHECKPOINT_INTERVAL * u32::try_from(journal.next().0).unwrap();
         record.time = record.time.plus(apart);
@@ -63,7 +63,7 @@ fn paused_writer() {
     journal.append(&mut [script.boot(journal.epoch())]).unwrap();
 }
 
-/// The header of the write-ahead log's index, in its two copies.
+/// The header of the write-ahead log's index, in both copies.
 const INDEX_HEADER_BYTES: usize = 96;
 
 fn read_index(place: &Place) -> Vec<u8> {
@@ -73,7 +73,7 @@ fn read_index(place: &Place) -> Vec<u8> {
     copy.output().unwrap().stdout
 }
 
-/// From another process: this one has the file open, and would let go of its locks.
+/// In another process, because this process has the file open and would release its locks.
 fn write_index(place: &Place, header: &[u8]) {
     let mut target = std::ffi::OsString::from("of=");
     target.push(place.data().join("journal.db-shm"));
@@ -84,8 +84,8 @@ fn write_index(place: &Place, header: &[u8]) {
     assert!(child.wait().unwrap().success());
 }
 
-/// A journal whose pump was killed when its last commit was in the log, and not in the log's
-/// index; the reader keeps that index alive.
+/// A journal of a killed pump, whose last commit is in the log and missing in the log's index. The
+/// reader keeps that index alive.
 fn killed_within_a_commit() -> (Place, organism::journal::sqlite::JournalReader) {
     let place = Place { home: TempDir::new().unwrap() };
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -128,7 +128,7 @@ fn a_start_writes_behind_what_it_proved_when_a_killed_pump_left_a_commit_in_the_
     assert_eq!(report.records, proved.0 + 1);
 }
 
-/// Runs the writer; true where it died at its failpoint, false where it came to its end.
+/// Runs the writer. Returns true if it crashed at its failpoint, and false if it reached its end.
 fn write(place: &Place, failpoint: &str) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "journal::death::writer", "--ignored", "--quiet"])
@@ -181,7 +181,7 @@ fn dying_during_recovery_again_and_again_changes_nothing() {
     }
     let journal = place.open().unwrap();
     assert_eq!(journal.heads().last(), Position(RECORDS));
-    // Each of the five that got as far as raising it did so once.
+    // Each of the five starts that could raise the epoch did so once.
     assert_eq!(journal.epoch(), 7);
 }
 
@@ -202,7 +202,7 @@ fn the_holder_is_named_at_once_while_another_process_writes_and_gone_when_it_die
     );
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert_eq!(place.reader().last().unwrap(), Position(0));
-    // The `holder` file of a process that died holds nobody up.
+    // The `holder` file of a killed process blocks no other process.
     drop(journal);
     std::fs::write(place.data().join("holder"), "process 1 on elsewhere").unwrap();
     assert!(!write(&place, "none"));

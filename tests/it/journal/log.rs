@@ -1,5 +1,4 @@
-//! The write-ahead log: it is moved into the journal file beside the writer, and does not grow
-//! without end.
+//! The write-ahead log: it is checkpointed concurrently with the writer, and its size is bounded.
 
 use organism::journal::Journal as _;
 use organism::limits::{WAL_BYTES, WAL_BYTES_MAX};

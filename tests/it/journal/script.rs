@@ -1,9 +1,9 @@
-//! Plausible records without a pump: who says what, a step at a time.
+//! Plausible records, written step by step without a pump.
 
 use std::collections::HashMap;
 
 use organism::clock::Time;
-use organism::envelope::{Disposition, Kind, Message, Payload, Refusal, Rule, Turn};
+use organism::envelope::{Disposition, Message, MessageKind, Payload, Refusal, RefusalRule, Turn};
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
@@ -12,7 +12,7 @@ use organism::xml::findings::{Finding, TextLocation};
 use uuid::Uuid;
 
 pub const CORE: &str = "https://xml-pipeline.org/ns/core/v1";
-pub const DESK: &str = "https://example.org/ns/desk/v1";
+pub const NAMESPACE: &str = "https://example.org/ns/desk/v1";
 /// 2026-11-20T10:00:00Z, in microseconds.
 const START: i64 = 1_795_168_800_000_000;
 
@@ -24,7 +24,7 @@ pub fn thread(text: &str) -> ThreadId {
     ThreadId::parse(text).unwrap()
 }
 
-/// Writes steps; what it writes is consistent unless a test breaks it.
+/// Writes steps that are consistent unless a test damages them.
 #[derive(Default)]
 pub struct Script {
     seqs: HashMap<ThreadId, u64>,
@@ -32,7 +32,7 @@ pub struct Script {
     now: i64,
 }
 
-/// One step in the making.
+/// A step under construction.
 pub struct Step<'s> {
     script: &'s mut Script,
     tree: ThreadId,
@@ -96,8 +96,8 @@ impl Script {
             bound: None,
             allotment: None,
         });
-        let body = format!("<question xmlns=\"{DESK}\">{text}</question>");
-        let id = step.say(Kind::Call, "operator", "researcher", "question", &body, None);
+        let body = format!("<question xmlns=\"{NAMESPACE}\">{text}</question>");
+        let id = step.say(MessageKind::Call, "operator", "researcher", "question", &body, None);
         (id, step.end())
     }
 }
@@ -105,7 +105,7 @@ impl Script {
 impl Step<'_> {
     pub fn say(
         &mut self,
-        kind: Kind,
+        kind: MessageKind,
         from: &str,
         to: &str,
         local: &str,
@@ -115,11 +115,11 @@ impl Step<'_> {
         let id = self.script.id();
         let seq = self.script.seqs.entry(self.thread.clone()).or_default();
         *seq += 1;
-        let namespace = if payload.contains(CORE) { CORE } else { DESK };
+        let namespace = if payload.contains(CORE) { CORE } else { NAMESPACE };
         let from = name(from);
         let opener = Opener::Client { name: from.clone() };
         let opening =
-            (kind == Kind::Call).then_some(Opening { opener, group: None, forward: false });
+            (kind == MessageKind::Call).then_some(Opening { opener, group: None, forward: false });
         let message = Message {
             id,
             kind,
@@ -147,7 +147,13 @@ impl Step<'_> {
         self
     }
 
-    pub fn refuse(&mut self, sender: &str, rule: Rule, message: &str, text: &str) -> &mut Self {
+    pub fn refuse(
+        &mut self,
+        sender: &str,
+        rule: RefusalRule,
+        message: &str,
+        text: &str,
+    ) -> &mut Self {
         self.facts.push(Fact::Refused {
             sender: name(sender),
             thread: Some(self.thread.clone()),
@@ -166,7 +172,7 @@ impl Step<'_> {
         self
     }
 
-    /// Opens a child thread, in which the following messages are recorded.
+    /// Opens a child thread for the following messages.
     pub fn open(&mut self, child: &ThreadId, by: &str) -> &mut Self {
         self.facts.push(Fact::ThreadOpened {
             thread: child.clone(),
@@ -195,7 +201,7 @@ impl Step<'_> {
     }
 }
 
-/// A question, a thought, a search, a refusal the agent recovers from, a subthread, the answer.
+/// A question, a thought, a search, a refusal with its correction, a subthread, and the answer.
 pub fn research(script: &mut Script, root: &str) -> Vec<Record> {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "How is a login checked, &amp; where?");
@@ -204,17 +210,19 @@ pub fn research(script: &mut Script, root: &str) -> Vec<Record> {
     let mut step = script.outcome(&tree, "researcher", asked);
     let thought = format!("<thinking xmlns=\"{CORE}\">I should look for “login” first.</thinking>");
     let thought =
-        step.say(Kind::Note, "researcher", "researcher", "thinking", &thought, Some(asked));
+        step.say(MessageKind::Note, "researcher", "researcher", "thinking", &thought, Some(asked));
     step.dispose(thought, Disposition::Recorded).dispose(asked, Disposition::Handled);
-    let query = format!("<search xmlns=\"{DESK}\"><query>login</query><path>src</path></search>");
-    let search = step.say(Kind::Call, "researcher", "code-search", "search", &query, None);
+    let query =
+        format!("<search xmlns=\"{NAMESPACE}\"><query>login</query><path>src</path></search>");
+    let search = step.say(MessageKind::Call, "researcher", "code-search", "search", &query, None);
     records.push(step.end());
 
     let mut step = script.outcome(&tree, "code-search", search);
     let found = format!(
-        "<results xmlns=\"{DESK}\"><hit file=\"src/auth.rs\" line=\"42\">fn login(name: &amp;str) {{</hit></results>"
+        "<results xmlns=\"{NAMESPACE}\"><hit file=\"src/auth.rs\" line=\"42\">fn login(name: &amp;str) {{</hit></results>"
     );
-    let found = step.say(Kind::Reply, "code-search", "researcher", "results", &found, Some(asked));
+    let found =
+        step.say(MessageKind::Reply, "code-search", "researcher", "results", &found, Some(asked));
     step.dispose(search, Disposition::Handled).close(search, Closing::Completed);
     records.push(step.end());
 
@@ -222,10 +230,10 @@ pub fn research(script: &mut Script, root: &str) -> Vec<Record> {
     step.dispose(found, Disposition::Handled);
     step.found("unclosed-element", "`<search>` was never closed");
     let wrong = "<calculate><sum>1+</sum></calculate>";
-    step.refuse("researcher", Rule::SchemaInvalid, "`sum` is not an expression", wrong);
+    step.refuse("researcher", RefusalRule::SchemaInvalid, "`sum` is not an expression", wrong);
     let huh =
         format!("<huh xmlns=\"{CORE}\" code=\"schema-invalid\">`sum` is not an expression</huh>");
-    let huh = step.say(Kind::System, "core", "researcher", "huh", &huh, Some(asked));
+    let huh = step.say(MessageKind::System, "core", "researcher", "huh", &huh, Some(asked));
     records.push(step.end());
 
     let child = tree.child("depth");
@@ -234,29 +242,36 @@ pub fn research(script: &mut Script, root: &str) -> Vec<Record> {
     let spawned = format!(
         "<thread-spawned xmlns=\"{CORE}\" assigned_id=\"{child}\" parent_id=\"{tree}\" message=\"Thread spawned successfully.\"/>"
     );
-    let spawned =
-        step.say(Kind::System, "core", "researcher", "thread-spawned", &spawned, Some(asked));
+    let spawned = step.say(
+        MessageKind::System,
+        "core",
+        "researcher",
+        "thread-spawned",
+        &spawned,
+        Some(asked),
+    );
     step.within(&child);
-    let inner = format!("<question xmlns=\"{DESK}\">What does line 42 call?</question>");
-    let inner = step.say(Kind::Call, "researcher", "researcher", "question", &inner, None);
+    let inner = format!("<question xmlns=\"{NAMESPACE}\">What does line 42 call?</question>");
+    let inner = step.say(MessageKind::Call, "researcher", "researcher", "question", &inner, None);
     records.push(step.end());
 
     let mut step = script.outcome(&child, "researcher", inner);
-    let answer = format!("<answer xmlns=\"{DESK}\">It calls verify.</answer>");
-    let answer = step.say(Kind::Reply, "researcher", "researcher", "answer", &answer, Some(inner));
+    let answer = format!("<answer xmlns=\"{NAMESPACE}\">It calls verify.</answer>");
+    let answer =
+        step.say(MessageKind::Reply, "researcher", "researcher", "answer", &answer, Some(inner));
     step.dispose(answer, Disposition::Recorded).dispose(inner, Disposition::Handled);
     step.close(inner, Closing::Completed).within(&tree);
     let result = format!(
-        "<thread-result xmlns=\"{CORE}\" thread_id=\"{child}\" status=\"completed\"><answer xmlns=\"{DESK}\">It calls verify.</answer></thread-result>"
+        "<thread-result xmlns=\"{CORE}\" thread_id=\"{child}\" status=\"completed\"><answer xmlns=\"{NAMESPACE}\">It calls verify.</answer></thread-result>"
     );
     let result =
-        step.say(Kind::System, "core", "researcher", "thread-result", &result, Some(asked));
+        step.say(MessageKind::System, "core", "researcher", "thread-result", &result, Some(asked));
     records.push(step.end());
 
     let mut step = script.outcome(&tree, "researcher", asked);
     step.dispose(spawned, Disposition::Handled).dispose(result, Disposition::Handled);
-    let last = format!("<answer xmlns=\"{DESK}\">In src/auth.rs:42, by verify.</answer>");
-    let last = step.say(Kind::Reply, "researcher", "operator", "answer", &last, Some(asked));
+    let last = format!("<answer xmlns=\"{NAMESPACE}\">In src/auth.rs:42, by verify.</answer>");
+    let last = step.say(MessageKind::Reply, "researcher", "operator", "answer", &last, Some(asked));
     step.dispose(last, Disposition::Recorded).close(asked, Closing::Completed);
     records.push(step.end());
     records

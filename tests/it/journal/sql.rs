@@ -1,4 +1,4 @@
-//! Plain SQL queries of a person while the pump runs.
+//! Plain SQL queries by a person while the pump runs.
 
 use organism::journal::Journal as _;
 use organism::journal::sqlite::DATABASE;
@@ -50,7 +50,7 @@ fn messages_threads_and_refusals_are_readable_while_a_pump_holds_the_journal() {
         )
         .join("\n"),
     );
-    // The second payload of a record starts behind the first, counted in bytes.
+    // The second payload of a record begins after the first, counted in bytes.
     expect_test::expect![[r#"<search xmlns="https://example.org/ns/desk/v1"><query>login</query><path>src</path></search>"#]]
         .assert_eq(&rows(&db, "SELECT payload FROM message WHERE seq = 3").join("\n"));
     expect_test::expect![[r#"
@@ -68,7 +68,7 @@ fn messages_threads_and_refusals_are_readable_while_a_pump_holds_the_journal() {
     );
 }
 
-/// The text of a record is hashed, so every change of a letter changes the format.
+/// The text of a record is hashed, so every changed letter changes the format.
 #[test]
 fn the_text_of_a_record_leaves_out_what_the_record_says_elsewhere() {
     let records = research(&mut Script::default(), "sess-abcdefgh");

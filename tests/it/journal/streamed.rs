@@ -1,4 +1,4 @@
-//! Properties of a journal on JetStream beyond those of every journal.
+//! Properties of a journal on JetStream that other journals do not have.
 
 mod attacks;
 mod bounds;

@@ -1,5 +1,4 @@
-//! Where the tests of the spine keep their records: in an embedded journal, or on JetStream where
-//! `ORGANISM_TEST_NATS` says so.
+//! The journal of the pump tests: embedded, or on JetStream if `ORGANISM_TEST_NATS` is set.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -12,8 +11,8 @@ use organism::thread::Record;
 
 use super::{Place, streamed};
 
-/// So many worlds of one test are written down, and of one world so many records: what a test
-/// plays by the thousand is the same in kind.
+/// Number of worlds of one test that are written to a journal, and number of records of each world.
+/// Further worlds differ only in size.
 const WORLDS_MAX: u32 = 3;
 const RECORDS_MAX: usize = 3_000;
 
@@ -38,7 +37,7 @@ impl Kept {
         }
     }
 
-    /// `pages`: the most its file may have.
+    /// `pages`: the maximum size of the file.
     pub fn open(&self, pages: Option<u32>) -> Box<dyn Journal> {
         match self {
             Self::Embedded(place) => {
@@ -54,14 +53,14 @@ impl Kept {
         }
     }
 
-    /// Everything that a reader of its directory finds at present.
+    /// Everything that a reader of the directory finds at present.
     pub fn records(&self) -> Vec<Record> {
         let reader = JournalReader::open(&self.data()).unwrap();
         let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
         records.into_iter().map(|sealed| sealed.record).collect()
     }
 
-    /// All records that are durable.
+    /// All durable records.
     fn read_back(&self) -> Vec<Record> {
         let mut records = Vec::new();
         let mut visit = |sealed: HashedRecord| -> Result<(), Error> {
@@ -76,8 +75,7 @@ impl Kept {
     }
 }
 
-/// Writes records of a pump as a driver does, in groups, and reads them where they were not written:
-/// they are the same ones.
+/// Writes the records of a pump in groups, as a driver does, and reads them back: both are equal.
 #[track_caller]
 pub fn comes_back(records: &[Record]) {
     thread_local!(static WORLDS: Cell<u32> = const { Cell::new(0) });
@@ -96,7 +94,7 @@ pub fn comes_back(records: &[Record]) {
     journal.close(written.last().map_or(Time(0), |record| record.time)).unwrap();
     let read = kept.read_back();
     assert_eq!(read.len(), written.len());
-    // Where each stands in its chain is the journal's own business.
+    // The journal assigns the hashes of the chain itself.
     let plain = |record: &Record| Record {
         previous: Position(0),
         previous_hash: Digest::ZERO,

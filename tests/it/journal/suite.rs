@@ -1,6 +1,6 @@
-//! Properties of every implementation, as one macro with a module for each implementation. A place
-//! opens a journal with `open` and `open_with`, reads it with `reader` and `records`, and copies it
-//! with `copy`.
+//! Properties of every journal, as one macro with a module for each implementation. A `Place` opens
+//! a journal with `open` and `open_with`, reads it with `reader` and `records`, and copies it with
+//! `copy`.
 
 macro_rules! journal_suite {
     ($implementation:ident: $place:ty) => {
@@ -92,7 +92,7 @@ macro_rules! journal_suite {
                 let mut records = research(&mut Script::default(), "sess-abcdefgh");
                 records[1].position = Position(9);
                 let refused = journal.append(&mut records).unwrap_err();
-                assert!(matches!(refused, Error::Misplaced { expected: Position(2), .. }));
+                assert!(matches!(refused, Error::PositionMismatch { expected: Position(2), .. }));
                 records[1].position = Position(0);
                 journal.append(&mut records).unwrap();
                 assert_eq!(place.records().len(), records.len());
@@ -133,7 +133,8 @@ macro_rules! journal_suite {
                 let first = place.open().unwrap();
                 let begun = std::time::Instant::now();
                 let refused = place.open().unwrap_err();
-                // Without waiting for the holder to end; a busy machine gets some room.
+                // The reader does not wait for the holder to end; the limit has a margin for a busy
+                // machine.
                 assert!(begun.elapsed() < 10 * organism::limits::LOCK_TIMEOUT);
                 let holder = format!("process {} on ", std::process::id());
                 assert!(refused.to_string().contains(&holder), "{refused}");
@@ -171,7 +172,7 @@ macro_rules! journal_suite {
             }
 
             #[test]
-            fn what_was_appended_before_a_sudden_end_is_there_after_it() {
+            fn records_appended_before_a_crash_exist_after_it() {
                 let place = Place::new();
                 let mut journal = place.open().unwrap();
                 let mut records = research(&mut Script::default(), "sess-abcdefgh");

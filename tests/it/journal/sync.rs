@@ -1,4 +1,4 @@
-//! Every acknowledged record was synced before. The tests trace the system calls.
+//! Every record is synced before it is acknowledged. The tests trace the system calls.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ fn every_record_is_synced_before_it_is_acknowledged() {
     let place = Place::new();
     let library = place.home.path().join("note_syncs.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal/note_syncs.c");
-    // The C compiler that SQLite was built with.
+    // The C compiler that built SQLite.
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let built = Command::new(compiler)
         .args(["-shared", "-fPIC", "-o"])

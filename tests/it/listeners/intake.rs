@@ -1,4 +1,4 @@
-//! The intake organism on a thousand invoices: at the gate alone, and as it runs.
+//! The intake organism with a thousand invoices: at its gate alone, and as a running organism.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ struct Expected {
     reason: String,
 }
 
-/// Writes the documents, and reads what is to become of each.
+/// Writes the documents and reads the expected fate of each.
 fn documents(folder: &Path) -> Vec<Expected> {
     python("intake", &["make_invoices.py", folder.to_str().unwrap()]);
     let manifest = std::fs::read_to_string(folder.join("MANIFEST.jsonl")).unwrap();
@@ -71,7 +71,7 @@ fn the_gate_refuses_each_broken_invoice_by_the_rule_it_breaks() {
     assert_eq!(refused, BTreeMap::from(expected));
 }
 
-/// As `config/intake.toml` has it for its client.
+/// The contract of the client in `config/intake.toml`.
 fn intake_gate() -> Gate {
     let name = |text: &str| ListenerName::parse(text).unwrap();
     let mut inbox = Contract::new(name("inbox"), Role::Client);
@@ -119,7 +119,7 @@ fn a_kill_in_the_middle_and_the_folder_again_books_each_invoice_once() {
     assert!(count(folder.path(), "SELECT count(*) FROM refusal") >= 35);
 }
 
-/// A command on the intake organism, with everything it writes in `folder`.
+/// A command on the intake organism, which writes all its files in `folder`.
 fn organism(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
     command
@@ -163,7 +163,7 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data/organism").join(name)
 }
 
-/// For each file what became of it, by whom and why, in the words of the manifest.
+/// The fate of each file with its sender and reason, in the form of the manifest.
 fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
     let mut became = BTreeMap::new();
     for line in lines.lines() {
@@ -217,7 +217,7 @@ fn books_agree_with_the_journal(folder: &Path) {
     assert_eq!(count(folder, open), 0);
 }
 
-/// The messages that the entries of a book were made for.
+/// The messages that the entries of a book answer.
 fn messages(book: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(book).unwrap();
     let entry = |line: &str| serde_json::from_str::<Value>(line).unwrap();

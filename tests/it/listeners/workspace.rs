@@ -1,4 +1,5 @@
-//! The workspace listener on the bus: its words, proposals of models, crashes and redelivery.
+//! The workspace listener in an organism: its payloads, proposals of models, crashes and
+//! redelivery.
 
 mod agents;
 mod crashes;
@@ -6,7 +7,7 @@ mod words;
 
 use std::path::{Path, PathBuf};
 
-use crate::organism::{House, Said};
+use crate::organism::{CommandOutput, House};
 
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
@@ -20,7 +21,7 @@ fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The members of a config that have the workspace `work`, run by `command`.
+/// The config sections of a workspace `work` that runs `command`.
 fn listener(name: &str, command: &str, accepts: &str) -> String {
     let root = project().display();
     format!(
@@ -34,7 +35,7 @@ fn direct() -> &'static str {
     r#"["workspace", "--state", "memory", "work"]"#
 }
 
-/// A desk that addresses the workspace itself.
+/// A client that addresses the workspace directly.
 fn house(command: &str) -> House {
     let desk = "[organism]\nname = \"talk\"\n\n[clients.desk]\npeers = [\"workspace\"]\n\n";
     housed(&format!("{desk}{}", listener("workspace", command, ALL)))
@@ -56,7 +57,7 @@ fn read(house: &House, path: &str) -> String {
     std::fs::read_to_string(file(house, path)).unwrap()
 }
 
-fn ask(house: &House, payload: &str) -> Said {
+fn ask(house: &House, payload: &str) -> CommandOutput {
     let said = house.send_text(payload, &[]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said

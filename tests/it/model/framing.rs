@@ -1,4 +1,5 @@
-//! Where the body of an answer ends, in every form a server may write it, and what is no HTTP.
+//! The end of an answer's body, in every form that a server may use, and responses that are not
+//! HTTP.
 
 use organism::model::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,7 +12,7 @@ fn events() -> Vec<String> {
     (OPENAI.events)(&Scene { text: vec!["Hel", "lo."], ..Scene::default() })
 }
 
-/// The body in chunks that `write` makes, with what comes after the last one.
+/// The body in chunks made by `write`, with the text after the last chunk.
 fn chunked(write: impl Fn(&str) -> String, end: &str) -> String {
     let chunks: String = events().iter().map(|event| write(event)).collect();
     format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{end}")
@@ -25,8 +26,8 @@ fn plain(head: &str) -> String {
     format!("{head}\r\n\r\n{}", events().concat())
 }
 
-/// At once, and a byte at a time.
-async fn said(answer: &str) -> [Result<String, Error>; 2] {
+/// Reads the answer in one piece and byte by byte.
+async fn read_whole_and_by_byte(answer: &str) -> [Result<String, Error>; 2] {
     let whole = Script::new(vec![answer.as_bytes().to_vec()], Then::Close);
     let bytes = answer.bytes().map(|byte| vec![byte]).collect();
     let heard = [
@@ -53,14 +54,14 @@ async fn a_body_ends_where_its_framing_says() {
         ),
     ];
     for answer in answers {
-        for heard in said(&answer).await {
+        for heard in read_whole_and_by_byte(&answer).await {
             assert_eq!(heard.unwrap_or_else(|error| panic!("{error}: {answer}")), "Hello.");
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_a_cut_answer() {
+async fn a_response_that_is_not_http_is_a_cut_answer() {
     let answers = [
         "SSH-2.0-OpenSSH\r\n\r\n".to_owned(),
         format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(100_000)),
@@ -84,11 +85,11 @@ async fn what_is_no_http_is_a_cut_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_complete_stands_whatever_follows_it() {
-    for heard in said(&chunked(chunk, "what is this?\r\n")).await {
+async fn a_complete_answer_is_valid_whatever_follows_it() {
+    for heard in read_whole_and_by_byte(&chunked(chunk, "what is this?\r\n")).await {
         assert_eq!(heard.unwrap(), "Hello.");
     }
-    for heard in said(&plain("HTTP/1.1 200 OK\r\nContent-Length: 100000")).await {
+    for heard in read_whole_and_by_byte(&plain("HTTP/1.1 200 OK\r\nContent-Length: 100000")).await {
         assert_eq!(heard.unwrap(), "Hello.");
     }
 }
@@ -108,7 +109,7 @@ async fn hasty(first: &str, rest: Option<&str>) -> Result<String, Error> {
             left = stream.read(&mut some).await.map_or(0, |read| left.saturating_sub(read));
         }
         stream.write_all(rest.unwrap_or_default().as_bytes()).await.unwrap();
-        // Until the other side has gone.
+        // Until the peer has closed the connection.
         while stream.read(&mut some).await.is_ok_and(|read| read > 0) {}
     });
     let model = remote(options("openai", &url));

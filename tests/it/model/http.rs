@@ -1,4 +1,4 @@
-//! The way to a provider: timeouts, TLS, proxies, redirects, and which addresses are none.
+//! Connections to a provider: timeouts, TLS, proxies, redirects, and invalid addresses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn a_key_is_one_visible_word_and_never_shown() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_typed_error() {
+async fn an_unreachable_server_is_a_typed_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -100,7 +100,7 @@ async fn a_redirect_is_not_followed_with_the_key() {
     assert!(elsewhere.requests().is_empty());
 }
 
-/// Accepts one tunnel, says `answer`, then plays the server at its other end without TLS.
+/// Accepts one tunnel, sends `answer`, and then acts as the server at the other end, without TLS.
 async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());
@@ -166,7 +166,7 @@ async fn a_server_on_this_machine_is_never_reached_through_a_proxy() {
     call(&model, &ask("Hello.")).await.0.unwrap();
 }
 
-/// Made for these tests and for nothing else, by an authority that signed nothing else.
+/// A certificate for these tests alone. Its authority signed nothing else.
 const AUTHORITY: &[u8] = include_bytes!("../../data/model/authority.der");
 const CERTIFICATE: &[u8] = include_bytes!("../../data/model/localhost.der");
 const CERTIFICATE_KEY: &[u8] = include_bytes!("../../data/model/localhost-key.der");
@@ -215,7 +215,7 @@ async fn a_server_proves_who_it_is_before_it_sees_the_key() {
         }
         let error = end.unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
-        // A name that leads nowhere is no proof either, but then nobody was asked.
+        // A name that does not resolve proves nothing, but it shows that no connection was made.
         if error.to_string().contains("TLS") {
             assert_eq!(asked.await.unwrap(), None, "the key was not sent");
         } else {

@@ -1,4 +1,5 @@
-//! Live runs, written as recordings that play; models listed and tried; who gets their keys.
+//! Live runs that are recorded and played back, models that are listed and tested, and the
+//! processes that receive keys.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::server::{KEY, NONCE, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, Scene, Stop};
-use crate::organism::{House, Said};
+use crate::organism::{CommandOutput, House};
 
 const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
     targetNamespace="urn:example:write" elementFormDefault="qualified">
@@ -19,7 +20,7 @@ const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
 
 const WRITE: &str = "<write xmlns=\"urn:example:write\">a poem</write>";
 
-/// An organism of one agent, with these models.
+/// An organism with one agent and these models.
 pub fn house(models: &str) -> House {
     let config = format!(
         "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"writer\"]\n\
@@ -32,7 +33,7 @@ pub fn house(models: &str) -> House {
     house
 }
 
-pub fn run(mut command: Command, variables: &BTreeMap<String, String>) -> Said {
+pub fn run(mut command: Command, variables: &BTreeMap<String, String>) -> CommandOutput {
     tokio::task::block_in_place(|| command.envs(variables).output().unwrap()).into()
 }
 
@@ -64,7 +65,7 @@ async fn a_run_is_recorded_and_plays_the_same() {
         assert!(recording.contains(part), "{part}: {recording}");
     }
     assert!(!recording.contains(KEY));
-    // Not over a file that is there.
+    // The command does not overwrite an existing file.
     let again = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
     assert_eq!(again.code, Some(2), "{again:?}");
 
@@ -76,7 +77,7 @@ async fn a_run_is_recorded_and_plays_the_same() {
     assert_eq!((again.code, again.out), (Some(0), live.out));
 }
 
-/// The nonce of a turn is another one in every run.
+/// Every run has other nonces.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
     let says = |text| Script::stream(&(OPENAI.events)(&Scene { text, ..Scene::default() }));
@@ -107,7 +108,7 @@ async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
     assert_eq!((again.code, &again.out), (Some(0), &live.out), "{again:?}");
 }
 
-/// Everything an answer can hold comes back from a recording.
+/// Checks that a recording restores every part of an answer.
 #[tokio::test]
 async fn an_answer_with_everything_in_it_plays_as_it_was() {
     let scene = Scene {
@@ -137,11 +138,11 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
         assert_eq!(end.own, live_end.own);
         assert_eq!((end.stop, end.usage), (live_end.stop, live_end.usage));
         assert_eq!(end.route.model, format!("{}/m-1", wire.preset));
-        // The same turn of another root has no place of its own.
+        // The same turn in another root thread has no entry.
         request.origin.thread = organism::ids::ThreadId::parse("sess-fedcba9876543210").unwrap();
         let live: SharedModel = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
         call(recorder.around(live).as_ref(), &request).await.0.unwrap();
-        let so_far = recorder.so_far();
+        let so_far = recorder.summary();
         assert_eq!((so_far.turns, so_far.skipped, so_far.failure), (1, 1, None));
         assert_eq!(request.origin.agent, ListenerName::parse("writer").unwrap());
     }
@@ -177,7 +178,7 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     let one = run(house.command(&["models", "live", "--try"]), &none);
     assert_eq!(one.code, Some(0), "{one:?}");
     assert!(one.out.contains("live: answered in"), "{one:?}");
-    // Who would run it is told, though.
+    // The person who runs it gets a note, though.
     let checked = run(house.command(&["check"]), &none);
     assert_eq!(checked.code, Some(78));
     assert!(
@@ -186,7 +187,7 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     );
 }
 
-/// Answers every delivery with what it finds in `LIVE_KEY`.
+/// A listener that answers every delivery with the value of its variable `LIVE_KEY`.
 const TELLER: &str = r#"import os, sys
 inside = sys.stdin.buffer
 frame = b""
@@ -197,8 +198,8 @@ while byte := inside.read(1):
         sys.stdout.flush()
 "#;
 
-/// Listeners are other people's programs: what opens a model is nothing to them, unless the
-/// config hands it on.
+/// A listener does not get the keys of models, because its program may be foreign, unless the
+/// config passes the variable on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_gets_the_key_of_a_model_only_where_the_config_hands_it_on() {
     let teller = "command = [\"python3\", \"teller.py\"]\nschema = \"write.xsd\"\n\

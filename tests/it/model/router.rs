@@ -1,4 +1,4 @@
-//! The router: retries, failover, pauses, and limits that learn. Time is simulated.
+//! The router: retries, failover, pauses, and adaptive limits. Time is simulated.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -14,45 +14,45 @@ use organism::model::{
 };
 use tokio::time::Instant;
 
-use super::server::{Heard, ask, call};
+use super::server::{ReceivedAnswer, ask, call};
 
 /// Behaviour of a scripted model for one call.
 #[derive(Debug, Clone)]
 enum Act {
     Say(&'static str),
-    /// Says something, then breaks off.
+    /// Streams a part of an answer, then breaks off.
     Break(&'static str, fn(ModelRoute) -> Error),
-    /// Answers after so long.
+    /// Answers after this time.
     Take(Duration),
 }
 
-/// A model with one behaviour after another; the last is repeated. It keeps the times of its calls.
+/// A model with a list of behaviours; the last one is repeated. It records the times of its calls.
 #[derive(Debug)]
 struct Actor {
     name: &'static str,
     acts: Mutex<VecDeque<Act>>,
-    asked: Mutex<Vec<Instant>>,
+    request_times: Mutex<Vec<Instant>>,
     at_once: Mutex<(usize, usize)>,
 }
 
 impl Actor {
     fn new(name: &'static str, acts: Vec<Act>) -> Arc<Self> {
         let (acts, asked) = (Mutex::new(acts.into()), Mutex::default());
-        Arc::new(Self { name, acts, asked, at_once: Mutex::default() })
+        Arc::new(Self { name, acts, request_times: asked, at_once: Mutex::default() })
     }
 
     fn times(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        self.request_times.lock().unwrap().len()
     }
 
-    /// Seconds between the calls.
+    /// The seconds between the calls.
     fn gaps(&self) -> Vec<f64> {
-        let asked = self.asked.lock().unwrap();
+        let asked = self.request_times.lock().unwrap();
         asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect()
     }
 
     fn act(&self) -> Act {
-        self.asked.lock().unwrap().push(Instant::now());
+        self.request_times.lock().unwrap().push(Instant::now());
         let mut acts = self.acts.lock().unwrap();
         if acts.len() > 1 { acts.pop_front().unwrap() } else { acts[0].clone() }
     }
@@ -145,15 +145,15 @@ fn router(actors: &[&Arc<Actor>], strategy: RoutingStrategy, attempts: u32) -> M
         .seeded(7)
 }
 
-async fn asked(router: &ModelRouter) -> (Result<StreamEnd, Error>, Heard) {
+async fn call_once(router: &ModelRouter) -> (Result<StreamEnd, Error>, ReceivedAnswer) {
     call(router, &ask("Hello.")).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_succeed_later_is_tried_again_after_a_pause() {
+async fn temporary_failures_are_retried_after_a_pause() {
     let actor =
         Actor::new("a", vec![Act::Break("", cut), Act::Break("", slow), Act::Say("Hello.")]);
-    let (end, heard) = asked(&router(&[&actor], RoutingStrategy::Failover, 3)).await;
+    let (end, heard) = call_once(&router(&[&actor], RoutingStrategy::Failover, 3)).await;
     assert_eq!(end.unwrap().route.model, "a");
     assert_eq!((heard.text.as_str(), heard.restarts), ("Hello.", 0));
     let gaps = actor.gaps();
@@ -165,13 +165,13 @@ async fn what_may_succeed_later_is_tried_again_after_a_pause() {
 async fn an_answer_that_broke_off_is_void_before_the_next_begins() {
     let actor =
         Actor::new("a", vec![Act::Break("Hel", cut), Act::Break("He", cut), Act::Say("Yes.")]);
-    let (end, heard) = asked(&router(&[&actor], RoutingStrategy::Failover, 3)).await;
+    let (end, heard) = call_once(&router(&[&actor], RoutingStrategy::Failover, 3)).await;
     end.unwrap();
     assert_eq!((heard.text.as_str(), heard.restarts), ("Yes.", 2));
 
     let (broken, whole) =
         (Actor::new("a", vec![Act::Break("Hel", cut)]), Actor::new("b", vec![Act::Say("Yes.")]));
-    let (end, heard) = asked(&router(&[&broken, &whole], RoutingStrategy::Failover, 1)).await;
+    let (end, heard) = call_once(&router(&[&broken, &whole], RoutingStrategy::Failover, 1)).await;
     assert_eq!(end.unwrap().route.model, "b");
     assert_eq!((heard.text.as_str(), heard.restarts), ("Yes.", 1));
 }
@@ -179,7 +179,7 @@ async fn an_answer_that_broke_off_is_void_before_the_next_begins() {
 #[tokio::test(start_paused = true)]
 async fn the_last_attempts_error_is_reported_with_the_number_of_attempts() {
     let actor = Actor::new("a", vec![Act::Break("", cut)]);
-    let error = asked(&router(&[&actor], RoutingStrategy::Failover, 4)).await.0.unwrap_err();
+    let error = call_once(&router(&[&actor], RoutingStrategy::Failover, 4)).await.0.unwrap_err();
     assert!(matches!(&error, Error::GaveUp { tries: 4, .. }), "{error:?}");
     assert!(matches!(error.cause(), Error::Cut { .. }) && error.is_retried());
     assert!(error.to_string().ends_with("given up after 4 tries"), "{error}");
@@ -191,13 +191,13 @@ async fn the_last_attempts_error_is_reported_with_the_number_of_attempts() {
 async fn a_rejected_request_is_tried_on_each_route_once() {
     let (first, second) =
         (Actor::new("a", vec![Act::Break("", rejected)]), Actor::new("b", vec![Act::Say("Yes.")]));
-    let (end, _) = asked(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await;
+    let (end, _) = call_once(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await;
     assert_eq!(end.unwrap().route.model, "b");
     assert_eq!((first.times(), second.times()), (1, 1));
 
     let second = Actor::new("b", vec![Act::Break("", rejected)]);
     let error =
-        asked(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
+        call_once(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
     assert_eq!(error.feedback(), Some("too many tools"));
     assert_eq!((first.times(), second.times()), (2, 1));
 }
@@ -208,17 +208,17 @@ async fn a_declining_route_is_skipped_for_another_and_not_retried() {
         Actor::new("a", vec![Act::Break("", denied)]),
         Actor::new("b", vec![Act::Break("", cut), Act::Say("Yes.")]),
     );
-    let (end, _) = asked(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await;
+    let (end, _) = call_once(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await;
     assert_eq!(end.unwrap().route.model, "b");
     assert_eq!((first.times(), second.times()), (1, 2));
-    let error = asked(&router(&[&first], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
+    let error = call_once(&router(&[&first], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "one try needs no words: {error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_kept_to_and_other_routes_go_first() {
     let actor = Actor::new("a", vec![Act::Break("", limited), Act::Say("Yes.")]);
-    asked(&router(&[&actor], RoutingStrategy::Failover, 2)).await.0.unwrap();
+    call_once(&router(&[&actor], RoutingStrategy::Failover, 2)).await.0.unwrap();
     assert!(actor.gaps()[0] >= 20.0 && actor.gaps()[0] < 21.0, "{:?}", actor.gaps());
 
     let (first, second) = (
@@ -228,38 +228,38 @@ async fn retry_after_is_kept_to_and_other_routes_go_first() {
     let router = router(&[&first, &second], RoutingStrategy::Failover, 2);
     let began = Instant::now();
     for _ in 0..5 {
-        asked(&router).await.0.unwrap();
+        call_once(&router).await.0.unwrap();
     }
     assert_eq!((first.times(), second.times()), (1, 5), "the first is left alone");
     assert_eq!(Instant::now(), began, "and nobody waits");
     tokio::time::advance(Duration::from_secs(21)).await;
-    asked(&router).await.0.unwrap();
+    call_once(&router).await.0.unwrap();
     assert_eq!((first.times(), second.times()), (2, 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_to_be_left_alone_for_an_hour_has_refused() {
+async fn a_retry_after_of_an_hour_counts_as_a_refusal() {
     let actor = Actor::new("a", vec![Act::Break("", limited_for_an_hour)]);
     let began = Instant::now();
-    let error = asked(&router(&[&actor], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
+    let error = call_once(&router(&[&actor], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
     assert!(matches!(error, Error::RateLimited { .. }), "{error}");
     assert_eq!((actor.times(), Instant::now()), (1, began));
 }
 
-/// Neither this call nor the next waits for a pause that is longer than anybody waits.
+/// Neither this call nor the next waits for a pause that is longer than the limit.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_next_call() {
     let first = Actor::new("a", vec![Act::Break("", limited_for_an_hour), Act::Say("Yes.")]);
     let router = router(&[&first], RoutingStrategy::Failover, 3);
     let began = Instant::now();
-    asked(&router).await.0.unwrap_err();
-    let error = asked(&router).await.0.unwrap_err();
+    call_once(&router).await.0.unwrap_err();
+    let error = call_once(&router).await.0.unwrap_err();
     let Error::RateLimited { retry_after, .. } = error.cause() else { panic!("{error}") };
     assert_eq!(*retry_after, Some(Duration::from_secs(3600)));
     assert_eq!((first.times(), Instant::now()), (1, began));
 
     tokio::time::advance(Duration::from_secs(3600)).await;
-    asked(&router).await.0.unwrap();
+    call_once(&router).await.0.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,11 +272,11 @@ async fn strategies_choose_the_first_route() {
         let router = router(&all, strategy, 1);
         let mut order = String::new();
         for _ in 0..6 {
-            order.push_str(&asked(&router).await.0.unwrap().route.model);
+            order.push_str(&call_once(&router).await.0.unwrap().route.model);
         }
         assert_eq!(order, expected);
     }
-    // Calls that take their time: each goes where there are fewest.
+    // Slow calls: each goes to the route with the fewest calls.
     let actors =
         ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Take(Duration::from_secs(5))]));
     let router =
@@ -284,7 +284,7 @@ async fn strategies_choose_the_first_route() {
     let calls: Vec<_> = (0..9)
         .map(|_| {
             let router = Arc::clone(&router);
-            tokio::spawn(async move { asked(&router).await.0.unwrap() })
+            tokio::spawn(async move { call_once(&router).await.0.unwrap() })
         })
         .collect();
     for call in calls {
@@ -321,7 +321,7 @@ async fn no_more_calls_are_made_at_once_than_are_allowed() {
     let calls: Vec<_> = (0..10)
         .map(|_| {
             let router = Arc::clone(&router);
-            tokio::spawn(async move { asked(&router).await.0.unwrap() })
+            tokio::spawn(async move { call_once(&router).await.0.unwrap() })
         })
         .collect();
     for call in calls {
@@ -332,7 +332,7 @@ async fn no_more_calls_are_made_at_once_than_are_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_allowed_halves_with_each_refusal_and_grows_with_each_answer() {
+async fn the_limit_halves_with_each_refusal_and_grows_with_each_answer() {
     let route = || ModelRoute { provider: "p".to_owned(), model: "m".to_owned() };
     let limiter = RateLimiter::new(RateLimits { concurrency: 16, tokens_per_minute: Some(6_000) });
     let mut permits = Vec::new();
@@ -340,7 +340,7 @@ async fn what_is_allowed_halves_with_each_refusal_and_grows_with_each_answer() {
         permits.push(limiter.enter(10).await);
     }
     tokio::time::advance(Duration::from_secs(1)).await;
-    // They all failed for the same reason: it counts once.
+    // All calls failed for the same reason, which counts once.
     for permit in permits.drain(..8) {
         permit.failed(&busy(route()));
     }
@@ -354,7 +354,7 @@ async fn what_is_allowed_halves_with_each_refusal_and_grows_with_each_answer() {
         limiter.enter(10).await.failed(&busy(route()));
     }
     assert_eq!(limiter.allowed(), (1.0, Some(300.0)), "down to a floor");
-    // Other failures say nothing about the load.
+    // Other failures do not indicate overload.
     limiter.enter(10).await.failed(&cut(route()));
     assert_eq!(limiter.allowed(), (1.0, Some(300.0)));
     for _ in 0..200 {
@@ -377,7 +377,7 @@ async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
         (59.0..62.0).contains(&took),
         "a minute's worth at once, the rest over a minute: {took}"
     );
-    // What was not used is given back; what was used beyond is owed.
+    // Unused tokens are returned, and excess tokens are charged later.
     tokio::time::advance(Duration::from_secs(60)).await;
     let began = Instant::now();
     for _ in 0..60 {
@@ -388,7 +388,7 @@ async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
     limiter.enter(100).await.succeeded(&used(100));
     let took = (Instant::now() - began).as_secs_f64();
     assert!((20.0..45.0).contains(&took), "{took}");
-    // Larger than a minute's worth: it waits for a full minute, not for ever.
+    // The call exceeds the limit of a minute, so it waits for a full minute and not for ever.
     let waited = tokio::time::timeout(Duration::from_secs(130), limiter.enter(50_000)).await;
     assert!(waited.is_ok());
 }
@@ -410,7 +410,7 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     assert!(limiter.load().abs() < f64::EPSILON);
 }
 
-/// A waiter that gets the free place may then have to wait for tokens, and give up.
+/// A waiter that gets a free slot may then have to wait for tokens, and may time out.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =

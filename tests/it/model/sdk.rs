@@ -1,5 +1,5 @@
-//! The scripted servers are faithful: the providers' own libraries read from them what we read.
-//! And a server from elsewhere is understood.
+//! The scripted servers are realistic: the providers' own libraries read the same values from them.
+//! A foreign server works, too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::server::{KEY, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, SIGNATURE, Scene, Stop, Usage, Wire};
 
-/// A program of the Python environment that `.ci/sdks` makes.
+/// A program in the Python environment that `.ci/sdks` creates.
 fn installed(program: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let wanted = std::fs::read(root.join("tests/data/model/sdks.txt")).unwrap();
@@ -123,7 +123,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts `fakellm`, which answers every request by these rules, in either format.
+/// Starts `fakellm`, which answers every request by these rules, in both formats.
 async fn elsewhere(directory: &Path) -> (Ended, u16) {
     let rules = json!({ "rules": [
         { "name": "found", "when": { "tool_result_contains": "found \"it\" <here>" },
@@ -134,7 +134,7 @@ async fn elsewhere(directory: &Path) -> (Ended, u16) {
               { "name": "clock", "arguments": {} } ] } },
         { "name": "any", "respond": { "content": "Grüße, <b>you</b> & 🦀" } },
     ] });
-    // YAML takes JSON as it is.
+    // JSON is valid YAML.
     std::fs::write(directory.join("rules.yaml"), rules.to_string()).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
@@ -158,12 +158,12 @@ async fn elsewhere(directory: &Path) -> (Ended, u16) {
 }
 
 /// An independent implementation of the two formats: text, parallel calls, and their results. It
-/// finds the results only if it understands our request.
+/// returns the results only if it can parse the request.
 #[tokio::test]
-async fn a_server_from_elsewhere_is_understood_and_understands_in_both_formats() {
+async fn a_foreign_server_supports_both_formats() {
     let directory = tempfile::tempdir().unwrap();
     let (_server, port) = elsewhere(directory.path()).await;
-    // In OpenAI's format it tells no usage, and no text beside calls.
+    // In OpenAI's format, it reports no usage, and no text besides calls.
     for (preset, told, beside) in [("openai-compatible", false, ""), ("anthropic", true, "I look.")]
     {
         let model = remote(options(preset, &format!("http://127.0.0.1:{port}/v1")));

@@ -1,4 +1,4 @@
-//! Keys of models are in nothing that is left of a run, whatever their servers do with them.
+//! Keys of models do not occur in any output or file of a run, however their servers misbehave.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::recorded::{house, run};
 use super::server::{Script, Server};
 use super::wires::{OPENAI, Scene};
-use crate::organism::{House, Said, until};
+use crate::organism::{CommandOutput, House, until};
 use crate::web::page::Page;
 use crate::web::{address, ask, listening};
 
@@ -19,7 +19,7 @@ fn key(number: usize) -> String {
     format!("sk-live-{number:02}-{:032x}", 0x9e37_79b9_7f4a_7c15_u128 * (number as u128 + 7))
 }
 
-/// How a server with this number misbehaves, with its own key wherever it can put it.
+/// The misbehaviour of the server with this number, which inserts its key wherever possible.
 fn misbehaviour(number: usize) -> Script {
     let key = key(number);
     let said = format!("{{\"error\":{{\"message\":\"bad key {key}\",\"type\":\"{key}\"}}}}");
@@ -60,7 +60,7 @@ fn misbehaviour(number: usize) -> Script {
         )]),
         17 => Script::whole("200 OK", "", &key),
         18 => Script::whole("200 OK", "", ""),
-        // The last one answers, and tells its key in all it says.
+        // The last server answers, with its key in every part.
         _ => {
             let (one, two) = key.split_at(11);
             let text: Vec<&'static str> = [
@@ -77,7 +77,7 @@ fn misbehaviour(number: usize) -> Script {
     }
 }
 
-/// Every file beneath a directory.
+/// All files in a directory and its subdirectories.
 fn files(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -89,12 +89,12 @@ fn files(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-/// Twenty models, one route to them all, and the keys of half of them in files.
+/// Twenty models with one route to all of them, and half of their keys in files.
 struct Keyed {
     house: House,
     servers: Vec<Server>,
     variables: BTreeMap<String, String>,
-    /// Beside the house: what lies in the house is looked through.
+    /// Outside the house, because the test searches all files in the house.
     _files: TempDir,
 }
 
@@ -127,12 +127,12 @@ impl Keyed {
         Self { house: house(&listening(&models)), servers, variables, _files: directory }
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         run(self.house.command(arguments), &self.variables)
     }
 
-    /// One call, by way of every server.
-    fn live(&self) -> Said {
+    /// One model call that tries every server.
+    fn live(&self) -> CommandOutput {
         let sent = self.run(&["record", "out.toml", "write.xml"]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
         assert!(sent.out.contains("the key: ***"), "{sent:?}");
@@ -146,9 +146,9 @@ impl Keyed {
         sent
     }
 
-    /// As [`Keyed::live`], by an organism that runs, writes a log of everything and has it counted;
-    /// and the counts.
-    fn served(&self) -> (Said, String) {
+    /// As [`Keyed::live`], in a running organism with a complete log and metrics. Returns the
+    /// metrics.
+    fn served(&self) -> (CommandOutput, String) {
         let mut command = self.house.command(&["run"]);
         command.envs(&self.variables);
         let running = tokio::task::block_in_place(|| self.house.run_with(command));
@@ -164,7 +164,7 @@ impl Keyed {
         let answered = [("agent", "writer"), ("model", "m19"), ("outcome", "answered")];
         assert_eq!(page.get("organism_model_calls_total", &answered), 1.0);
         assert!(page.sum("organism_model_tokens_total") > 0.0);
-        // Something that a log shows only where it shows everything.
+        // A line that only a complete log contains.
         tokio::task::block_in_place(|| {
             let mut broken = std::net::TcpStream::connect(address(&self.house)).unwrap();
             broken.write_all(b"no request\r\n\r\n").unwrap();
@@ -179,7 +179,7 @@ impl Keyed {
         (sent, metrics)
     }
 
-    fn tried(&self) -> Vec<Said> {
+    fn tried(&self) -> Vec<CommandOutput> {
         let tried = [&["models", "--try"][..], &["models", "--try", "--json"]];
         let tried = tried.map(|arguments| self.run(arguments));
         for said in &tried {
@@ -190,8 +190,8 @@ impl Keyed {
         tried.into()
     }
 
-    /// Every command that shows something of config or record.
-    fn shown(&self) -> Vec<Said> {
+    /// Every command that prints parts of the config or the record.
+    fn shown(&self) -> Vec<CommandOutput> {
         let threads = self.run(&["threads", "--all", "--json"]).json();
         let of_client = threads.iter().filter_map(|line| line["thread"].as_str());
         let thread = of_client.into_iter().find(|id| *id != "sess-organism").unwrap();
@@ -225,8 +225,8 @@ impl Keyed {
         all.collect()
     }
 
-    /// Configs that are wrong beside their keys.
-    fn wrong(&self) -> Vec<Said> {
+    /// Configs with an error near their keys.
+    fn wrong(&self) -> Vec<CommandOutput> {
         let config = std::fs::read_to_string(self.house.path("organism.toml")).unwrap();
         self.house.write("wrong.toml", config.replace("[models.live]", "[models.live]\ntypo = 1"));
         let commands: &[&[&str]] =

@@ -1,4 +1,4 @@
-//! A server on this machine that says exactly the bytes it was given, and a caller.
+//! A local server that sends exactly the given bytes, and a client for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,13 +19,13 @@ use tokio::sync::watch;
 pub enum Then {
     Close,
     Reset,
-    /// Says nothing more, for as long as the other side stays.
+    /// Sends nothing more while the client stays connected.
     Hang,
-    /// Says the last piece again and again.
+    /// Repeats the last piece.
     Repeat,
 }
 
-/// The bytes of one answer, in pieces that are written one by one.
+/// The bytes of one response, in pieces that are written one by one.
 #[derive(Debug, Clone)]
 pub struct Script {
     pub pieces: Vec<Vec<u8>>,
@@ -37,13 +37,13 @@ impl Script {
         Self { pieces, then }
     }
 
-    /// A whole answer with a body of known length.
+    /// A complete response with a body of known length.
     pub fn whole(status: &str, headers: &str, body: &str) -> Self {
         let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
         Self::new(vec![head.into_bytes(), body.as_bytes().to_vec()], Then::Close)
     }
 
-    /// A stream of events, each in an HTTP chunk of its own, properly ended.
+    /// A stream of events, each in its own HTTP chunk, with a regular end.
     pub fn stream<T: AsRef<[u8]>>(events: &[T]) -> Self {
         let mut pieces = vec![STREAM_HEAD.to_vec()];
         pieces.extend(events.iter().map(|event| http_chunk(event.as_ref())));
@@ -63,7 +63,7 @@ pub fn http_chunk(data: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat()
 }
 
-/// Answers every connection with the next of its scripts, the last one for ever.
+/// Answers each connection with its next script, and repeats the last one.
 pub struct Server {
     pub port: u16,
     requests: Arc<Mutex<Vec<String>>>,
@@ -108,7 +108,7 @@ impl Server {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Head and body of each request, as they came.
+    /// Head and body of each request.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -124,7 +124,7 @@ impl Server {
     }
 }
 
-/// Stands in a script for the nonce that the request tells, and is as long.
+/// Placeholder of a script for the nonce of the request, with the same length.
 pub const NONCE: &str = "kTHENONCE";
 
 fn nonce(request: &str) -> Option<String> {
@@ -162,7 +162,7 @@ async fn serve(mut stream: TcpStream, script: Script, log: &Mutex<Vec<String>>) 
     }
 }
 
-/// A request with its body; `None` where the other side leaves before it is complete.
+/// A request with its body; `None` if the client disconnects before the request is complete.
 pub async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 8192];
@@ -229,14 +229,14 @@ pub fn ask(text: &str) -> ModelRequest {
 
 /// Output of a model call: text, reasoning, and the numbers of restarts and chunks.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct ReceivedAnswer {
     pub text: String,
     pub reasoning: String,
     pub restarts: usize,
     pub chunks: usize,
 }
 
-impl Heard {
+impl ReceivedAnswer {
     pub fn hear(&mut self, chunk: AnswerChunk<'_>) {
         self.chunks += 1;
         match chunk {
@@ -255,14 +255,14 @@ impl Heard {
 pub async fn call(
     model: &dyn ModelProvider,
     request: &ModelRequest,
-) -> (Result<StreamEnd, Error>, Heard) {
-    let mut heard = Heard::default();
+) -> (Result<StreamEnd, Error>, ReceivedAnswer) {
+    let mut heard = ReceivedAnswer::default();
     let end = model.call(request, &mut |chunk| heard.hear(chunk)).await;
     (end, heard)
 }
 
-/// One call of `preset` to a server that says `script`.
-pub async fn answered(preset: &str, script: Script) -> (Result<StreamEnd, Error>, Heard) {
+/// One call of `preset` to a server with this script.
+pub async fn answered(preset: &str, script: Script) -> (Result<StreamEnd, Error>, ReceivedAnswer) {
     let server = Server::answering(script).await;
     call(&remote(options(preset, &server.url())), &ask("Hello.")).await
 }

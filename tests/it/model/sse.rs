@@ -1,9 +1,9 @@
-//! The reader of event streams, by the HTML standard's rules.
+//! The parser of event streams, by the rules of the HTML standard.
 
 use organism::limits;
 use organism::model::sse::SseDecoder;
 
-/// Events as `name|data`, with the bytes given in pieces of `size`.
+/// Events as `name|data`, from the bytes in pieces of `size`.
 fn events(bytes: &[u8], size: usize) -> Vec<String> {
     let mut decoder = SseDecoder::default();
     let mut found = Vec::new();

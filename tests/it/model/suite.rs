@@ -95,7 +95,7 @@ async fn parallel_calls_are_put_together(wire: &Wire) {
     assert_eq!(end.stop, StopReason::Calls);
     let calls: Vec<_> =
         end.calls.iter().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
-    // Where nothing was written, nothing is made up; this format says `{}` itself.
+    // Missing arguments stay missing; this format itself writes `{}`.
     let nothing = if wire.preset == "anthropic" { "{}" } else { "" };
     let expected = [
         ("call_1", "search", "{\"query\":\"a \\\"b\\\" ü\"}"),
@@ -168,7 +168,7 @@ async fn stop_reasons_are_distinguished(wire: &Wire) {
 
 async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
     let mut events = (wire.events)(&calling(Stop::Length));
-    // The last piece of the last call, and for Anthropic the end of its block.
+    // The last piece of the last call; for Anthropic, the end of its block.
     events.retain(|event| !event.contains("d\\\"}\""));
     if wire.preset == "anthropic" {
         let at = events.iter().rposition(|e| e.contains("content_block_stop")).unwrap();
@@ -189,7 +189,7 @@ async fn a_call_without_a_name_is_returned_for_feedback(wire: &Wire) {
     assert_eq!(names, ["", "search"]);
 }
 
-/// The kind of an error, whether it is retried, and whether another route may help.
+/// The kind of an error, whether it is retried, and whether another route may succeed.
 fn verdict(error: &Error) -> (&'static str, bool, bool) {
     let kind = match error {
         Error::Denied { .. } => "denied",
@@ -245,7 +245,7 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         }
         assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{text}"); // F6
     }
-    // However a server puts it.
+    // In every form that servers use.
     for (body, words) in [
         ("{\"error\":\"plain words\"}", "plain words"),
         ("{\"detail\":\"Not Found\"}", "Not Found"),
@@ -362,7 +362,7 @@ async fn a_stream_without_its_terminator_is_cut(wire: &Wire) {
     let (end, heard) = answered(wire.preset, Script::stream(&events)).await;
     assert_eq!(heard.text, HELLO, "everything was said, but not that it was everything");
     assert_eq!(verdict(&end.unwrap_err()), ("cut", true, true));
-    // What stands after the terminator is nobody's business.
+    // Bytes after the terminator are ignored.
     let mut events = (wire.events)(&hello());
     events.push("data: garbage\n\n".to_owned());
     let (end, heard) = answered(wire.preset, Script::stream(&events)).await;
@@ -375,7 +375,7 @@ async fn a_reset_at_any_byte_is_an_error_or_after_the_terminator(wire: &Wire) {
     let whole = Script::stream(&events);
     let bytes = whole.bytes();
     assert!(bytes.len() > 1500, "{} bytes", bytes.len());
-    // Before the empty line that ends the terminator's event and the end of its HTTP chunk.
+    // Before the empty line that ends the terminator's event, and before the end of its HTTP chunk.
     let terminated = bytes.len() - b"0\r\n\r\n".len() - b"\r\n".len();
     let server = Server::start(
         (0..=bytes.len())
@@ -393,7 +393,7 @@ async fn a_reset_at_any_byte_is_an_error_or_after_the_terminator(wire: &Wire) {
                 assert_eq!((heard.text.as_str(), end.stop), (HELLO, StopReason::Normal));
                 successes += 1;
             }
-            // A reset may overtake what was sent before it.
+            // A reset may overtake the bytes that were sent before it.
             Err(error) => {
                 assert!(HELLO.starts_with(&heard.text), "{cut}: {heard:?}");
                 assert_eq!(verdict(&error), ("cut", true, true), "{cut}: {error}");
@@ -427,7 +427,7 @@ async fn a_stall_ends_the_call(wire: &Wire) {
         assert!(error.to_string().contains(phase.key()), "{error}");
         server.ended(1).await;
     }
-    // Pings keep a stream from stalling, but not for ever.
+    // Pings prevent a stall, but not for an unlimited time.
     let pings = vec![STREAM_HEAD.to_vec(), http_chunk(wire.ping.as_bytes())];
     let server = Server::answering(Script::new(pings, Then::Repeat)).await;
     let mut options = options(wire.preset, &server.url());
@@ -454,7 +454,7 @@ async fn an_endless_answer_is_too_long(wire: &Wire) {
 async fn a_million_tiny_deltas_are_read_in_bounded_time(wire: &Wire) {
     let events = (wire.events)(&Scene { text: vec!["x"], ..Scene::default() });
     let at = events.iter().position(|event| event.contains("\"x\"")).unwrap();
-    // A thousand to each HTTP chunk, or the server would be what is measured.
+    // A thousand events for each HTTP chunk; otherwise the test would measure the server.
     let thousand = http_chunk(events[at].repeat(1_000).as_bytes());
     let mut pieces = vec![STREAM_HEAD.to_vec()];
     pieces.extend(events[..at].iter().map(|event| http_chunk(event.as_bytes())));

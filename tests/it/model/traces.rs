@@ -1,4 +1,4 @@
-//! A request to a provider names the trace of its call.
+//! A request to a provider contains the trace of its call.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The same answers in both wire formats, as the real servers write them.
+//! Equal answers in both wire formats, in the form that real servers send.
 
 use serde_json::{Value as Json, json};
 
@@ -20,7 +20,7 @@ pub enum Stop {
     Calls,
     Length,
     Refused,
-    /// Word for word.
+    /// The text, unchanged.
     Word(&'static str),
 }
 
@@ -43,7 +43,7 @@ pub struct Wire {
     pub unknown: &'static str,
     /// An error in the middle of a stream: its kind and its message.
     pub error: fn(&str, &str) -> String,
-    /// The body beside a status: the same.
+    /// The same error as a body with a status.
     pub complaint: fn(&str, &str) -> String,
     pub terminator: &'static str,
     pub stop: fn(Stop) -> &'static str,
@@ -121,7 +121,7 @@ fn openai(scene: &Scene) -> Vec<String> {
             "function": {"name": name, "arguments": ""}});
         events.push(chunk(&json!({"tool_calls": [call]}), None));
     }
-    // The pieces of parallel calls come mixed.
+    // The pieces of parallel calls are interleaved.
     let most = scene.calls.iter().map(|(_, _, pieces)| pieces.len()).max().unwrap_or(0);
     for piece in 0..most {
         for (index, (_, _, pieces)) in scene.calls.iter().enumerate() {

@@ -25,7 +25,7 @@ fn called(id: &str, arguments: &str) -> ChatBlock {
     ChatBlock::Call(ToolCall { id, name: "search".into(), arguments })
 }
 
-/// A conversation with everything in it.
+/// A conversation with every kind of block.
 fn long(own: Vec<OwnBlock>) -> ModelRequest {
     let mut blocks: Vec<_> = own.into_iter().map(ChatBlock::Own).collect();
     blocks.extend([
@@ -57,7 +57,7 @@ async fn check(preset: &str, settings: AnswerSettings, request: &ModelRequest, e
     assert!(call(&remote(options), request).await.0.is_err());
     let sent = server.body(0).to_string();
     expected.assert_eq(&sent);
-    // What is kept of the settings writes the same body again.
+    // The stored settings are enough to write the same body again.
     let settings: WireSettings = serde_json::from_str(&settings).unwrap();
     assert_eq!(settings.body(request), sent);
 }
@@ -89,7 +89,7 @@ async fn a_request_is_written_as_messages_take_it() {
     check("anthropic", settings, &long(vec![own, foreign]), expect![[r#"{"model":"m-1","max_tokens":1123,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Find <a>."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"Hmm.","signature":"EqQB=="},{"type":"text","text":"I look."},{"type":"tool_use","id":"call_1","name":"search","input":{"query":"a"}},{"type":"tool_use","id":"call_2","name":"search","input":{"not_json":"no JSON"},"cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"found \"it\""},{"type":"tool_result","tool_use_id":"call_2","content":"Error: no JSON","is_error":true},{"type":"text","text":"Turn 2 of 10.","cache_control":{"type":"ephemeral"}}]}],"thinking":{"type":"enabled","budget_tokens":1024},"tools":[{"name":"search","description":"Searches.","input_schema":{"type":"object","properties":{"query":{"type":"string"}}}}],"tool_choice":{"type":"auto"}}"#]]).await;
 }
 
-/// A tool choice without tools is refused by providers. F6
+/// F6: providers refuse a tool choice without tools.
 #[tokio::test]
 async fn a_tool_choice_is_sent_only_beside_tools() {
     for preset in ["openai", "anthropic"] {
@@ -107,7 +107,8 @@ async fn a_tool_choice_is_sent_only_beside_tools() {
     }
 }
 
-/// Servers may refuse keys that they do not know: who is not known to take it is not asked.
+/// A server that is not known to accept a key does not get it, because servers may refuse unknown
+/// keys.
 #[tokio::test]
 async fn a_request_limits_calls_to_one_only_with_tools_and_a_provider_that_accepts_it() {
     let mut told = String::new();
@@ -210,9 +211,9 @@ async fn the_key_is_in_its_header_and_nowhere_else() {
     }
 }
 
-/// Signed reasoning goes back byte for byte, where it stood.
+/// Signed reasoning is sent back byte for byte, at its place.
 #[tokio::test]
-async fn what_only_the_provider_can_read_goes_back_verbatim() {
+async fn opaque_provider_blocks_are_sent_back_unchanged() {
     let scene = Scene {
         reasoning: vec!["Let me ", "think: \"ü\"."],
         text: vec!["I look."],
@@ -294,9 +295,9 @@ async fn reasoning_goes_back_to_those_who_want_it() {
     }
 }
 
-/// Shapes that only some servers write.
+/// Forms that only some servers write.
 #[tokio::test]
-async fn what_is_odd_about_servers_is_understood() {
+async fn known_oddities_of_servers_are_understood() {
     let chunk = |delta: serde_json::Value, finish: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
         format!("data: {}\n\n", json!({"choices": [choice]}))
@@ -320,7 +321,7 @@ async fn what_is_odd_about_servers_is_understood() {
         "data: {\"choices\":null,\"usage\":null}\n\n".to_owned(),
         "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"another\"}}]}\n\n".to_owned(),
         chunk(json!({}), Some("stop")),
-        // Without the empty line that should end it.
+        // Without the final empty line.
         done,
     ];
     let (end, heard) = super::server::answered("ollama", Script::stream(&events)).await;

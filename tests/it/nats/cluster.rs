@@ -1,4 +1,4 @@
-//! Three real servers on this machine that keep every stream three times.
+//! A cluster of three real local servers, which keep every stream three times.
 
 use std::net::TcpListener;
 use std::time::Instant;
@@ -44,15 +44,15 @@ impl Cluster {
 
     pub fn options(&self) -> Options {
         let servers = self.nodes.iter().map(Server::address).collect();
-        Options { servers, credentials: NatsCredentials::Nobody, ca: None }
+        Options { servers, credentials: NatsCredentials::Anonymous, ca: None }
     }
 
-    /// The addresses, as a config names them.
+    /// The addresses in the form of a config.
     pub fn urls(&self) -> String {
         json!(self.options().servers).to_string()
     }
 
-    /// Which node leads this stream, as one of the others knows it.
+    /// The node that leads this stream, as another node reports it.
     pub fn leader(&self, stream: &str) -> usize {
         let mut leader = None;
         self.wait("the stream has a leader", |admin| {
@@ -64,7 +64,8 @@ impl Cluster {
         leader.unwrap()
     }
 
-    /// Until every node has all of these streams again: one more may go.
+    /// Waits until every node has caught up with all of these streams, so that another node may
+    /// fail.
     pub fn wait_until_whole(&self, streams: &[&str]) {
         for node in &self.nodes {
             node.admin();
@@ -80,7 +81,7 @@ impl Cluster {
     fn wait(&self, what: &str, mut is_so: impl FnMut(&Admin) -> bool) {
         let admin = Admin::of(&self.options());
         let until = Instant::now() + 3 * PATIENCE;
-        // Each look asks the servers, and waits for their answer.
+        // Each check requests the state from the servers and waits for the response.
         while !is_so(&admin) {
             assert!(Instant::now() < until, "waited in vain: {what}");
         }

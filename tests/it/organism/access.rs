@@ -42,7 +42,7 @@ replies = ["said"]
 client = "errands"
 "#;
 
-/// Addressed by name: two listeners accept the same payload.
+/// Addressed by name, because two listeners accept the same payload.
 fn config(commander: &str) -> String {
     let other = if commander == "sender" { "commander" } else { "sender" };
     let peers = CONFIG.replace(&format!("\"{other}\", "), "");
@@ -63,7 +63,7 @@ fn house(commander: &str) -> House {
     house
 }
 
-/// An organism whose listener `commander` runs what it is sent.
+/// An organism whose listener `commander` runs the commands that it receives.
 fn hosted(commander: &str) -> Hosted {
     let house = house(commander);
     house.write("payload.xml", numbered("ping", "forged"));
@@ -83,7 +83,7 @@ impl Hosted {
         text.unwrap_or_else(|| panic!("{said:?}")).to_owned()
     }
 
-    /// The held call of a ping that the client sent, by its id and its hash.
+    /// The held call of a ping from the client: message id and hash.
     fn hold(&self, number: &str) -> (String, String) {
         let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
         assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -96,7 +96,7 @@ impl Hosted {
         self.house.organism(&["approvals", "--json"]).json()
     }
 
-    /// Senders on record of what was refused as a hosted process's.
+    /// Senders of the recorded refusals of hosted processes.
     fn refused_senders(&self) -> Vec<String> {
         let exported = self.house.organism(&["export", "--format", "jsonl"]).json();
         let refused = exported.iter().filter(|line| line["rule"] == "hosted-process");
@@ -133,7 +133,7 @@ fn a_hosted_process_uses_no_verb_of_the_control_socket() {
 }
 
 #[test]
-fn a_listener_with_a_client_of_its_own_sends_as_this_client_alone() {
+fn a_listener_with_a_client_sends_as_this_client_alone() {
     let hosted = hosted("sender");
     let told = hosted.runs("plain send --as errands --no-wait -");
     assert!(told.starts_with("3 "), "{told}");
@@ -180,13 +180,13 @@ fn a_process_that_detached_from_its_listener_is_still_refused() {
 }
 
 #[test]
-fn a_hosted_process_starts_no_pump_of_its_own() {
+fn a_hosted_process_cannot_start_a_pump() {
     let house = house("commander");
     for arguments in [["run"].as_slice(), &["send", "--as", "desk", "organism.toml"]] {
         let mut command = house.command(arguments);
         let mark = PumpMark::of_this_process(Uuid::from_u128(7), 1).to_string();
         command.env("ORGANISM_LISTENER", "commander").env("ORGANISM_PUMP", mark);
-        let told = super::Said::from(command.output().unwrap());
+        let told = super::CommandOutput::from(command.output().unwrap());
         assert_eq!(told.code, Some(65), "{told:?}");
         assert!(told.err.contains("a hosted process starts no pump"), "{told:?}");
     }
@@ -197,11 +197,11 @@ fn a_hosted_process_starts_no_pump_of_its_own() {
 fn a_start_is_refused_by_the_mark_of_a_pump_and_not_by_the_name_of_a_listener() {
     let house = house("commander");
     house.write("payload.xml", numbered("ping", "1"));
-    let send = |variable: &str, value: &str| -> super::Said {
+    let send = |variable: &str, value: &str| -> super::CommandOutput {
         let mut command = house.command(&["send", "--as", "desk", "--no-wait", "payload.xml"]);
         command.env_remove("ORGANISM_LISTENER").env(variable, value).output().unwrap().into()
     };
-    // As the service of a program on NATS may have it.
+    // The environment of a service that a program on NATS may have.
     let sent = send("ORGANISM_LISTENER", "commander");
     assert_eq!(sent.code, Some(3), "{sent:?}");
 
@@ -223,9 +223,9 @@ fn a_hosted_cancel_ends_with_one_code_whatever_has_become_of_its_organism() {
     let sent = house.send_text(&numbered("hold", "1"), &["--no-wait", "--new", "sess-hold0000"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     let journal = house.reader().about().unwrap().journal;
-    let cancel = || -> super::Said {
+    let cancel = || -> super::CommandOutput {
         let command = house.command(&["cancel", "sess-hold0000"]);
-        // A command hides its environment; that of the shell that started it shows the mark.
+        // A command hides its environment, but the environment of its shell shows the mark.
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", "\"$@\"; exit $?", "sh"]).arg(command.get_program());
         shell.args(command.get_args()).current_dir(house.path(""));
@@ -256,7 +256,7 @@ fn a_hosted_cancel_ends_with_one_code_whatever_has_become_of_its_organism() {
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// An organism that cannot see where its callers come from.
+/// An organism that cannot determine the origin of its callers.
 fn blind() -> (House, super::Running) {
     let listener = "[listeners.echo]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"talk.xsd\"";
     let client = "[clients.desk]\npeers = [\"echo\"]\nsecret_env = \"DESK_SECRET\"";
@@ -276,7 +276,7 @@ fn blind() -> (House, super::Running) {
 #[test]
 fn a_caller_that_nothing_shows_needs_the_secret_of_its_client() {
     let (house, running) = blind();
-    let send = |secret: Option<&str>| -> super::Said {
+    let send = |secret: Option<&str>| -> super::CommandOutput {
         let mut command = house.command(&["send", "--no-wait", "say.xml"]);
         if let Some(secret) = secret {
             command.env("DESK_SECRET", secret);
@@ -297,7 +297,7 @@ fn a_caller_that_nothing_shows_needs_the_secret_of_its_client() {
     let held = house.organism(&["approvals", "--json"]).json().remove(0);
     let (message, hash) = (held["message"].as_str().unwrap(), held["sha256"].as_str().unwrap());
     let mut approve = house.command(&["approve", message, "--hash", hash]);
-    let approved = super::Said::from(approve.env("DESK_SECRET", SECRET).output().unwrap());
+    let approved = super::CommandOutput::from(approve.env("DESK_SECRET", SECRET).output().unwrap());
     assert_eq!(approved.code, Some(65), "a client's secret makes no operator: {approved:?}");
     assert!(approved.err.contains("unknown-caller"), "{approved:?}");
     assert_eq!(running.stop(), Some(0));
@@ -399,7 +399,7 @@ fn answer_to(house: &House, mut request: Json) -> String {
 }
 
 #[test]
-fn a_decision_is_recorded_by_the_operator_whoever_its_request_names() {
+fn a_decision_is_recorded_under_its_signer_whatever_name_its_request_contains() {
     let hosted = hosted("commander");
     let forged = |thread: &str, request: Json| {
         let answer = answer_to(&hosted.house, request);

@@ -10,18 +10,18 @@ use organism::organism::{Error, OrganismClient};
 use organism::service::SocketTransport;
 use organism::service::announcement::{Announcement, is_announced};
 
-use super::{CONFIG, House, Running, Said, numbered, said, say, until};
+use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
 
-/// A command that runs beside others; its output is read at its end.
+/// A command in the background, whose output is read at its end.
 fn spawn(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn ended(child: Child) -> Said {
+fn ended(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
-/// `organism run` that may have to wait: its log says when it is ready.
+/// An `organism run` that may have to wait; its log shows when it is ready.
 fn run(house: &House, log: &str) -> Running {
     let log = File::create(house.path(log)).unwrap();
     let child = house.command(&["run"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -36,7 +36,7 @@ fn is_ready(house: &House, running: &mut Running, log: &str) {
     });
 }
 
-/// A `send` with an organism of its own, which waits for a listener that holds its answer back.
+/// A `send` that starts its own organism and waits for a listener that holds its answer.
 fn holding(house: &House) -> Child {
     house.write("hold.xml", numbered("hold", "1"));
     let sending = spawn(house.command(&["send", "hold.xml", "--as", "desk"]));
@@ -73,7 +73,7 @@ fn a_run_waits_for_a_send_that_holds_the_journal_and_takes_over_when_it_ends() {
     is_ready(&house, &mut running, "run.log");
     for (number, other) in others {
         let answered = ended(other);
-        assert_eq!(answered.out, said(&format!("n{number}")), "{answered:?}");
+        assert_eq!(answered.out, talk_reply(&format!("n{number}")), "{answered:?}");
     }
     assert!(!is_announced(&house.data()), "it is there, and announces nothing");
     assert_eq!(running.stop(), Some(0));
@@ -81,7 +81,7 @@ fn a_run_waits_for_a_send_that_holds_the_journal_and_takes_over_when_it_ends() {
 }
 
 #[test]
-fn a_run_that_is_killed_while_it_is_announced_blocks_nobody() {
+fn a_run_that_is_killed_while_it_is_announced_blocks_no_command() {
     let house = House::new();
     let holding = holding(&house);
     let mut running = run(&house, "run.log");
@@ -91,7 +91,7 @@ fn a_run_that_is_killed_while_it_is_announced_blocks_nobody() {
     house.write("let-go", "");
     assert_eq!(ended(holding).code, Some(0));
     let answered = ended(send(&house, "after"));
-    assert_eq!(answered.out, said("after"), "{answered:?}");
+    assert_eq!(answered.out, talk_reply("after"), "{answered:?}");
     let mut again = run(&house, "again.log");
     is_ready(&house, &mut again, "again.log");
     assert_eq!(again.stop(), Some(0));
@@ -105,7 +105,7 @@ fn no_command_starts_a_pump_while_an_organism_is_announced() {
     let before = epochs();
     let announcement = Announcement::make(&house.data()).unwrap();
     let mut waiting = send(&house, "second");
-    // Commands that take as long as a start does.
+    // More commands than a start needs.
     for _ in 0..5 {
         assert_eq!(house.organism(&["verify"]).code, Some(house.proof_code()));
         assert_eq!(waiting.try_wait().unwrap(), None, "it waits for the socket");
@@ -113,7 +113,7 @@ fn no_command_starts_a_pump_while_an_organism_is_announced() {
     }
     drop(announcement);
     let answered = ended(waiting);
-    assert_eq!(answered.out, said("second"), "nobody is announced any more: {answered:?}");
+    assert_eq!(answered.out, talk_reply("second"), "nobody is announced any more: {answered:?}");
     assert!(epochs() > before);
 }
 
@@ -181,7 +181,7 @@ fn a_run_among_many_sends_gets_ready_and_every_send_is_answered() {
     is_ready(&house, &mut running, "run.log");
     for (number, child) in sends.into_iter().chain(more) {
         let answered = ended(child);
-        assert_eq!(answered.out, said(&format!("a{number}")), "{answered:?}");
+        assert_eq!(answered.out, talk_reply(&format!("a{number}")), "{answered:?}");
     }
     assert_eq!(running.stop(), Some(0));
     house.verified();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value as Json;
 
-use super::{House, Said, until};
+use super::{CommandOutput, House, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -45,13 +45,13 @@ fn open(house: &House) -> Vec<Json> {
     listed.json()
 }
 
-fn result(house: &House, text: &str) -> Said {
+fn result(house: &House, text: &str) -> CommandOutput {
     let question = format!("<question xmlns=\"{NS}\">{text}</question>");
     house.send_text(&question, &["--key", text])
 }
 
-/// `organism answer` with these lines on its standard input.
-fn answer(house: &House, arguments: &[&str], input: &str) -> Said {
+/// Runs `organism answer` with these lines on its standard input.
+fn answer(house: &House, arguments: &[&str], input: &str) -> CommandOutput {
     let mut command = house.command(&[&["answer"], arguments].concat());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -77,7 +77,7 @@ fn a_question_is_listed_and_answered_from_a_file_or_standard_input() {
     assert_eq!(result(&house, "when?").out, format!("{pass}\n"));
     let again = house.organism(&["answer", &first, "answer.xml"]);
     assert_eq!(again.code, Some(65), "{again:?}");
-    assert!(again.err.contains("is no open question"), "{again:?}");
+    assert!(again.err.contains("is not an open question"), "{again:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
@@ -98,7 +98,7 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
 }
 
 #[test]
-fn a_form_asks_for_each_field_and_what_comes_out_passes_the_gate() {
+fn a_form_prompts_for_each_field_and_its_payload_passes_the_gate() {
     let house = house();
     let running = house.run();
     let id = ask(&house, "how?");
@@ -144,7 +144,7 @@ fn a_form_asks_for_each_field_and_what_comes_out_passes_the_gate() {
 }
 
 #[test]
-fn a_question_outlives_a_kill_and_its_answer_reaches_who_asks_again() {
+fn a_question_survives_a_kill_and_its_answer_reaches_the_repeated_request() {
     let house = house();
     let mut running = house.run();
     let id = ask(&house, "still there?");

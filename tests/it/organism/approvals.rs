@@ -1,4 +1,4 @@
-//! `organism approvals`, `approve` and `refuse`: what waits, who lets it go, and who cannot.
+//! `organism approvals`, `approve` and `refuse`: the held calls, and who may decide on them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use organism::ids::Digest;
 use organism::journal::sqlite::DATABASE;
 use serde_json::Value as Json;
 
-use super::{House, Said, TALK, said, say, until};
+use super::{CommandOutput, House, TALK, say, talk_reply, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -52,7 +52,7 @@ fn held(house: &House) -> Vec<Json> {
     said.json()
 }
 
-/// Sends a text that is then held, and gives the id by which it waits.
+/// Sends a text that is then held. Returns the message id of the held call.
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -80,7 +80,7 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     let unseen = house.organism(&["approve", id]);
     assert_eq!(unseen.code, Some(2), "{unseen:?}");
     assert!(unseen.err.contains(&say("hello")), "approve shows what it approves: {unseen:?}");
-    assert!(unseen.err.contains("nobody is here to look at it"), "{unseen:?}");
+    assert!(unseen.err.contains("no terminal to show the payload"), "{unseen:?}");
 
     for short in [&hash(&say("hello"))[..7], ""] {
         let refused = house.organism(&["approve", id, "--hash", short]);
@@ -92,8 +92,8 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
 
     let approved = house.organism(&["approve", id, "--hash", &hash(&say("hello"))[..8]]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
-    let told: Said = sender.wait_with_output().unwrap().into();
-    assert_eq!((told.code, &*told.out), (Some(0), &*said("hello")), "{told:?}");
+    let told: CommandOutput = sender.wait_with_output().unwrap().into();
+    assert_eq!((told.code, &*told.out), (Some(0), &*talk_reply("hello")), "{told:?}");
     assert!(told.err.contains("it waits for an approval"), "{told:?}");
     assert_eq!(held(&house), Vec::<Json>::new());
     let again = house.organism(&["approve", id, "--hash", &hash(&say("hello"))]);
@@ -110,7 +110,7 @@ fn held_calls_come_from_the_organism_and_where_none_runs_from_one_read_of_the_jo
     hold(&house, "hello");
     hold(&house, "world");
 
-    // Beside a journal that cannot be read, the organism alone can have the calls.
+    // The journal cannot be read, so only the organism can list the calls.
     let journal = house.data().join(DATABASE);
     std::fs::rename(&journal, house.path("aside")).unwrap();
     std::fs::write(&journal, "no journal").unwrap();
@@ -130,7 +130,7 @@ fn held_calls_come_from_the_organism_and_where_none_runs_from_one_read_of_the_jo
 }
 
 #[test]
-fn what_would_deceive_the_eye_is_shown_by_its_code_points() {
+fn deceptive_characters_are_shown_as_code_points() {
     let house = house();
     let running = house.run();
     let text = "pay \u{202e}001\u{202c}\u{200b} to \u{9b}2J\u{2066}me\u{feff}\n  sha256   0000";
@@ -150,7 +150,7 @@ fn what_would_deceive_the_eye_is_shown_by_its_code_points() {
 }
 
 #[test]
-fn of_two_operators_at_once_one_wins_and_the_other_hears_so() {
+fn the_second_of_two_simultaneous_decisions_is_refused() {
     let house = house();
     let running = house.run();
     for round in 0..3 {
@@ -166,9 +166,10 @@ fn of_two_operators_at_once_one_wins_and_the_other_hears_so() {
             start(&["approve", &id, "--hash", &digest]),
             start(&["refuse", &id, "--reason", "no"]),
         ];
-        let said = operators.map(|child| Said::from(child.wait_with_output().unwrap()));
+        let said = operators.map(|child| CommandOutput::from(child.wait_with_output().unwrap()));
         let won = said.iter().filter(|said| said.code == Some(0)).count();
-        let lost = |said: &&Said| said.code == Some(65) && said.err.contains("not-waiting");
+        let lost =
+            |said: &&CommandOutput| said.code == Some(65) && said.err.contains("not-waiting");
         assert_eq!((won, said.iter().filter(lost).count()), (1, 2), "{said:?}");
     }
     until("all is settled", || held(&house).is_empty().then_some(()));
@@ -177,7 +178,7 @@ fn of_two_operators_at_once_one_wins_and_the_other_hears_so() {
 }
 
 #[test]
-fn what_is_held_outlives_a_kill_and_can_be_approved_without_a_running_organism() {
+fn a_held_call_survives_a_kill_and_can_be_approved_without_a_running_organism() {
     let house = house();
     let mut running = house.run();
     let id = hold(&house, "patience");
@@ -203,7 +204,7 @@ fn where_there_is_no_journal_lists_say_so_and_what_to_do() {
     let running = house.run();
     let listed = house.organism(&["approvals"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
-    assert!(listed.err.contains("nothing waits for an approval"), "{listed:?}");
+    assert!(listed.err.contains("no calls wait for an approval"), "{listed:?}");
     assert_eq!(running.stop(), Some(0));
 }
 
@@ -226,7 +227,7 @@ fn a_refusal_reaches_the_client_with_its_reason() {
     house.verified();
 }
 
-/// It tries as itself, with an environment made clean, and from a child of its own.
+/// The listener tries to approve directly, with a cleaned environment, and from a child process.
 const TRAITOR: &str = r#"#!/usr/bin/env python3
 import json, os, subprocess, sys
 data = b""

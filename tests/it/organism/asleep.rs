@@ -1,4 +1,4 @@
-//! Time in which the pump did not run: a process that was stopped, a machine that slept.
+//! Time in which the pump did not run: a stopped process, or a suspended machine.
 
 use std::time::{Duration, Instant};
 

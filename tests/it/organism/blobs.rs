@@ -1,4 +1,4 @@
-//! Blobs that records name and the journal has lost: what a boot runs on, and what a turn was sent.
+//! Missing blobs that records name: the inputs of a boot, and the request of a turn.
 
 use organism::audit::{self, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
@@ -7,7 +7,7 @@ use organism::journal::{CheckpointCopies, Journal as _};
 use organism::thread::Fact;
 use rusqlite::Connection;
 
-use super::{House, Said, say};
+use super::{CommandOutput, House, say};
 use crate::journal::Place;
 use crate::journal::script::Script;
 
@@ -38,7 +38,7 @@ turn = 1
 text = '<said xmlns="urn:example:talk">done</said>'
 "#;
 
-/// A house whose agent took a turn, stopped.
+/// A stopped house whose agent took one turn.
 fn written() -> House {
     let house = House::settled(CONFIG);
     house.write("turns.toml", TURNS);
@@ -47,7 +47,7 @@ fn written() -> House {
     house
 }
 
-/// Blobs that the house's boot lists.
+/// Blobs that the boot record of the house lists.
 fn listed(house: &House) -> Vec<Digest> {
     let reader = house.reader();
     let boot = reader.record(organism::ids::Position(1)).unwrap().unwrap();
@@ -58,7 +58,7 @@ fn listed(house: &House) -> Vec<Digest> {
     listed.unwrap()
 }
 
-fn verify_without(house: &House, blob: Digest) -> Said {
+fn verify_without(house: &House, blob: Digest) -> CommandOutput {
     let db = Connection::open(house.data().join("journal.db")).unwrap();
     let sql = "DELETE FROM blob WHERE digest = ?1";
     assert_eq!(db.execute(sql, [blob.to_string()]).unwrap(), 1);
@@ -69,7 +69,7 @@ fn verify_without(house: &House, blob: Digest) -> Said {
 fn a_blob_that_a_boot_lists_and_the_journal_has_lost_is_a_break() {
     let house = written();
     let blobs = listed(&house);
-    // The config with its prompts, and the agent's schema.
+    // The config with its prompts, and the schema of the agent.
     assert_eq!(blobs.len(), 2, "{blobs:?}");
     assert_eq!(house.organism(&["verify"]).code, Some(0));
     for blob in blobs {
@@ -82,7 +82,7 @@ fn a_blob_that_a_boot_lists_and_the_journal_has_lost_is_a_break() {
 }
 
 #[test]
-fn what_a_turn_was_sent_and_is_missing_leaves_the_record_unproved() {
+fn a_missing_request_of_a_turn_leaves_the_record_unproved() {
     let house = written();
     let boot = listed(&house);
     let kept = house.reader().blobs().unwrap();

@@ -1,4 +1,4 @@
-//! Budgets of tokens and money, from the config to what the composer sees.
+//! Budgets of tokens and money, from the config to the result that the client sees.
 
 use super::House;
 
@@ -76,7 +76,7 @@ fn a_spent_budget_of_tokens_or_money_fails_the_call_before_a_model_request() {
 }
 
 #[test]
-fn what_a_turn_cost_is_on_record_and_shown() {
+fn the_cost_of_a_turn_is_recorded_and_shown() {
     let house = writer("money = 1", "tokens = 1000000");
     let sent = house.send_text(&super::say("write"), &["--json"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");

@@ -1,4 +1,4 @@
-//! Clients that are refused as `busy`: each gets its answer, and the record gets a count.
+//! Clients that are refused as `busy`: each gets its answer, and the record gets one count.
 
 use organism::ids::Position;
 use organism::thread::{Input, Verdict};
@@ -33,7 +33,7 @@ fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
 
     let house = House::with(CONFIG);
     let running = house.run();
-    // One with the listener, one that waits for it.
+    // One submission is at the listener, and one waits for it.
     for n in ["1", "2"] {
         let sent = house.send_text(&numbered("hold", n), &["--no-wait"]);
         assert_eq!(sent.code, Some(0), "{sent:?}");

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::{House, Said, numbered, until};
+use super::{CommandOutput, House, numbered, until};
 
 #[test]
 fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
@@ -17,9 +17,9 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
     let cancelled = house.organism(&["cancel", "sess-hold0000", "--reason", "no longer needed"]);
     assert_eq!(
         (cancelled.code, cancelled.err.trim()),
-        (Some(0), "sess-hold0000: whatever was open in it and beneath it is cancelled")
+        (Some(0), "sess-hold0000: all open calls in it and its subthreads are cancelled")
     );
-    let told: Said = sender.wait_with_output().unwrap().into();
+    let told: CommandOutput = sender.wait_with_output().unwrap().into();
     assert_eq!(told.code, Some(1), "{told:?}");
     assert!(told.out.contains("code=\"cancelled\""), "{told:?}");
     assert!(told.out.contains("no longer needed"), "{told:?}");
@@ -27,7 +27,7 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
 
     let shown = house.organism(&["thread", "sess-hold0000"]);
     assert!(shown.out.starts_with("sess-hold0000  cancelled"), "{}", shown.out);
-    // The holder is free again, once it has let go of the first.
+    // The listener is free again after it has given up the first call.
     house.write("let-go", "");
     let next = house.send_text(&numbered("hold", "2"), &[]);
     assert_eq!((next.code, next.out), (Some(0), numbered("held", "2") + "\n"));

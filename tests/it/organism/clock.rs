@@ -1,4 +1,4 @@
-//! The system's clock is set while an organism has work.
+//! The system clock is changed while an organism has work.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn run(house: &House) -> Running {
 }
 
 fn set_clock(house: &House, micros: i64) {
-    // At once, so that nobody reads half of it.
+    // Written atomically, so that no reader sees a part.
     house.write("skew.new", micros.to_string());
     std::fs::rename(house.path("skew.new"), house.path("skew")).unwrap();
 }
@@ -69,7 +69,7 @@ fn a_clock_that_is_set_forward_ends_no_attempt_and_is_on_record() {
 }
 
 #[test]
-fn record_time_goes_on_when_the_clock_was_set_back() {
+fn record_time_never_decreases_when_the_clock_was_set_back() {
     let house = house();
     let running = run(&house);
     assert_eq!(house.send_text(&super::say("before"), &[]).code, Some(0));

@@ -1,8 +1,8 @@
-//! Three servers, a pump and its listeners, of which one after another is killed or frozen while
-//! clients hand in payloads. Judged as `kill` judges: by the clients' ledger, the record and the
-//! listeners' effects.
+//! Three servers, a pump and its listeners, which are killed or frozen one after another while
+//! clients submit payloads. The judge compares the clients' ledger, the record and the effects of
+//! the listeners, as `kill` does.
 //!
-//! `ROUNDS=…` says how often, `SEED=…` makes the same choices again.
+//! `ROUNDS=…` sets the number of rounds; `SEED=…` repeats the choices.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use super::kill::clients::Clients;
 use super::kill::{Choices, Tail, choices, environment, quick, settle, start, torture};
 use super::{CONFIG, House, PATIENCE, Running, numbered, until, until_within};
-use crate::bus::ear::{name, script};
+use crate::bus::harness::{name, script};
 use crate::bus::remote::{Kit, Meeting};
 use crate::campaign::Campaign;
 use crate::nats::Cluster;
 
 const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
-/// Answers on record of a pump that took over, as far as there is work left.
+/// Number of answers after which a new pump counts as working, as far as enough calls are open.
 const TAKEN_OVER: u64 = 5;
-/// With one cluster and one journal; a longer campaign begins again.
+/// Number of rounds with one cluster and one journal; a longer campaign starts again.
 const ROUNDS_A_JOURNAL: u64 = 20;
-/// Answers on record after a blow that say that it is over.
+/// Number of answers on record that show the recovery after a fault.
 const ANSWERS: u64 = 20;
 const FROZEN: Duration = Duration::from_secs(2);
 
@@ -37,7 +37,7 @@ enum Blow {
     FreezePump,
     KillProcess,
     KillReplica,
-    /// A second pump takes over from one that was killed, or frozen and wakes up later.
+    /// A second pump takes over from a killed pump, or from a frozen one that resumes later.
     SucceedKilled,
     SucceedFrozen,
 }
@@ -55,7 +55,7 @@ const BLOWS: [Blow; 10] = [
     Blow::SucceedFrozen,
 ];
 
-/// How long it took until work went on.
+/// The time until the next answers.
 #[derive(Default)]
 struct Outages(BTreeMap<Blow, Vec<Duration>>);
 
@@ -74,7 +74,7 @@ impl fmt::Display for Outages {
     }
 }
 
-/// An organism on a cluster, with a listener on NATS beside those it starts.
+/// An organism on a cluster, with listeners on NATS besides those that it starts.
 fn house(cluster: &Cluster) -> House {
     let solo = "[listeners.solo]\ncommand = [\"./player.py\", \"solo\"]";
     assert!(CONFIG.contains(solo));
@@ -92,13 +92,13 @@ fn on(cluster: &Cluster) -> String {
 struct Stage {
     house: House,
     running: Running,
-    /// Another host, whose pump takes over now and then.
+    /// Another host, whose pump takes over from time to time.
     second: House,
     /// Number of deliveries by a replaced pump of records that it had written before.
     late: usize,
     replicas: Vec<Kit>,
     tail: Tail,
-    // Last, so that it outlives everybody who is connected.
+    // The last field, so that it is dropped after everything that is connected to it.
     cluster: Cluster,
 }
 
@@ -111,8 +111,8 @@ impl Stage {
         Self { house, running, second, late: 0, replicas, tail: Tail::default(), cluster }
     }
 
-    /// Until so many more answers are on record; how long that took.
-    fn works(&mut self, what: &str) -> Duration {
+    /// Waits for this number of further answers on record. Returns the time.
+    fn wait_for_answers(&mut self, what: &str) -> Duration {
         let begun = Instant::now();
         self.tail.in_flight(&self.house);
         let enough = self.tail.answers + ANSWERS;
@@ -125,7 +125,7 @@ impl Stage {
         begun.elapsed()
     }
 
-    /// Strikes, waits until work goes on, and makes everything whole again.
+    /// Injects a fault, waits for recovery, and repairs everything.
     fn strike(&mut self, blow: Blow, choices: &mut Choices) -> Duration {
         let node = match blow {
             Blow::KillLeader | Blow::FreezeLeader => self.cluster.leader(STREAM),
@@ -136,13 +136,13 @@ impl Stage {
         match blow {
             Blow::KillNode | Blow::KillLeader => {
                 self.cluster.nodes[node].kill();
-                let outage = self.works(&what);
+                let outage = self.wait_for_answers(&what);
                 self.cluster.nodes[node].restart();
                 outage
             }
             Blow::FreezeNode | Blow::FreezeLeader => {
                 self.cluster.nodes[node].signal("-STOP");
-                let outage = self.works(&what);
+                let outage = self.wait_for_answers(&what);
                 self.cluster.nodes[node].signal("-CONT");
                 outage
             }
@@ -151,7 +151,7 @@ impl Stage {
                 self.running.child.wait().unwrap();
                 let begun = Instant::now();
                 self.running = start(&self.house, None);
-                self.works(&what);
+                self.wait_for_answers(&what);
                 begun.elapsed()
             }
             Blow::FreezePump => {
@@ -159,16 +159,16 @@ impl Stage {
                 let due = Instant::now() + FROZEN;
                 until("it was frozen for long enough", || (Instant::now() >= due).then_some(()));
                 self.running.signal("-CONT");
-                self.works(&what)
+                self.wait_for_answers(&what)
             }
             Blow::KillProcess => {
                 kill_a_child_of(self.running.child.id(), choices);
-                self.works(&what)
+                self.wait_for_answers(&what)
             }
             Blow::KillReplica => {
                 let at = choices.below(2) as usize;
                 self.replicas[at].kill();
-                let outage = self.works(&what);
+                let outage = self.wait_for_answers(&what);
                 self.replicas[at] = replica(&self.cluster, &self.house, at);
                 outage
             }
@@ -176,7 +176,7 @@ impl Stage {
                 self.running.child.kill().unwrap();
                 self.running.child.wait().unwrap();
                 let outage = self.succeed(&what, |_| {});
-                self.works(&what);
+                self.wait_for_answers(&what);
                 outage
             }
             Blow::SucceedFrozen => {
@@ -184,7 +184,7 @@ impl Stage {
                 let epoch = self.house.reader().about().unwrap().epoch;
                 self.tail.in_flight(&self.house);
                 let outage = self.succeed(&what, |stage| stage.wake_the_replaced(epoch));
-                self.works(&what);
+                self.wait_for_answers(&what);
                 outage
             }
         }
@@ -203,7 +203,7 @@ impl Stage {
         until_within(2 * PATIENCE, "another pump is at work", || {
             let told = || format!("{what}\n{}", self.second.log());
             assert!(begun.elapsed() < PATIENCE, "{}", told());
-            // Now and then the last one left less work than that.
+            // Sometimes the last round left less work.
             let is_done =
                 tail.in_flight(&self.second) == 0 && self.second.log().contains("is ready");
             (tail.answers >= enough || is_done).then_some(())
@@ -215,8 +215,8 @@ impl Stage {
         outage
     }
 
-    /// The one that was replaced wakes up: what it writes is refused, and it ends. What it hands
-    /// over meanwhile it had recorded before.
+    /// The replaced pump resumes: its writes are refused, and it ends. It may deliver only records
+    /// that it had written before.
     fn wake_the_replaced(&mut self, epoch: u32) {
         let done = |house: &House| {
             let effects = std::fs::read_to_string(house.path("effects")).unwrap();
@@ -234,7 +234,7 @@ impl Stage {
     }
 }
 
-/// One that answers pings, connected to that node first.
+/// A listener that answers pings, connected to that node first.
 fn replica(cluster: &Cluster, house: &House, node: usize) -> Kit {
     let mut meeting = Meeting::of("talk", &cluster.nodes[node]);
     meeting.subjects = organism::bus::nats::ListenerSubjects::new("talk", &name("solo"));
@@ -253,11 +253,11 @@ fn kill_a_child_of(pid: u32, choices: &mut Choices) {
     let children: Vec<&str> = found.lines().collect();
     assert!(!children.is_empty(), "the organism has no listeners");
     let child = children[choices.below(children.len() as u64) as usize];
-    // It may be a new one already that takes its place.
+    // A new pump may have taken its place already.
     Command::new("kill").args(["-9", child]).status().unwrap();
 }
 
-/// Every blow in an order of its own, again and again.
+/// Every fault, repeatedly, in an order of its own.
 fn next(left: &mut Vec<Blow>, choices: &mut Choices) -> Blow {
     if left.is_empty() {
         left.extend(BLOWS);
@@ -275,7 +275,7 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
     while left > 0 {
         let mut stage = Stage::set();
         let clients = Clients::start(&stage.house);
-        stage.works("the start");
+        stage.wait_for_answers("the start");
         for _ in 0..left.min(ROUNDS_A_JOURNAL) {
             let blow = next(&mut blows, &mut choices);
             let outage = stage.strike(blow, &mut choices);
@@ -311,7 +311,7 @@ fn end(stage: Stage, clients: Clients) -> u64 {
 }
 
 #[test]
-fn a_server_that_is_a_lame_duck_hands_over_and_nobody_loses_anything() {
+fn a_server_in_lame_duck_mode_loses_no_message() {
     let cluster = Cluster::start();
     let house = House::settled(&format!("{CONFIG}{}", on(&cluster)));
     let running = house.run();
@@ -327,7 +327,7 @@ fn a_server_that_is_a_lame_duck_hands_over_and_nobody_loses_anything() {
         });
     };
     send();
-    // What `nats-server --signal ldm` sends.
+    // The signal of `nats-server --signal ldm`.
     cluster.nodes[leader].signal("-USR2");
     let begun = Instant::now();
     while cluster.nodes[leader].is_alive() {

@@ -1,4 +1,4 @@
-//! A command connects to the organism once, whatever it asks, and again where the connection has ended.
+//! A command connects once for all its requests, and again after the connection has ended.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
@@ -24,7 +24,7 @@ enum FirstConnection {
     TakesNoBytes,
 }
 
-/// Stands for an organism: holds the journal and takes every request.
+/// A stub of an organism: it holds the journal and accepts every request.
 struct Recorder {
     /// The requests of each connection.
     connections: Arc<Mutex<Vec<Vec<String>>>>,

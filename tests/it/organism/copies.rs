@@ -1,12 +1,12 @@
-//! The place that the config names for copies of checkpoints: what `check`, a start and `verify` make
-//! of it.
+//! The configured directory for copies of checkpoints: its use by `check`, by a start and by
+//! `verify`.
 
 use std::process::Output;
 
 use super::proof::{answered, copy};
-use super::{CONFIG, COPIES_KEY, House, Said, say, until};
+use super::{CONFIG, COPIES_KEY, CommandOutput, House, say, until};
 
-fn without_copies(house: &House, arguments: &[&str]) -> Said {
+fn without_copies(house: &House, arguments: &[&str]) -> CommandOutput {
     let output: Output = house.command(arguments).env_remove(COPIES_KEY).output().unwrap();
     output.into()
 }
@@ -96,12 +96,12 @@ fn a_place_in_data_or_state_is_a_problem_of_the_config() {
         House::settled(&CONFIG.replace(name, &format!("{name}\ndata = \"d\"\nstate = \"s\"")));
     for place in ["d", "d/copies", "s/../s/copies"] {
         let mut check = house.command(&["check"]);
-        let checked = Said::from(check.env(COPIES_KEY, place).output().unwrap());
+        let checked = CommandOutput::from(check.env(COPIES_KEY, place).output().unwrap());
         assert_eq!(checked.code, Some(78), "{place}: {checked:?}");
         assert!(checked.err.contains("checkpoints-inside"), "{place}: {checked:?}");
     }
     let mut check = house.command(&["check"]);
-    let checked = Said::from(check.env(COPIES_KEY, "copies").output().unwrap());
+    let checked = CommandOutput::from(check.env(COPIES_KEY, "copies").output().unwrap());
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 

@@ -1,4 +1,4 @@
-//! A hosted listener with core words: it fans out over threads of its own.
+//! A hosted listener that uses core payloads: it distributes work over subthreads.
 
 use super::{House, numbered};
 
@@ -36,7 +36,7 @@ fn house(core: &str) -> House {
     House::with(&configured(core))
 }
 
-/// How many messages of this core word are on record.
+/// Number of recorded messages with this core payload.
 fn recorded(house: &House, word: &str) -> usize {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let name = format!("{{{}}}{word}", organism::system::NAMESPACE);

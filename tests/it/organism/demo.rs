@@ -1,11 +1,11 @@
-//! `organism demo` on a copy of this project's sources, and on one that lacks what it quotes.
+//! `organism demo` on a copy of this project's sources, and on a copy without the quoted lines.
 
 use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::Said;
+use super::CommandOutput;
 
 fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -23,7 +23,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn demo(tree: &TempDir) -> Said {
+fn demo(tree: &TempDir) -> CommandOutput {
     let program = Path::new(env!("CARGO_BIN_EXE_organism"));
     let search = program.with_file_name("code-search");
     assert!(search.exists(), "build it first: cargo build -p code-search");
@@ -40,13 +40,13 @@ fn demo(tree: &TempDir) -> Said {
     output.unwrap().into()
 }
 
-/// The first line of a file that holds `text`, from 1.
+/// Number of the first line of a file that contains `text`.
 fn line_of(file: &Path, text: &str) -> usize {
     let content = std::fs::read_to_string(file).unwrap();
     1 + content.lines().position(|line| line.contains(text)).unwrap()
 }
 
-fn part<'a>(said: &'a Said, heading: &str) -> &'a str {
+fn part<'a>(said: &'a CommandOutput, heading: &str) -> &'a str {
     let (_, rest) =
         said.out.split_once(heading).unwrap_or_else(|| panic!("no {heading}: {said:?}"));
     rest.split("\nThe proof").next().unwrap()
@@ -70,7 +70,7 @@ fn the_demo_shows_everything_it_promises_and_quotes_what_this_run_found() {
         "✗ researcher  refused: not-in-vocabulary",
         "⚙ → researcher  timer-set",
         "⚙ → researcher  timer-fired",
-        "the chain and its signed checkpoints hold",
+        "the chain and its signed checkpoints are valid",
         " + 0 in flight",
         "Try next",
     ];
@@ -84,7 +84,7 @@ fn the_demo_shows_everything_it_promises_and_quotes_what_this_run_found() {
     let wide = said.out.lines().find(|line| line.chars().count() > 80 && !names_a_place(line));
     assert_eq!(wide, None);
 
-    // The same lines elsewhere in the file: the answer follows.
+    // The same lines are at another place in the file, and the answer names the new place.
     let content = std::fs::read_to_string(&clock).unwrap();
     std::fs::write(&clock, format!("//\n//\n//\n{content}")).unwrap();
     let answer = part(&demo(&tree), "\nThe answer").to_owned();

@@ -1,4 +1,4 @@
-//! `organism tail` follows the journal through the organism that runs, and polls nothing.
+//! `organism tail` follows the journal through the running organism and does not poll the journal.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::ops::ControlFlow;
@@ -13,10 +13,10 @@ use organism::service::{
 };
 use serde_json::Value as Json;
 
-use super::{CONFIG, House, Said, numbered, said, say, until};
+use super::{CONFIG, CommandOutput, House, numbered, say, talk_reply, until};
 use crate::web::{address, ask, listening, page::Page};
 
-/// `organism tail` at work.
+/// A running `organism tail`.
 pub struct Tail {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -47,7 +47,7 @@ impl Tail {
         while self.next()["thread"] != thread {}
     }
 
-    pub fn end(mut self) -> Said {
+    pub fn end(mut self) -> CommandOutput {
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
         self.child.wait_with_output().unwrap().into()
@@ -61,7 +61,7 @@ fn a_tail_shows_each_message_and_ends_with_the_organism() {
     let mut tail = Tail::start(&house);
     for text in ["first", "second", "third"] {
         assert_eq!(house.send_text(&say(text), &[]).code, Some(0));
-        tail.find(said(text).trim());
+        tail.find(talk_reply(text).trim());
     }
 
     assert_eq!(running.stop(), Some(0));
@@ -86,7 +86,7 @@ fn a_tail_shows_what_is_recorded_after_a_stop_has_begun() {
     running.signal("-TERM");
     let socket = house.data().join("control.sock");
     until("the socket is closed", || (!socket.exists()).then_some(()));
-    // As long as a tail takes that ends with the socket.
+    // Time that a tail needs to end after the socket closed.
     assert_eq!(house.organism(&["threads"]).code, Some(0));
     assert_eq!(tail.child.try_wait().unwrap(), None, "it ends with the organism, not before");
     house.write("let-go", "");
@@ -104,37 +104,38 @@ fn a_tail_without_an_organism_reads_the_journal_once_and_says_so() {
     let tail = house.organism(&["tail", "-n", "100"]);
     assert_eq!(tail.code, Some(0), "{tail:?}");
     assert!(tail.out.contains("first"), "{tail:?}");
-    assert!(tail.err.contains("is read as it stands now"), "{tail:?}");
+    assert!(tail.err.contains("in its present state"), "{tail:?}");
     let short = house.organism(&["tail", "--no-follow"]);
     assert!(short.err.is_empty(), "{short:?}");
 }
 
 #[test]
-fn a_tail_goes_on_with_the_organism_that_takes_the_place_of_the_first() {
+fn a_tail_continues_with_the_next_organism_on_the_journal() {
     let house = House::new();
     let hold = numbered("hold", "1");
     house.write("hold.xml", &hold);
-    // An organism of its own, which ends with its command.
+    // The command starts its own organism, which ends with the command.
     let mut command = house.command(&["send", "--as", "desk", "hold.xml"]);
     let sender = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     super::until("it is on record", || (house.recorded("hold") == 1).then_some(()));
     let mut tail = Tail::start(&house);
     tail.find(&hold);
 
-    // It announces itself and waits for the command, whose stop does not wait for the tail.
+    // The organism announces itself and waits for the command; the command does not wait for the
+    // tail.
     let log = std::fs::File::create(house.path("log")).unwrap();
     let mut run = house.command(&["run"]);
     let child = run.stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let running = super::Running { child };
     super::until("it waits for the command", || house.log().contains("waiting").then_some(()));
     house.write("let-go", "");
-    let sent: Said = sender.wait_with_output().unwrap().into();
+    let sent: CommandOutput = sender.wait_with_output().unwrap().into();
     assert_eq!(sent.out, numbered("held", "1") + "\n", "{sent:?}");
     tail.find(&numbered("held", "1"));
 
     super::until("the organism is ready", || house.log().contains("is ready").then_some(()));
     assert_eq!(house.send_text(&say("next"), &[]).code, Some(0));
-    tail.find(said("next").trim());
+    tail.find(talk_reply("next").trim());
     assert_eq!(running.stop(), Some(0));
     assert_eq!(tail.end().code, Some(0));
 }
@@ -152,14 +153,15 @@ fn followers_cause_no_read_of_the_journal_in_the_organism() {
     for number in 0..10 {
         let text = number.to_string();
         assert_eq!(house.send_text(&say(&text), &[]).code, Some(0));
-        tail.find(said(&text).trim());
+        tail.find(talk_reply(&text).trim());
     }
     assert_eq!(reads(), before);
     assert_eq!(running.stop(), Some(0));
     assert_eq!(tail.end().code, Some(0));
 }
 
-/// Stands for an organism: holds the journal, and gives each connection the next of these answers.
+/// A stub of an organism: it holds the journal, and gives each connection the next of these
+/// responses.
 struct ScriptedOrganism {
     serving: JoinHandle<()>,
     _lock: DirectoryLock,
@@ -235,7 +237,7 @@ fn a_list_that_an_organism_refuses_is_read_from_the_journal_and_gives_the_reason
 
     let listed = house.organism(&["approvals"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
-    for text in ["hosted-process", "is read as it stands now"] {
+    for text in ["hosted-process", "in its present state"] {
         assert!(listed.err.contains(text), "{text}: {listed:?}");
     }
     organism.serving.join().unwrap();
@@ -263,7 +265,7 @@ async fn a_follower_gets_nothing_after_its_break_and_the_first_reason_of_an_end(
     assert!(matches!(&ended, Err(Error::Failed { detail }) if detail == expected), "{ended:?}");
 }
 
-/// Calls of `read` and its like by this process.
+/// Calls of `read` and similar system calls by this process.
 #[cfg(target_os = "linux")]
 fn reads_of(process: &Child) -> u64 {
     let counters = std::fs::read_to_string(format!("/proc/{}/io", process.id())).unwrap();
@@ -278,7 +280,7 @@ fn a_tail_reads_nothing_while_nothing_is_recorded() {
     let running = house.run();
     let mut tail = Tail::start(&house);
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
-    tail.find(said("first").trim());
+    tail.find(talk_reply("first").trim());
 
     let look = || {
         assert_eq!(house.organism(&["threads"]).code, Some(0));
@@ -289,7 +291,7 @@ fn a_tail_reads_nothing_while_nothing_is_recorded() {
         let now = look();
         (now == std::mem::replace(&mut before, now)).then_some(now)
     });
-    // Longer than a tail that polls would sleep.
+    // Longer than the poll interval of a tail that polls.
     for _ in 0..5 {
         assert_eq!(look(), settled, "it reads although nothing is recorded");
     }
@@ -304,7 +306,7 @@ fn a_tail_whose_reader_has_left_ends_while_the_organism_runs() {
     let running = house.run();
     let mut tail = Tail::start(&house);
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
-    tail.find(said("first").trim());
+    tail.find(talk_reply("first").trim());
 
     let Tail { mut child, lines } = tail;
     drop(lines);

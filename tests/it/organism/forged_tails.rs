@@ -1,9 +1,9 @@
-//! An attacker with write access changes the end of the journal's file while the organism is dead:
-//! no start takes it, nothing of a forged record is ever executed, and the organism goes on after
-//! the operator's recorded consent.
+//! An attacker with write access changes the tail of the journal's file while the organism is down.
+//! No start accepts the change, no part of a forged record is ever executed, and the organism
+//! continues after the operator's recorded consent.
 //!
-//! The simulation keeps its records in a list that has no MACs; a forged tail needs the file.
-//! `KILLS=…` states how often, `SEED=…` makes the same choices again.
+//! The simulation keeps its records in a list without MACs, so this test uses the file. `KILLS=…`
+//! sets the number of kills; `SEED=…` repeats the choices.
 
 use std::process::Stdio;
 
@@ -40,11 +40,11 @@ approval = "always"
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attack {
-    /// A record that releases the held call, under no MAC.
+    /// A record that releases the held call, without a MAC.
     Append,
-    /// The same, under a copy of the last MAC.
+    /// The same record, with a copy of the last MAC.
     AppendWithCopiedMac,
-    /// The last MAC is gone.
+    /// The last MAC is removed.
     DeleteMac,
 }
 
@@ -69,7 +69,7 @@ fn hold(house: &House) -> HeldCall {
     HeldCall { message, call, thread: ThreadId::parse(&text("thread")).unwrap() }
 }
 
-/// A record behind the last one, in the tree of the held call, by which the call is released.
+/// Appends a record in the tree of the held call that releases the call.
 fn release(house: &House, held: &HeldCall) -> Record {
     let reader = house.reader();
     let last = reader.last().unwrap();
@@ -106,7 +106,7 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
-/// Starts the organism, which ends by itself; its exit code and its log.
+/// Starts the organism, which exits by itself. Returns its exit code and its log.
 fn refused(house: &House) -> (Option<i32>, String) {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let mut run = house.command(&["run"]);
@@ -119,7 +119,7 @@ fn refused(house: &House) -> (Option<i32>, String) {
     (ended.code(), house.log())
 }
 
-/// The vault did nothing, and its call waits for an approval.
+/// Asserts that the vault did nothing and that its call waits for an approval.
 fn is_held(house: &House, held: &HeldCall) {
     let effects = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
     let done: Vec<_> = effects.lines().filter(|line| line.starts_with("vault ")).collect();
@@ -160,7 +160,8 @@ fn no_start_takes_a_forged_tail_and_nothing_of_it_is_executed() {
         is_held(&house, &held);
     }
 
-    // What the operator gave up with a changed end is done again under its key, and nothing else.
+    // The submissions whose records the operator gave up are repeated under their keys, and no
+    // others.
     (0..rounds).for_each(|round| ping(&house, round));
     assert_eq!(house.recorded("pong") as u64, rounds);
     is_held(&house, &held);

@@ -1,7 +1,7 @@
-//! A hosted process that forges, while clients send and the organism is killed again and again: it
-//! tries every verb of the control socket, and nothing of that is ever done.
+//! A hosted process forges requests while clients send and the organism is killed repeatedly. The
+//! process tries every verb of the control socket, and no request of it is carried out.
 //!
-//! `KILLS=…` says how often.
+//! `KILLS=…` sets the number of kills.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use organism::thread::Input;
 use serde_json::Value as Json;
 
 use super::kill::{environment, torture};
-use super::{House, Running, Said, numbered, until, until_within};
+use super::{CommandOutput, House, Running, numbered, until, until_within};
 use crate::campaign::Campaign;
 
 const CONFIG: &str = r#"
@@ -42,7 +42,7 @@ replies = ["worked"]
 
 const VERBS: [&str; 4] = ["send", "approve", "refuse", "cancel"];
 
-/// Longer than four commands take that fail, on a machine with other things to do.
+/// Longer than four failing commands take on a busy machine.
 const TRIES_PATIENCE: Duration = Duration::from_secs(120);
 
 fn house() -> House {
@@ -64,7 +64,7 @@ fn tries(house: &House) -> Vec<String> {
     noted.lines().map(str::to_owned).collect()
 }
 
-/// A held call, which the forger is shown.
+/// A held call, whose id the forger gets.
 fn show_target(house: &House, modes: &str) -> String {
     let sent = house.send_text(&numbered("hold", "1"), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -77,8 +77,8 @@ fn show_target(house: &House, modes: &str) -> String {
     text("message")
 }
 
-/// A ping that is sent until it is answered, whatever becomes of the pump meanwhile.
-fn ping(house: &House, number: usize) -> Said {
+/// Sends a ping until it is answered, also while the pump restarts.
+fn ping(house: &House, number: usize) -> CommandOutput {
     let number = number.to_string();
     until_within(TRIES_PATIENCE, "an answer", || {
         let sent = house.send_text(&numbered("ping", &number), &["--key", &number]);
@@ -86,7 +86,7 @@ fn ping(house: &House, number: usize) -> Said {
     })
 }
 
-/// Nothing but what the clients did is on record.
+/// Asserts that the record contains only requests of the clients.
 fn judge(house: &House, held: &str, pings: usize) {
     let waiting = house.organism(&["approvals", "--json"]).json();
     let waiting: Vec<_> = waiting.iter().map(|call| &call["message"]).collect();
@@ -157,7 +157,8 @@ fn nothing_that_a_detached_process_forges_is_done_under_load() {
             |verb: &&str| noted.iter().any(|line| line.starts_with(&format!("detached {verb} ")));
         VERBS.iter().all(tried).then_some(())
     });
-    // A process that outlives its pump with an empty environment is nobody's: see OPERATIONS.
+    // The origin of a process that outlives its pump with an empty environment is unknown: see
+    // OPERATIONS.
     house.write("pause", "");
     until("the last try has ended", || {
         let noted = tries(&house);

@@ -12,7 +12,7 @@ fn batch(house: &House, from: &str, lines: &[u8]) -> Vec<Json> {
     command.args(["--from", from]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines).unwrap();
-    let said: super::Said = child.wait_with_output().unwrap().into();
+    let said: super::CommandOutput = child.wait_with_output().unwrap().into();
     assert_eq!(said.code, Some(0), "{said:?}");
     said.json()
 }
@@ -82,7 +82,7 @@ fn every_line_of_a_schema_batch_is_answered() {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = [b"\xff\n", lines.as_bytes()].concat();
     child.stdin.take().unwrap().write_all(&lines).unwrap();
-    let said: super::Said = child.wait_with_output().unwrap().into();
+    let said: super::CommandOutput = child.wait_with_output().unwrap().into();
     let verdicts: Vec<String> = said.json().iter().map(|a| a["verdict"].to_string()).collect();
     let verdicts = verdicts.join(" ").replace('"', "");
     assert_eq!(verdicts, "error valid error invalid schema-refused invalid");

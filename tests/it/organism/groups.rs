@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::{House, TALK, numbered, until};
 
-/// Two listeners that crash, one that replies once it is let go, and one that never does. The client
-/// gathers as `gather` says.
+/// Two listeners that crash, one that replies after it is released, and one that never replies. The
+/// client gathers as `gather` states.
 fn config(gather: &str, peers: &[&str]) -> String {
     let listener = |name: &str, file: &str| {
         format!(
@@ -26,7 +26,7 @@ fn config(gather: &str, peers: &[&str]) -> String {
     )
 }
 
-/// The exit code, and how each call ended, with its payloads.
+/// The exit code, and the end of each call with its payloads.
 type SentResults = (Option<i32>, Vec<(String, Vec<String>)>);
 
 const FIRST: &str = "gather = \"first\"";

@@ -1,4 +1,4 @@
-//! A process that may hold keys is closed to other processes of its user.
+//! The memory of a process that may contain keys is closed to other processes of its user.
 //!
 //! Root may inspect every process. If the tests run as root, these tests switch to another user.
 
@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{House, Said, until};
+use super::{CommandOutput, House, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -27,14 +27,14 @@ api_key_env = "LIVE_KEY"
 "#;
 
 const KEY: &str = "sk-of-nobody-0000000000000000";
-/// A user id without any permissions, which the system need not know.
+/// A user id without any permissions, which need not have an account.
 const SOMEBODY: u32 = 65_534;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command as the user whom this is about.
+/// A command that runs as that user.
 fn as_user(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -45,8 +45,8 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// A house of that user, with a program that the user can read: what one may not read is closed
-/// to begin with.
+/// A house of that user with a readable program, because a process of an unreadable program is
+/// always closed.
 fn house() -> (House, PathBuf) {
     let house = House::with(CONFIG);
     let program = house.path("organism");
@@ -73,8 +73,8 @@ fn organism(house: &House, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Content of a process's file as another process of the same user sees it.
-fn seen(process: &Child, file: &str) -> Said {
+/// The content of a process's file under /proc, read by another process of the same user.
+fn seen(process: &Child, file: &str) -> CommandOutput {
     let path = format!("/proc/{}/{file}", process.id());
     let mut command = as_user(Path::new("head"));
     command.args(["-c", "100000", &path]).output().unwrap().into()
@@ -85,7 +85,7 @@ fn seen(process: &Child, file: &str) -> Said {
 fn no_other_process_of_the_user_looks_into_one_that_may_hold_keys() {
     let (house, program) = house();
     let running = house.run_with(organism(&house, &program, &["run"]));
-    // One that holds no keys and is open: what is refused below is refused for no other reason.
+    // A process without keys is open, so the refusals below have no other cause.
     let mut tail = organism(&house, &program, &["tail"]);
     let mut open = tail.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("it can be looked into", || seen(&open, "environ").out.contains(KEY).then_some(()));

@@ -1,4 +1,4 @@
-//! `organism host`: agents whose turns are taken in processes of their own.
+//! `organism host`: agents that run in separate processes.
 
 mod costs;
 mod guarded;
@@ -16,7 +16,7 @@ use organism::ids::Position;
 use organism::thread::Fact;
 use serde_json::{Value as Json, json};
 
-use super::{House, Running, Said, said, say, until};
+use super::{CommandOutput, House, Running, say, talk_reply, until};
 use crate::model::server::{KEY, Script};
 use crate::nats::{Server, Settings};
 use crate::web::ask;
@@ -77,7 +77,8 @@ pub fn server() -> Server {
     Server::start()
 }
 
-/// Where the journal is: on the agents' own server, where all journals are to be on JetStream.
+/// The config of the journal: on the agents' own server if all journals of the test run are on
+/// JetStream.
 fn journal() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match std::env::var_os("ORGANISM_TEST_NATS") {
@@ -90,7 +91,7 @@ fn journal() -> String {
     }
 }
 
-/// With what stands for LIMITS, MODEL and BUDGET.
+/// The config with replacements for LIMITS, MODEL and BUDGET.
 fn house_with(server: &Server, changes: &[(&str, &str)]) -> House {
     house_of(&format!("{CONFIG}{}", journal()), server, changes)
 }
@@ -112,7 +113,7 @@ pub fn house(server: &Server) -> House {
     house_with(server, &[])
 }
 
-/// An `organism host`, killed, at the latest, when this is dropped.
+/// An `organism host`, which is killed when this is dropped at the latest.
 pub struct Hosting {
     child: Child,
     log: std::path::PathBuf,
@@ -156,13 +157,13 @@ impl Hosting {
 
 impl Drop for Hosting {
     fn drop(&mut self) {
-        // One that has ended cannot be killed.
+        // A process that has exited cannot be killed.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Everything on record, without what is another one in every run.
+/// All records, without the values that differ between runs.
 fn record(house: &House) -> Vec<String> {
     let reader = house.reader();
     let last = reader.last().unwrap();
@@ -194,7 +195,7 @@ fn timeless(told: &mut Json) {
     }
 }
 
-/// Ids by the order in which they come.
+/// Replaces ids by numbers, in the order of their first occurrence.
 fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
     let (mut out, mut at) = (String::new(), 0);
     while at < text.len() {
@@ -241,9 +242,9 @@ fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]
     record(&house)
 }
 
-/// The same bytes for every prompt, as their digests on record are the same.
+/// Asserts equal bytes of every prompt by their recorded digests.
 #[test]
-fn an_agent_in_a_process_of_its_own_leaves_the_record_it_leaves_beside_the_pump() {
+fn a_remote_agent_leaves_the_same_record_as_an_agent_in_the_pumps_process() {
     let server = server();
     let work = "<work xmlns=\"urn:example:talk\"><n>7</n></work>";
     for (budget, turns, texts) in [
@@ -264,7 +265,7 @@ fn an_agent_in_a_process_of_its_own_leaves_the_record_it_leaves_beside_the_pump(
     }
 }
 
-/// F16, law 8: also where its agent was on a machine of another kind.
+/// F16, law 8: also if the agent ran on a machine of another kind.
 #[test]
 fn a_turn_that_was_taken_elsewhere_is_shown_as_it_was_sent() {
     let server = server();
@@ -286,18 +287,18 @@ fn a_turn_that_was_taken_elsewhere_is_shown_as_it_was_sent() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A model that answers only when the test lets it.
+/// A model that answers only after the test releases it.
 struct Slow {
     port: u16,
-    state: Arc<(Mutex<Asked>, Condvar)>,
+    state: Arc<(Mutex<SlowModelState>, Condvar)>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct SlowModelState {
     count: usize,
     answered: usize,
     /// The last request.
-    heard: String,
+    last_request: String,
     may_answer: bool,
 }
 
@@ -305,7 +306,7 @@ impl Slow {
     fn start(text: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state = Arc::new((Mutex::new(Asked::default()), Condvar::new()));
+        let state = Arc::new((Mutex::new(SlowModelState::default()), Condvar::new()));
         let answer = answer(text);
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
@@ -325,7 +326,7 @@ impl Slow {
         )
     }
 
-    fn asked(&self, times: usize) {
+    fn wait_for_requests(&self, times: usize) {
         until("the model is asked", || (self.state.0.lock().unwrap().count >= times).then_some(()));
     }
 
@@ -337,8 +338,8 @@ impl Slow {
         self.state.0.lock().unwrap().answered >= times
     }
 
-    fn heard(&self) -> String {
-        self.state.0.lock().unwrap().heard.clone()
+    fn last_request(&self) -> String {
+        self.state.0.lock().unwrap().last_request.clone()
     }
 
     fn let_go(&self) {
@@ -360,7 +361,7 @@ fn answer(text: &str) -> Vec<u8> {
     Script::stream(&events).bytes()
 }
 
-fn attend(mut stream: TcpStream, answer: &[u8], (state, told): &(Mutex<Asked>, Condvar)) {
+fn attend(mut stream: TcpStream, answer: &[u8], (state, told): &(Mutex<SlowModelState>, Condvar)) {
     let (mut request, mut buffer) = (Vec::new(), [0; 8192]);
     // The last brace ends the body.
     while !request.ends_with(b"}") {
@@ -372,20 +373,21 @@ fn attend(mut stream: TcpStream, answer: &[u8], (state, told): &(Mutex<Asked>, C
     {
         let mut asked = state.lock().unwrap();
         asked.count += 1;
-        asked.heard = String::from_utf8_lossy(&request).into_owned();
+        asked.last_request = String::from_utf8_lossy(&request).into_owned();
     }
     drop(told.wait_while(state.lock().unwrap(), |asked| !asked.may_answer).unwrap());
-    // Whoever asked may be dead.
+    // The client may have been killed.
     stream.write_all(answer).ok();
     state.lock().unwrap().answered += 1;
 }
 
-/// A house whose writer asks that model, its pump, and the key in everybody's environment.
+/// A house whose writer calls that model, with its pump, and with the key in the environment of all
+/// processes.
 fn slow(server: &Server) -> (Slow, House, Running) {
     let slow = Slow::start("<said xmlns=\"urn:example:talk\">at last</said>");
     let models = slow.model();
     let house = house_with(server, &[("MODEL", "live"), ("[models.recorded]", &models)]);
-    // It does not need the key of a model that is asked elsewhere.
+    // The pump needs no key of a model that only another process calls.
     let running = house.run();
     (slow, house, running)
 }
@@ -404,7 +406,7 @@ fn sending(house: &House) -> Child {
     child
 }
 
-fn told(child: Child) -> Said {
+fn finish(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
@@ -414,13 +416,13 @@ fn a_turn_that_a_killed_host_was_in_is_taken_by_another_and_has_one_result() {
     let (model, house, running) = slow(&server);
     let mut doomed = host_with_key(&house, "first");
     let sent = sending(&house);
-    model.asked(1);
+    model.wait_for_requests(1);
     let _other = host_with_key(&house, "second");
     doomed.kill();
-    model.asked(2);
+    model.wait_for_requests(2);
     model.let_go();
-    let told = told(sent);
-    assert_eq!((told.code, told.out), (Some(0), said("at last")), "{}", told.err);
+    let told = finish(sent);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("at last")), "{}", told.err);
     assert_eq!((house.recorded("say"), house.recorded("said"), model.count()), (1, 1, 2));
     assert_eq!(running.stop(), Some(0));
     let record = record(&house);
@@ -435,7 +437,7 @@ fn a_stopping_host_ends_its_turns_and_takes_no_more() {
     let (model, house, running) = slow(&server);
     let mut hosting = host_with_key(&house, "first");
     let sent = sending(&house);
-    model.asked(1);
+    model.wait_for_requests(1);
     hosting.terminate();
     until("it says so", || hosting.log().contains("stopping on SIGTERM").then_some(()));
     let mut after = sending(&house);
@@ -443,8 +445,8 @@ fn a_stopping_host_ends_its_turns_and_takes_no_more() {
         record(&house).iter().any(|fact| fact.contains("not-taken")).then_some(())
     });
     model.let_go();
-    let told = told(sent);
-    assert_eq!((told.code, told.out), (Some(0), said("at last")), "{}", told.err);
+    let told = finish(sent);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("at last")), "{}", told.err);
     assert_eq!(hosting.ended(), Some(0), "{}", hosting.log());
     after.kill().unwrap();
     after.wait().unwrap();
@@ -453,7 +455,7 @@ fn a_stopping_host_ends_its_turns_and_takes_no_more() {
     house.verified();
 }
 
-/// A model's answer from the time of an outage of the server is not requested again.
+/// An answer that the model gave during an outage of the server is not requested again.
 #[test]
 fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     let server = server();
@@ -461,7 +463,7 @@ fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     let _hosting = host_with_key(&house, "first");
     let sent = house.send_text(&say("write"), &["--no-wait"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    model.asked(1);
+    model.wait_for_requests(1);
     server.kill();
     model.let_go();
     until("the model has answered", || model.has_answered(1).then_some(()));
@@ -474,22 +476,23 @@ fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     house.verified();
 }
 
-/// W3C Trace Context: the model is called in the trace that the client gave.
+/// W3C Trace Context: the model is called in the client's trace.
 #[test]
-fn a_trace_goes_on_with_a_turn_that_is_taken_elsewhere() {
+fn a_trace_continues_in_the_turn_of_a_remote_agent() {
     let server = server();
     let (model, house, running) = slow(&server);
     let _hosting = host_with_key(&house, "first");
     model.let_go();
     let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let sent = house.send_text(&say("write"), &["--traceparent", given]);
-    assert_eq!((sent.code, sent.out), (Some(0), said("at last")), "{}", sent.err);
-    let heard = model.heard();
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply("at last")), "{}", sent.err);
+    let heard = model.last_request();
     assert!(heard.contains("traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-"), "{heard}");
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Each partition's pump tells its own threads, and replicas share what all of them hand over.
+/// The pump of each partition serves its own threads, and replicas share the deliveries of all
+/// pumps.
 #[test]
 fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     let server = Server::start();
@@ -504,7 +507,7 @@ fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     let _hosts = [host("one-sh"), host("two-sh")];
     for _ in 0..8 {
         let sent = house.send_text(&say("write"), &[]);
-        assert_eq!((sent.code, sent.out), (Some(0), said("done")), "{}", sent.err);
+        assert_eq!((sent.code, sent.out), (Some(0), talk_reply("done")), "{}", sent.err);
     }
     assert_eq!(running.stop(), Some(0));
     let exported = house.organism(&["export", "--format", "jsonl"]).out;
@@ -522,17 +525,17 @@ fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
 /// A pump that restarts during a turn delivers the turn again. The answer to the delivery of the
 /// dead pump is dropped.
 #[test]
-fn a_turn_goes_on_when_its_pump_was_killed_and_is_there_again() {
+fn a_remote_turn_continues_after_its_pump_was_killed_and_restarted() {
     let server = server();
     let (model, house, mut running) = slow(&server);
     let _hosting = host_with_key(&house, "first");
     let sent = house.send_text(&say("write"), &["--no-wait"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    model.asked(1);
+    model.wait_for_requests(1);
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     let running = house.run();
-    model.asked(2);
+    model.wait_for_requests(2);
     model.let_go();
     until("it is answered", || (house.recorded("said") == 1).then_some(()));
     assert_eq!(running.stop(), Some(0));
@@ -562,11 +565,11 @@ fn a_budget_is_kept_across_the_wire() {
     }
 }
 
-/// Threads and answers that are larger than a message go in parts, and nothing is lost between.
+/// Threads and answers that exceed one message are sent in parts, and no part is lost.
 #[test]
 fn a_thread_and_an_answer_larger_than_any_message_come_through() {
     let little = Server::start_with(Settings { jetstream: None, more: "max_payload: 25000" });
-    // No journal is kept on a server that takes so little.
+    // A journal cannot be on a server with such a small message size.
     let house = house_of(CONFIG, &little, &[("LIMITS", "payload_bytes = 20000")]);
     let long = "long ".repeat(3_000);
     let turns = format!(
@@ -583,7 +586,7 @@ fn a_thread_and_an_answer_larger_than_any_message_come_through() {
     assert_eq!(first.code, Some(0), "{first:?}");
     let thread = first.json()[0]["thread"].as_str().unwrap().to_owned();
     let second = house.send_text(&say(&long), &["--thread", &thread]);
-    assert_eq!((second.code, second.out), (Some(0), said(&long)), "{}", second.err);
+    assert_eq!((second.code, second.out), (Some(0), talk_reply(&long)), "{}", second.err);
     assert_eq!(running.stop(), Some(0));
     let asked = asks.stop();
     let of = |what: &str| asked.iter().filter(|asked| *asked == what).count();
@@ -605,7 +608,7 @@ fn an_agent_that_cannot_be_hosted_gets_advice_for_the_config() {
     for (arguments, code, told) in [
         (&["--only", "writr"][..], 2, "did you mean `writer`?"),
         (&["--only", "somebody"], 2, "can be hosted are writer"),
-        (&["--only", "writer,solo"], 2, "`solo` is no agent but a listener"),
+        (&["--only", "writer,solo"], 2, "`solo` is a listener"),
         (&["--only", "planner"], 78, "write nats = true under [agents.planner]"),
         (&["--config", "nowhere.toml"], 78, "write nats = true under [agents.writer]"),
         (&["--config", "without.toml"], 78, "and a section [nats]"),
@@ -632,7 +635,7 @@ fn the_key_of_a_model_is_needed_where_its_agent_is() {
     assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
     assert_eq!(house.organism(&["check"]).code, Some(0), "the pump needs no such key");
     assert_eq!(running.stop(), Some(0));
-    // Beside the pump it is needed there.
+    // The pump's own process needs the key there.
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
     house.write("organism.toml", config.replace("nats = true\n", ""));
     let without = house.organism(&["run"]);
@@ -652,8 +655,8 @@ fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     assert_eq!(without.code, Some(78), "{without:?}");
     assert!(!house.path("out.toml").exists());
     let mut command = house.command(&["record", "out.toml", "say.xml"]);
-    let made: Said = command.env("LIVE_KEY", KEY).output().unwrap().into();
-    assert_eq!((made.code, made.out), (Some(0), said("at last")), "{}", made.err);
+    let made: CommandOutput = command.env("LIVE_KEY", KEY).output().unwrap().into();
+    assert_eq!((made.code, made.out), (Some(0), talk_reply("at last")), "{}", made.err);
     assert!(made.err.contains("1 turns in out.toml"), "{}", made.err);
 }
 
@@ -670,7 +673,7 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     let (_, rest) = log.split_once("health and metrics on http://").unwrap();
     let at = rest.split_whitespace().next().unwrap().parse().unwrap();
     assert_eq!(ask(at, "/readyz").status, 200);
-    assert_eq!(house.send_text(&say("write"), &[]).out, said("done"));
+    assert_eq!(house.send_text(&say("write"), &[]).out, talk_reply("done"));
     let metrics = ask(at, "/metrics").body;
     for line in [
         "organism_model_calls_total{agent=\"writer\",model=\"recorded\",outcome=\"answered\"} 3",
@@ -692,7 +695,7 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Law 8: a prompt is rendered from the config that is on record, or not at all.
+/// Law 8: a prompt is rendered from the recorded config, or not at all.
 #[test]
 fn a_host_with_another_config_than_its_pump_takes_no_turn_and_says_why() {
     let server = server();

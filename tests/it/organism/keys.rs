@@ -6,7 +6,7 @@ use organism::journal;
 use organism::journal::sqlite::SqliteJournal;
 use organism::organism::{Error, Organism};
 
-use super::{House, Said, say, until};
+use super::{CommandOutput, House, say, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -50,7 +50,7 @@ fn house() -> House {
     house
 }
 
-/// The latest held call: its message and its thread.
+/// Message and thread of the latest held call.
 fn waiting(house: &House, list: &str) -> (String, String) {
     let listed = house.organism(&[list, "--json"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
@@ -59,8 +59,8 @@ fn waiting(house: &House, list: &str) -> (String, String) {
     (text("message"), text("thread"))
 }
 
-/// Every command that has something done by an organism, one after the other.
-fn all(house: &House, organism: impl Fn(&[&str]) -> Said) {
+/// Runs every command that needs the organism, one after the other.
+fn all(house: &House, organism: impl Fn(&[&str]) -> CommandOutput) {
     let hand_in =
         |file: &str| assert!(matches!(organism(&["send", file, "--no-wait"]).code, Some(0 | 3)));
     hand_in("say.xml");
@@ -81,7 +81,7 @@ fn all(house: &House, organism: impl Fn(&[&str]) -> Said) {
 }
 
 #[test]
-fn where_an_organism_runs_nobody_else_needs_the_keys() {
+fn commands_need_no_model_keys_while_an_organism_runs() {
     let house = house();
     let mut run = house.command(&["run"]);
     run.env("LIVE_KEY", "sk-of-nobody-0000000000000000");
@@ -95,7 +95,7 @@ fn where_an_organism_runs_nobody_else_needs_the_keys() {
 fn a_start_without_a_key_names_the_key_and_starts_nothing() {
     let house = house();
     let send = ["send", "say.xml", "--no-wait"];
-    let with_key = |arguments: &[&str]| -> Said {
+    let with_key = |arguments: &[&str]| -> CommandOutput {
         let mut command = house.command(arguments);
         command.env("LIVE_KEY", "sk-of-nobody-0000000000000000").output().unwrap().into()
     };
@@ -118,7 +118,7 @@ fn a_start_without_a_key_names_the_key_and_starts_nothing() {
     house.verified();
 }
 
-/// One that is just being started has no door yet, and is waited for all the same.
+/// An organism that is still starting has no socket yet, and the command waits for it.
 #[tokio::test]
 async fn an_organism_that_another_process_starts_is_waited_for_and_not_started_without_keys() {
     let house = house();
@@ -132,6 +132,6 @@ async fn an_organism_that_another_process_starts_is_waited_for_and_not_started_w
     assert!(matches!(alone, Error::Keys(_)), "{alone}");
     let journal = SqliteJournal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
     let beside = start().await;
-    assert!(matches!(beside, Error::Journal(journal::Error::Held { .. })), "{beside}");
+    assert!(matches!(beside, Error::Journal(journal::Error::InUse { .. })), "{beside}");
     drop(journal);
 }

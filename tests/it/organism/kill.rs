@@ -1,12 +1,12 @@
-//! Death under load: the organism is killed again and again while clients hand in payloads, and
-//! now and then dies where a record is durable and what follows from it is not done. Afterwards
-//! the clients' own ledger, the record and the listeners' effects have to agree.
+//! Crashes under load: the organism is killed repeatedly while clients submit payloads, and
+//! sometimes crashes after a record is durable and before its effects. Afterwards the clients'
+//! ledger, the record and the effects of the listeners must agree.
 //!
-//! A kill never leaves a journal that the next start refuses: refused starts are counted over all
-//! kills, the campaign goes on with another journal, and fails in the end.
+//! A kill must never leave a journal that the next start refuses. Refused starts are counted over
+//! all kills; the campaign continues with another journal, and fails at the end.
 //!
-//! `KILLS=…` says how often, `SEED=…` makes the same choices again. `ORGANISM_TORTURE=1` makes this
-//! and all campaigns like it larger.
+//! `KILLS=…` sets the number of kills; `SEED=…` repeats the choices. `ORGANISM_TORTURE=1` enlarges
+//! this campaign and all similar ones.
 
 pub mod clients;
 pub mod judge;
@@ -21,25 +21,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
-use organism::envelope::Kind;
+use organism::envelope::MessageKind;
 use organism::ids::{MessageId, Position};
 use organism::journal::sqlite::JournalReader;
 use organism::thread::Fact;
 
-use super::{CONFIG, House, PATIENCE, Running, Said, TALK, until, until_within};
+use super::{CONFIG, CommandOutput, House, PATIENCE, Running, TALK, until, until_within};
 use crate::campaign::Campaign;
 use clients::Clients;
 use left_behind::Started;
 
-/// Deaths with one journal; a longer campaign begins again with a fresh one.
+/// Number of kills with one journal; a longer campaign continues with a new one.
 const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
-/// After so many refused starts the campaign ends early.
+/// The campaign ends early after this number of refused starts.
 const REFUSED_MAX: usize = 10;
-/// So many kills for each death at a place.
+/// Number of kills for each crash at a failpoint.
 const AIMED_EVERY: u64 = 5;
 
-/// The places where a record is durable and what it says is not done yet, or not all of it.
+/// Failpoints after a record is durable and before its effects are complete.
 const BETWEEN: [&str; 8] = [
     "after-commit",
     "after-append",
@@ -51,10 +51,10 @@ const BETWEEN: [&str; 8] = [
     "after-result",
 ];
 
-/// The places where something has come in that no record has yet.
+/// Failpoints after an input has arrived and before it is recorded.
 const BEFORE: [&str; 4] = ["answered", "stepped", "before-append", "before-commit"];
 
-/// SplitMix64: the same seed, the same choices.
+/// SplitMix64: equal seeds give equal choices.
 pub struct Choices(pub u64);
 
 impl Choices {
@@ -75,12 +75,12 @@ impl Choices {
     }
 }
 
-/// How the organism is to die.
+/// How the organism is killed.
 #[derive(Debug, Clone)]
 enum Death {
-    /// `kill -9`, so long after this run has recorded so many messages.
+    /// `kill -9` after this run has recorded that number of messages.
     Random(u64, Duration),
-    /// The process kills itself at a failpoint.
+    /// The process aborts at a failpoint.
     Aimed(String),
 }
 
@@ -105,13 +105,13 @@ pub struct Tail {
     read: Position,
     open: HashSet<MessageId>,
     pub messages: u64,
-    /// Messages that listeners wrote.
+    /// Messages that listeners sent.
     pub answers: u64,
 }
 
 impl Tail {
     pub fn in_flight(&mut self, house: &House) -> usize {
-        // Before the first commit there is nothing to read.
+        // Before the first commit, the journal is empty.
         let Ok(reader) = JournalReader::open(&house.data()) else { return 0 };
         let last = reader.last().unwrap();
         for sealed in reader.records(Position(self.read.0 + 1), last).unwrap() {
@@ -120,7 +120,7 @@ impl Tail {
                     Fact::Accepted { message, .. } => {
                         self.open.insert(message.id);
                         self.messages += 1;
-                        self.answers += u64::from(message.kind == Kind::Reply);
+                        self.answers += u64::from(message.kind == MessageKind::Reply);
                     }
                     Fact::Disposed { message, .. } => {
                         self.open.remove(message);
@@ -153,7 +153,7 @@ fn after_a_hundred_kills_under_load_nothing_is_lost_or_done_twice_and_no_start_i
     assert!(counted.total.left_behind > 0 || !cfg!(target_os = "linux"), "no kill left a process");
 }
 
-/// A campaign and its total, which is reported however the campaign ends.
+/// A campaign with its totals, which are reported also if the campaign fails.
 struct Counted {
     report: Campaign,
     total: Total,
@@ -171,7 +171,7 @@ impl Drop for Counted {
     }
 }
 
-/// A start that ended by itself: it refused its journal, or stopped because of what it found there.
+/// A start that exited by itself, because it refused its journal or found an error in it.
 #[derive(Debug)]
 struct Refused(#[expect(dead_code, reason = "shown where the campaign fails")] String);
 
@@ -184,9 +184,9 @@ struct Total {
     starts: u64,
     refused: Vec<Refused>,
     messages: u64,
-    /// Processes that outlived a pump that was killed.
+    /// Processes that outlived a killed pump.
     left_behind: u64,
-    /// From the first answer of a listener to the death, in each run that is killed.
+    /// Time from the first answer of a listener to the kill, in each run.
     at_work: Work,
 }
 
@@ -208,7 +208,7 @@ impl fmt::Display for Total {
     }
 }
 
-/// Those of `SEED`, or new ones; the output says which.
+/// The seed in `SEED`, or a new one; the output states it.
 pub fn choices() -> Choices {
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = environment("SEED").unwrap_or_else(|| clock().as_nanos() as u64);
@@ -216,23 +216,23 @@ pub fn choices() -> Choices {
     Choices(seed)
 }
 
-/// Whether what takes long is to be done too.
+/// Whether long tests run, too.
 pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// Eight listener processes, started with the interpreter itself: a version manager's `python3` is
-/// a script that takes longer to start than they do, eight times after each death.
+/// Eight listener processes, started with the interpreter itself: the `python3` script of a version
+/// manager starts more slowly than they do, eight times after each kill.
 pub fn house() -> House {
     left_behind::house(quick(House::with(&left_behind::config(&often_lost()))))
 }
 
-/// As [`house`], where the test is about the embedded journal.
+/// As [`house`], for a test of the embedded journal.
 pub fn embedded_house() -> House {
     quick(House::settled(&often_lost()))
 }
 
-/// Deliveries may be lost with their pump far more often than a listener's default allows.
+/// Deliveries may be lost with their pump far more often than the default of a listener permits.
 fn often_lost() -> String {
     let replies = ["done", "worked"].map(|name| format!("replies = [\"{name}\"]\n"));
     let allowed = replies.iter().fold(CONFIG.to_owned(), |config, replies| {
@@ -252,7 +252,7 @@ fn python() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
     PYTHON.get_or_init(|| {
         let ask = ["-c", "import sys; print(sys.executable)"];
-        let told: Said = Command::new("python3").args(ask).output().unwrap().into();
+        let told: CommandOutput = Command::new("python3").args(ask).output().unwrap().into();
         told.out.trim().to_owned()
     })
 }
@@ -268,7 +268,7 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
         let ended = kill_again_and_again(&house, kills, choices, &mut tail, total);
         drop(stopper);
         let read = readers.join().unwrap();
-        // A journal that no start takes may be refused to a reader, too.
+        // A journal that no start accepts may be refused to a reader, too.
         assert!(ended.is_err() || read.is_ok(), "{read:?}");
         ended
     });
@@ -287,7 +287,7 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
     total.messages += tail.messages - before;
 }
 
-/// Stops the commands that read beside the pump, however the campaign ends.
+/// Stops the commands that read beside the pump, also if the campaign fails.
 struct StopReaders<'s>(&'s AtomicBool);
 
 impl Drop for StopReaders<'_> {
@@ -296,9 +296,9 @@ impl Drop for StopReaders<'_> {
     }
 }
 
-/// Commands of other processes, which hold the journal open now and then while a pump dies and
-/// the next one starts.
-fn read_beside(house: &House, stop: &AtomicBool) -> Result<(), Said> {
+/// Commands in other processes, which sometimes hold the journal open while a pump dies and the
+/// next one starts.
+fn read_beside(house: &House, stop: &AtomicBool) -> Result<(), CommandOutput> {
     while !stop.load(Ordering::Relaxed) {
         let read = house.organism(&["threads", "--json"]);
         if matches!(read.code, Some(4 | 70) | None) {
@@ -323,7 +323,7 @@ fn kill_again_and_again(
         let death = if is_aimed { Death::aimed(choices) } else { Death::random(choices) };
         total.starts += 1;
         let in_flight = die(house, tail, &death, total)?;
-        // One with too little in flight was no test; it is done again, later.
+        // A round with too little in flight proves nothing and is repeated later.
         let counts = in_flight >= IN_FLIGHT_MIN;
         println!("{number}: {death:?}, {in_flight} in flight, {} messages so far", tail.messages);
         if is_aimed {
@@ -341,12 +341,12 @@ fn kill_again_and_again(
     Ok(())
 }
 
-/// Starts it once more, lets everything come to its end, and judges; says what was judged.
+/// Starts the organism again, waits until all calls have ended, and judges. Returns a summary.
 pub fn settle(house: &House, clients: Clients) -> String {
     settle_running(house, clients, start(house, None))
 }
 
-/// Starts it, and waits until it is ready.
+/// Starts the organism, and waits until it is ready.
 fn start_and_stay(house: &House) -> Result<Running, Refused> {
     let before = house.log().len();
     let mut running = start(house, None);
@@ -375,12 +375,12 @@ fn settle_running(house: &House, clients: Clients, mut running: Running) -> Stri
     evidence.to_string()
 }
 
-/// The log of a process that was to be killed and ended by itself.
+/// The log of a process that exited before it was killed.
 fn refused(house: &House, ended: std::process::ExitStatus) -> Refused {
     Refused(format!("{ended}\n{}", house.log()))
 }
 
-/// Runs the organism until it dies as it is to; how much was in flight.
+/// Runs the organism until it is killed. Returns the number of messages in flight.
 fn die(house: &House, tail: &mut Tail, death: &Death, total: &mut Total) -> Result<usize, Refused> {
     match death {
         Death::Random(messages, after) => {
@@ -389,7 +389,7 @@ fn die(house: &House, tail: &mut Tail, death: &Death, total: &mut Total) -> Resu
             let (started, mut begun) = (Instant::now(), None);
             let stayed = until_within(3 * PATIENCE, "enough has happened", || {
                 let in_flight = tail.in_flight(house);
-                // A start that stops itself is no restart: nothing would start it again.
+                // A start that exits by itself counts as refused: nothing would restart it.
                 if let Some(ended) = running.child.try_wait().unwrap() {
                     return Some(Err(refused(house, ended)));
                 }
@@ -422,7 +422,7 @@ fn die(house: &House, tail: &mut Tail, death: &Death, total: &mut Total) -> Resu
     Ok(tail.in_flight(house))
 }
 
-/// Starts the organism, which dies of itself at a failpoint.
+/// Starts the organism, which aborts at a failpoint.
 fn die_at(house: &House, failpoint: &str) -> Result<(), Refused> {
     let mut running = start(house, Some(failpoint));
     let child = &mut running.child;
@@ -436,7 +436,7 @@ fn die_at(house: &House, failpoint: &str) -> Result<(), Refused> {
     }
 }
 
-/// With what is in flight from before.
+/// Including the messages in flight from before.
 fn die_while_recovering(
     house: &House,
     choices: &mut Choices,
@@ -461,7 +461,7 @@ pub fn start(house: &House, failpoint: Option<&str>) -> Running {
     Running { child: command.spawn().unwrap() }
 }
 
-/// The signal it died of.
+/// The signal that killed the process.
 pub fn end_within(child: &mut Child, patience: Duration) -> Option<i32> {
     until_within(patience, "it dies", || child.try_wait().unwrap()).signal()
 }

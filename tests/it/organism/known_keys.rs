@@ -1,4 +1,4 @@
-//! Keys of hosts: made before the first start, and known to the other hosts of one organism.
+//! Keys of hosts: created before the first start, and known to the other hosts of the organism.
 
 use super::{CONFIG, House, say};
 
@@ -33,7 +33,7 @@ fn a_known_key_is_at_hand_for_a_proof_and_an_unknown_one_is_named() {
     let shown = house.organism(&["key", "show", "--json"]).json();
     let id = shown[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
-    // Another host's state: the journal was kept with a key that is not here.
+    // The state of another host: the journal was written with a key that is missing here.
     let key = house.state().join("key");
     std::fs::rename(&key, house.path("key-before")).unwrap();
     house.organism(&["key", "show"]);

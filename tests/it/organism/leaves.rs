@@ -1,16 +1,17 @@
 //! A stopping organism reports its open calls, and the processes that it ends by force.
 
-use super::{CONFIG, House, numbered, said, say};
+use super::{CONFIG, House, numbered, say, talk_reply};
 
-/// F17: open calls, held ones among them, at the end of a run and of a command that ran by itself.
+/// F17: a stopping run, and a command with its own organism, report open calls, including held
+/// ones.
 #[test]
 fn open_work_at_the_end_is_logged() {
     let held = CONFIG.replace("[\"ping\"]", "[\"ping\"]\napproval = \"always\"");
     let house = House::with(&held);
     let sent = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
-    let told = |text: &str| text.contains("left open: 1 call (sess-") && text.contains(": solo)");
+    let told = |text: &str| text.contains("open work: 1 call (sess-") && text.contains(": solo)");
     assert!(told(&sent.err), "{sent:?}");
-    assert!(sent.err.contains("1 of them held; it goes on at the next start"), "{sent:?}");
+    assert!(sent.err.contains("1 of them held; it continues at the next start"), "{sent:?}");
     let running = house.run();
     assert_eq!(running.stop(), Some(0));
     assert!(told(&house.log()), "{}", house.log());
@@ -20,7 +21,7 @@ fn open_work_at_the_end_is_logged() {
 fn an_end_without_open_work_logs_nothing() {
     let house = House::new();
     let sent = house.send_text(&say("hello"), &[]);
-    assert_eq!(sent.out, said("hello"));
+    assert_eq!(sent.out, talk_reply("hello"));
     assert_eq!(sent.err.lines().count(), 1, "the thread's id and nothing else: {}", sent.err);
 }
 
@@ -32,8 +33,8 @@ fn processes_left_behind_are_reported() {
     let clingy = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"sh\", \"clingy.sh\"]");
     house.write("organism.toml", clingy);
     let sent = house.send_text(&say("hello"), &[]);
-    assert_eq!(sent.out, said("hello"), "{sent:?}");
-    assert!(sent.err.contains("it left processes behind, which are killed"), "{sent:?}");
+    assert_eq!(sent.out, talk_reply("hello"), "{sent:?}");
+    assert!(sent.err.contains("left processes in its group, which are killed"), "{sent:?}");
     let pid = std::fs::read_to_string(house.path("pid")).unwrap();
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
     let gone = status.map_or(true, |status| status.contains("State:\tZ"));

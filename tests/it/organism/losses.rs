@@ -1,5 +1,5 @@
-//! Journals that are gone, replaced or forged, and the operator's acceptance of each: durable with
-//! the action that records it, or not at all.
+//! Lost, replaced or forged journals, and the operator's acceptance of each: durable together with
+//! its record, or not at all.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use organism::journal::sqlite::{JournalReader, SqliteJournal};
 use organism::thread::Input;
 
 use super::proof::{answered, copy, forge, last, sql};
-use super::{House, Said, say};
+use super::{CommandOutput, House, say};
 
 /// Removes the journal file with its log.
 fn remove_journal(house: &House) {
@@ -17,7 +17,7 @@ fn remove_journal(house: &House) {
     }
 }
 
-/// Puts an empty journal with an id of its own in the place of the house's.
+/// Replaces the journal of the house by an empty one with another id.
 fn put_another_journal(house: &House) {
     let (data, state) = (house.path("other/data"), house.path("other/state"));
     let other = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
@@ -26,13 +26,13 @@ fn put_another_journal(house: &House) {
     std::fs::copy(data.join("journal.db"), house.data().join("journal.db")).unwrap();
 }
 
-/// Puts an older copy of the data back.
+/// Restores an older copy of the data.
 fn put_old_data_back(house: &House) {
     remove_journal(house);
     copy(&house.path("older"), &house.data());
 }
 
-fn repair(house: &House) -> Said {
+fn repair(house: &House) -> CommandOutput {
     house.organism(&["repair", "--accept-loss", "--note", "a test"])
 }
 
@@ -100,7 +100,7 @@ const LOSSES: [Loss; 4] = [
     ("another journal", put_another_journal),
 ];
 
-/// Places that `repair` passes, in their order.
+/// The failpoints of `repair`, in their order.
 const PLACES: [&str; 9] = [
     "before-commit:1",
     "epoch-raised",
@@ -150,7 +150,7 @@ fn a_repair_that_is_killed_anywhere_has_accepted_nothing_or_is_on_record() {
     house.verified();
 }
 
-/// Whether a journal that is there holds the action.
+/// Whether the journal exists and contains the action.
 fn has_action(house: &House) -> bool {
     let Ok(reader) = JournalReader::open(&house.data()) else { return false };
     let last = reader.last().unwrap();

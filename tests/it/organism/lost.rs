@@ -1,16 +1,16 @@
-//! Kills during a delivery. The delivery was handed over, and its outcome is unknown.
+//! Kills during a delivery. The delivery was handed over, so its outcome is unknown.
 
 use super::{CONFIG, House, numbered, until};
 
 fn house(attempts: u32) -> House {
     let limited = format!("accepts = [\"hold\"]\nattempts = {attempts}");
     let house = House::with(&CONFIG.replacen("accepts = [\"hold\"]", &limited, 1));
-    // A handler of a killed run answers nobody.
+    // The handler of a killed run answers no pump.
     house.write("effects", "");
     house
 }
 
-/// How often the listener was given something.
+/// Number of deliveries that the listener received.
 fn begun(house: &House) -> usize {
     std::fs::read_to_string(house.path("effects")).unwrap().lines().count()
 }
@@ -62,7 +62,7 @@ fn a_delivery_that_ends_its_pump_is_handed_over_as_often_as_it_has_attempts() {
     assert_eq!(begun(&house), 2);
     assert!(shown(&house).contains("unknown-outcome"), "{}", shown(&house));
     house.write("let-go", "");
-    // An orderly stop signs what the killed runs left.
+    // A regular stop signs the records of the killed runs.
     assert_eq!(run(&house).stop(), Some(0));
     house.verified();
 }

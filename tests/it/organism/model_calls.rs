@@ -1,14 +1,14 @@
-//! Costs of model calls with every kind of end, from the provider's wire to the record.
+//! Costs of model calls with every kind of end, from the wire of the provider to the record.
 
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 
-use organism::envelope::{Failure, Spending};
+use organism::envelope::{AttemptFailure, Spending};
 use organism::ids::Position;
 use organism::thread::{Fact, Input, Record};
 
-use super::provider::{Answer, Provider, WORD};
-use super::{House, Said, say, until};
+use super::provider::{Provider, ScriptedResponse, WORD};
+use super::{CommandOutput, House, say, until};
 
 pub const CONFIG: &str = r#"
 [organism]
@@ -26,7 +26,7 @@ final = "said"
 
 pub const THREAD: &str = "sess-writing0";
 
-/// A writer with these lines beside its own, and these models.
+/// A writer with these additional lines, and these models.
 pub fn house(lines: &str, models: &str) -> House {
     House::with(&format!("{CONFIG}{lines}\n{models}"))
 }
@@ -39,7 +39,7 @@ pub fn sending(house: &House) -> Child {
     child
 }
 
-pub fn end(child: Child) -> Said {
+pub fn end(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
@@ -71,7 +71,7 @@ pub fn charged(records: &[Record]) -> Vec<Spending> {
 }
 
 /// Failures of attempts, in order.
-pub fn failures(records: &[Record]) -> Vec<Failure> {
+pub fn failures(records: &[Record]) -> Vec<AttemptFailure> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let failures = facts.filter_map(|fact| match fact {
         Fact::AttemptFailed { failure, .. } => Some(failure.clone()),
@@ -80,19 +80,19 @@ pub fn failures(records: &[Record]) -> Vec<Failure> {
     failures.collect()
 }
 
-/// The one failure of a model call: why, and what it took.
+/// The only failure of a model call: its reason and its cost.
 pub fn broken(records: &[Record]) -> (String, Spending) {
     let failures = failures(records);
-    let [Failure::Model { reason, spent, .. }] = failures.as_slice() else {
+    let [AttemptFailure::Model { reason, spent, .. }] = failures.as_slice() else {
         panic!("{failures:?}")
     };
     (reason.clone(), *spent)
 }
 
-/// Design 4.25: the reservation is a record of its own, before the first byte of the answer.
+/// Design 4.25: the reservation is a separate record, written before the first byte of the answer.
 #[test]
 fn a_reservation_is_durable_before_its_request_leaves() {
-    let provider = Provider::start(vec![Answer::Slowly(1, "unread".to_owned())]);
+    let provider = Provider::start(vec![ScriptedResponse::Slowly(1, "unread".to_owned())]);
     let house = house("", &provider.model("live", "attempts = 1"));
     let running = house.run();
     let sent = house.send_text(&say("write"), &["--no-wait"]);
@@ -105,10 +105,10 @@ fn a_reservation_is_durable_before_its_request_leaves() {
     drop(running);
 }
 
-/// Design 5.29: cancelled in the middle of its answer, it is charged, and its stream is closed.
+/// Design 5.29: a call that is cancelled during its answer is charged, and its stream is closed.
 #[test]
 fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
-    let provider = Provider::start(vec![Answer::Trickle]);
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
     let house = house("", &provider.model("live", ""));
     let running = house.run();
     let sent = sending(&house);
@@ -131,10 +131,10 @@ fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
     house.verified();
 }
 
-/// Design 5.29: the same, where nothing more comes and the agent's time-out ends the call.
+/// Design 5.29: also if the stream stalls and the agent's time-out ends the call.
 #[test]
 fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received() {
-    let provider = Provider::start(vec![Answer::Stall(10)]);
+    let provider = Provider::start(vec![ScriptedResponse::Stall(10)]);
     let house = house("timeout = \"1s\"", &provider.model("live", ""));
     let running = house.run();
 
@@ -153,7 +153,8 @@ fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received()
 /// Design 5.30: the pump died, so the use of the call is unknown. The whole reservation counts.
 #[test]
 fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
-    let provider = Provider::start(vec![Answer::Trickle, Answer::said("at last")]);
+    let provider =
+        Provider::start(vec![ScriptedResponse::Trickle, ScriptedResponse::text("at last")]);
     let house = house("", &provider.model("live", ""));
     let mut running = house.run();
     let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
@@ -176,10 +177,10 @@ fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     house.verified();
 }
 
-/// A budget holds over calls that end early: what they took is not given out again.
+/// A budget holds over calls that end early: their cost is not available again.
 #[test]
 fn calls_that_end_early_do_not_spend_a_budget_twice() {
-    let provider = Provider::start(vec![Answer::Trickle]);
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
     let models = provider.model("live", "attempts = 1\nmax_tokens = 1000");
     let house = house("[limits]\ntokens = 6000", &models);
     let running = house.run();
@@ -208,7 +209,8 @@ fn calls_that_end_early_do_not_spend_a_budget_twice() {
     assert_eq!(running.stop(), Some(0));
 
     let facts = records(&house);
-    let spent: u64 = failures(&facts).iter().filter_map(Failure::spent).map(|s| s.tokens).sum();
+    let spent: u64 =
+        failures(&facts).iter().filter_map(AttemptFailure::spent).map(|s| s.tokens).sum();
     assert!(spent <= 6_000, "{spent} tokens");
     assert!(reserved(&facts).len() > 1);
 }
@@ -217,7 +219,7 @@ fn calls_that_end_early_do_not_spend_a_budget_twice() {
 #[test]
 fn a_live_stream_is_not_cut_at_the_time_out_of_its_agent() {
     let answer = "<said xmlns=\"urn:example:talk\">after all</said>".to_owned();
-    let provider = Provider::start(vec![Answer::Slowly(250, answer)]);
+    let provider = Provider::start(vec![ScriptedResponse::Slowly(250, answer)]);
     let house = house("timeout = \"3s\"", &provider.model("live", ""));
     let running = house.run();
 
@@ -235,12 +237,14 @@ fn routed(first: &Provider, second: &Provider, more: &str) -> String {
     models + "\n[models.live]\nroutes = [\"first\", \"second\"]\n"
 }
 
-/// A refused request goes to the next route at once, and the record shows where it went and why.
+/// A rejected request goes to the next route at once, and the record shows the routes and the
+/// reason.
 #[test]
 fn a_refused_request_fails_over_at_once_and_the_record_shows_it() {
     for status in ["400 Bad Request", "413 Content Too Large", "422 Unprocessable Entity"] {
-        let first = Provider::start(vec![Answer::error(status, "", "unknown field `tools`")]);
-        let second = Provider::start(vec![Answer::said("from the second")]);
+        let first =
+            Provider::start(vec![ScriptedResponse::error(status, "", "unknown field `tools`")]);
+        let second = Provider::start(vec![ScriptedResponse::text("from the second")]);
         let house = house("", &routed(&first, &second, ""));
         let running = house.run();
 
@@ -257,10 +261,11 @@ fn a_refused_request_fails_over_at_once_and_the_record_shows_it() {
     }
 }
 
-/// With no route left, the caller gets the provider's own reason, and nothing is sent twice.
+/// Without another route, the caller gets the provider's own reason, and no request is repeated.
 #[test]
 fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
-    let refuses = || Provider::start(vec![Answer::error("400 Bad Request", "", "no such field")]);
+    let refuses =
+        || Provider::start(vec![ScriptedResponse::error("400 Bad Request", "", "no such field")]);
     let (first, second) = (refuses(), refuses());
     let house = house("", &routed(&first, &second, ""));
     let running = house.run();
@@ -274,12 +279,13 @@ fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
     house.verified();
 }
 
-/// A pause that no caller waits for is skipped: the next route is tried, or the call is refused.
+/// A pause that exceeds the limit is skipped: the next route is tried, or the call is refused.
 #[test]
 fn a_retry_after_of_an_hour_is_not_waited_for() {
-    let limited = Answer::error("429 Too Many Requests", "Retry-After: 3600\r\n", "slow down");
+    let limited =
+        ScriptedResponse::error("429 Too Many Requests", "Retry-After: 3600\r\n", "slow down");
     let first = Provider::start(vec![limited.clone()]);
-    let second = Provider::start(vec![Answer::said("from the second")]);
+    let second = Provider::start(vec![ScriptedResponse::text("from the second")]);
     let house = house("", &routed(&first, &second, ""));
     let running = house.run();
     let sent = end(sending(&house));
@@ -300,10 +306,11 @@ fn a_retry_after_of_an_hour_is_not_waited_for() {
     house.verified();
 }
 
-/// At most so many requests on each route, over all layers and attempts of the call.
+/// The number of requests on each route is limited over all layers and attempts of the call.
 #[test]
 fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
-    let dead = || Provider::start(vec![Answer::error("500 Internal Server Error", "", "dead")]);
+    let dead =
+        || Provider::start(vec![ScriptedResponse::error("500 Internal Server Error", "", "dead")]);
     let (first, second) = (dead(), dead());
     let models = routed(&first, &second, "") + "attempts = 2\n";
     let house = house("attempts = 3", &models);
@@ -314,17 +321,20 @@ fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     assert_eq!((first.requests(), second.requests()), (2, 2), "{sent:?}");
     assert_eq!(running.stop(), Some(0));
     let failures = failures(&records(&house));
-    let [Failure::Model { tries, passing: true, .. }] = failures.as_slice() else {
+    let [AttemptFailure::Model { tries, passing: true, .. }] = failures.as_slice() else {
         panic!("{failures:?}")
     };
     assert_eq!(tries.len(), 4);
     house.verified();
 }
 
-/// A request of an attempt that died with its pump counts as well.
+/// A request of an attempt whose pump was killed counts, too.
 #[test]
 fn requests_before_the_death_of_a_pump_count() {
-    let provider = Provider::start(vec![Answer::Trickle, Answer::error("500 Dead", "", "dead")]);
+    let provider = Provider::start(vec![
+        ScriptedResponse::Trickle,
+        ScriptedResponse::error("500 Dead", "", "dead"),
+    ]);
     let house = house("", &provider.model("live", "attempts = 2"));
     let mut running = house.run();
     let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
@@ -336,7 +346,7 @@ fn requests_before_the_death_of_a_pump_count() {
     let running = house.run();
     until("the call has failed", || {
         let failures = failures(&records(&house));
-        failures.iter().any(|failure| matches!(failure, Failure::Model { .. })).then_some(())
+        failures.iter().any(|failure| matches!(failure, AttemptFailure::Model { .. })).then_some(())
     });
     assert_eq!(running.stop(), Some(0));
     assert_eq!(provider.requests(), 2);
@@ -347,9 +357,21 @@ fn requests_before_the_death_of_a_pump_count() {
 #[test]
 fn send_prints_the_cause_and_allows_a_retry_only_where_it_can_help() {
     for (answer, cause, retry) in [
-        (Answer::error("401 Unauthorized", "", "wrong key"), "denied (HTTP 401): wrong key", false),
-        (Answer::error("402 Payment Required", "", "pay"), "no credit or quota left", false),
-        (Answer::error("503 Unavailable", "", "busy"), "overloaded (HTTP 503): busy", true),
+        (
+            ScriptedResponse::error("401 Unauthorized", "", "wrong key"),
+            "denied (HTTP 401): wrong key",
+            false,
+        ),
+        (
+            ScriptedResponse::error("402 Payment Required", "", "pay"),
+            "no credit or quota left",
+            false,
+        ),
+        (
+            ScriptedResponse::error("503 Unavailable", "", "busy"),
+            "overloaded (HTTP 503): busy",
+            true,
+        ),
     ] {
         let provider = Provider::start(vec![answer]);
         let house = house("", &provider.model("live", "attempts = 1"));

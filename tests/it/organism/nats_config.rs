@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use futures_util::StreamExt as _;
 use organism::nats::{Client, NatsCredentials, Options, connect};
 
-use super::{House, said, say, until};
+use super::{House, say, talk_reply, until};
 use crate::nats::{Server, Settings, included};
 
 const CONFIG: &str = r#"
@@ -43,7 +43,7 @@ replicas = 1
 durability = "lazy"
 "#;
 
-/// A house with its keys and a server that knows them, and one who may do everything.
+/// A house with its keys, a server that knows them, and a user with all permissions.
 pub struct Guarded {
     pub house: House,
     server: Server,
@@ -52,14 +52,14 @@ pub struct Guarded {
 const SPY: &str = "      { user: spy, password: spy }\n";
 /// A user with all permissions in the servers' own account.
 const OVERSEER: &str = "      { user: overseer, password: overseer }\n";
-/// Another account of the same server, with one who may do everything there.
+/// Another account of the same server, with a user with all permissions there.
 const NEIGHBOURS: &str = "  neighbours { users: [{ user: neighbour, password: neighbour }] }\n";
 
 pub fn guarded() -> Guarded {
     guarded_with("sync_interval: always")
 }
 
-/// With these settings of JetStream's.
+/// Sets these settings of JetStream.
 fn guarded_with(jetstream: &'static str) -> Guarded {
     guarded_of(CONFIG, &[], jetstream)
 }
@@ -125,7 +125,7 @@ impl Guarded {
         self.connect(named("neighbour")).await.unwrap()
     }
 
-    /// The accounts as `change` leaves them, taken up by the server.
+    /// Writes the accounts after `change`, and makes the server load them.
     fn with(&self, change: impl FnOnce(String) -> String) {
         let path = self.house.path("nats/accounts.conf");
         let text = std::fs::read_to_string(&path).unwrap();
@@ -146,7 +146,7 @@ impl Guarded {
     }
 }
 
-/// A listener that answers every payload as `echo` until it is dropped.
+/// A listener `echo` that answers every payload until it is dropped.
 pub struct Echo(tokio::runtime::Runtime);
 
 impl Echo {
@@ -175,7 +175,7 @@ fn an_organism_and_its_listeners_work_with_the_rights_they_are_given() {
     let house = &guarded.house;
     let echo = Echo::start(&guarded);
     let sent = house.send_text(&say("hello"), &[]);
-    assert_eq!(sent.out, said("hello"), "{sent:?}");
+    assert_eq!(sent.out, talk_reply("hello"), "{sent:?}");
     house.verified();
     for (file, mode) in [("nats", 0o700), ("nats/pump.nk", 0o600), ("nats/server.conf", 0o600)] {
         let found = std::fs::metadata(house.path(file)).unwrap().permissions().mode();
@@ -203,13 +203,13 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
     let both = ["nats-config", "--revoke", "listener-solo", "--renew", "listener-echo"];
     let twice = guarded.house.organism(&both);
     assert_eq!(twice.code, Some(69), "{twice:?}");
-    assert!(twice.err.contains("retire the old key"), "{twice:?}");
+    assert!(twice.err.contains("retire or revoke the old key"), "{twice:?}");
     let after = std::fs::read_to_string(guarded.seed("listener-solo")).unwrap();
     assert_eq!(after, solo, "all or nothing");
     let other = CONFIG.replace("\"talk\"", "\"other\"").replace("NKEY", "");
     guarded.house.write("other.toml", other.replace("ADDRESS", "nats://127.0.0.1:4222"));
     let other = guarded.house.organism(&["nats-config", "--config", "other.toml"]);
-    assert!(other.err.contains("is that of another organism than `other`"), "{other:?}");
+    assert!(other.err.contains("belongs to another organism than `other`"), "{other:?}");
     let saved = guarded.house.path("saved.nk");
     std::fs::copy(&kept, &saved).unwrap();
     guarded.again(&["--retire", "listener-echo"]);
@@ -233,13 +233,17 @@ fn errors_are_reported_before_anything_is_written() {
     let house = House::with(&first);
     for (arguments, code, told) in [
         (&["--node", "a=10.0.0.1"][..], 2, "add --tls-cert and --tls-key"),
-        (&["--node", "10.0.0.1"], 2, "write --node a=10.0.0.1"),
-        (&["--node", "a=127.0.0.1:4222"], 2, "write --node a=10.0.0.1"),
-        (&["--node", "a=127.0.0.1", "--node", "a=127.0.0.2"], 2, "a=127.0.0.2 has the name"),
+        (&["--node", "10.0.0.1"], 2, "write for example --node a=10.0.0.1"),
+        (&["--node", "a=127.0.0.1:4222"], 2, "write for example --node a=10.0.0.1"),
+        (
+            &["--node", "a=127.0.0.1", "--node", "a=127.0.0.2"],
+            2,
+            "have the name or the host of a=127.0.0.2",
+        ),
         (
             &["--revoke", "echo"],
             2,
-            "there are pump, operator, system, listener-echo, listener-solo",
+            "the users are pump, operator, system, listener-echo, listener-solo",
         ),
     ] {
         let told_here = house.organism(&[&["nats-config"], arguments].concat());
@@ -296,7 +300,7 @@ fn a_cluster_is_three_files_that_name_each_other() {
         assert!(second.contains(line), "{line}\n{second}");
     }
     assert!(!second.contains("@10.0.0.2:6222"), "a server is no route to itself");
-    // Without a listener, its key is gone too.
+    // The key of a listener that the config no longer has is removed, too.
     house.write(
         "organism.toml",
         first

@@ -1,14 +1,14 @@
-//! Two projects of one name beside each other, which use the same keys, and whose organisms are
-//! killed under load: neither answers for the other, and each keeps all that is its own.
+//! Two projects with the same name use the same keys, and their organisms are killed under load.
+//! Neither organism answers for the other, and each keeps all its own records.
 //!
-//! `KILLS=…` says how often, `SEED=…` makes the same choices again.
+//! `KILLS=…` sets the number of kills; `SEED=…` repeats the choices.
 
 use std::fs::{self, File};
 use std::process::{Child, Stdio};
 
 use super::kill::{choices, environment, torture};
 use super::project::Projects;
-use super::{CONFIG, House, Running, Said, TALK, said, say, until};
+use super::{CONFIG, CommandOutput, House, Running, TALK, say, talk_reply, until};
 
 const NAMES: [&str; 2] = ["one", "two"];
 const SENDS: usize = 2;
@@ -21,7 +21,7 @@ fn key(round: u64, at: usize) -> String {
     format!("key-{round}-{at}")
 }
 
-/// Hands in a text of this project under a key that its neighbour uses, too.
+/// Submits a text of this project under a key that the other project uses, too.
 fn send(projects: &Projects, project: &str, round: u64, at: usize) -> Child {
     let file = format!("{round}-{at}.xml");
     fs::write(projects.path(project, &file), say(&text(project, round, at))).unwrap();
@@ -34,7 +34,7 @@ fn log(projects: &Projects, project: &str) -> String {
     fs::read_to_string(projects.path(project, "log")).unwrap()
 }
 
-/// Starts beside commands of its own project, one of which may hold the journal.
+/// Starts the organism beside commands of the same project, one of which may hold the journal.
 fn run(projects: &Projects, project: &str) -> Running {
     let log = File::create(projects.path(project, "log")).unwrap();
     let mut run = projects.command(project, &["run"]);
@@ -54,7 +54,7 @@ fn two_projects_of_one_name_that_are_killed_under_load_never_answer_for_each_oth
     let projects = Projects { house: House::settled(CONFIG) };
     NAMES.iter().for_each(|name| projects.make(name, CONFIG));
     assert_eq!(projects.organism("one", &["adopt", "--new"]).code, Some(0));
-    assert_eq!(projects.send("one", "begun", &[]).out, said("begun"));
+    assert_eq!(projects.send("one", "begun", &[]).out, talk_reply("begun"));
     assert_eq!(projects.organism("two", &["adopt", "--new"]).code, Some(0));
     let [data, _] = projects.directories("one");
     let with_data = format!("name = \"talk\"\ndata = \"{}\"", data.display());
@@ -79,9 +79,10 @@ fn two_projects_of_one_name_that_are_killed_under_load_never_answer_for_each_oth
 
         for ((name, sends), more) in NAMES.iter().zip(sends).zip(more) {
             for (at, child) in sends.into_iter().chain(more).enumerate() {
-                let ended = Said::from(child.wait_with_output().unwrap());
-                // One whose organism died may not have its answer yet, but never another's.
-                let own = said(&text(name, round, at));
+                let ended = CommandOutput::from(child.wait_with_output().unwrap());
+                // A client whose organism was killed may lack its answer, but never gets the
+                // other's.
+                let own = talk_reply(&text(name, round, at));
                 let is_cut_short = matches!(ended.code, Some(69 | 75)) && ended.out.is_empty();
                 assert!(ended.out == own || is_cut_short, "{name}: {ended:?}");
             }
@@ -93,8 +94,8 @@ fn two_projects_of_one_name_that_are_killed_under_load_never_answer_for_each_oth
         is_ready(&projects, name, &mut running);
         for (round, at) in (0..rounds).flat_map(|round| (0..2 * SENDS).map(move |at| (round, at))) {
             let answered = send(&projects, name, round, at).wait_with_output().unwrap();
-            let answered = Said::from(answered);
-            assert_eq!(answered.out, said(&text(name, round, at)), "{answered:?}");
+            let answered = CommandOutput::from(answered);
+            assert_eq!(answered.out, talk_reply(&text(name, round, at)), "{answered:?}");
         }
         assert_eq!(running.stop(), Some(0));
         let exported = projects.organism(name, &["export", "--format", "jsonl"]).json();

@@ -4,9 +4,9 @@
 
 use std::process::{Child, Command, Stdio};
 
-use super::{CONFIG, House, said, say, until};
+use super::{CONFIG, House, say, talk_reply, until};
 
-/// A listener that keeps a child of its own and a child in a session of its own, and answers.
+/// A listener that answers and has two child processes, one of them in a separate session.
 const KEEPER: &str = "sleep 1000 >/dev/null 2>&1 &
 echo $! > child
 setsid sh -c 'echo $$ > detached; exec sleep 1000' >/dev/null 2>&1 &
@@ -23,7 +23,7 @@ fn house() -> House {
     house
 }
 
-/// The number that a process wrote into a file of this name.
+/// The process id in a file of this name.
 fn pid(house: &House, file: &str) -> u32 {
     until(file, || std::fs::read_to_string(house.path(file)).ok()?.trim().parse().ok())
 }
@@ -85,8 +85,12 @@ fn a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started() 
     let running = house.run();
     let survivors = all.iter().filter(|pid| is_running(**pid)).count();
     assert_eq!(survivors, 0, "{child} and {detached} should be gone");
-    assert!(house.log().contains("an earlier run of this journal left behind"), "{}", house.log());
-    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert!(
+        house.log().contains("that an earlier run on this journal had left"),
+        "{}",
+        house.log()
+    );
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
 
     let again = ["listener", "detached"].map(|file| pid(&house, file));
     assert_ne!(mark_of(again[0]), mark, "a new epoch");

@@ -1,5 +1,5 @@
-//! Several pumps share the threads of one organism, each on a host of its own. Every request
-//! reaches the right pump, and another pump continues the work of a dead one.
+//! Several pumps share the threads of one organism, each on a separate host. Every request reaches
+//! the right pump, and another pump continues the work of a killed one.
 
 mod follows;
 mod load;
@@ -16,7 +16,9 @@ use std::time::Instant;
 use organism::ids::ThreadId;
 use organism::service::encoding;
 
-use super::{House, PATIENCE, Running, Said, TALK, numbered, said, say, until, until_within};
+use super::{
+    CommandOutput, House, PATIENCE, Running, TALK, numbered, say, talk_reply, until, until_within,
+};
 use crate::nats::Server;
 use crate::web::page::Page;
 use crate::web::{address, ask as ask_for, listening};
@@ -25,7 +27,7 @@ use shares::{has, share};
 
 const PARTITIONS: u32 = 4;
 
-/// Longer than a takeover takes on a machine with other things to do.
+/// Longer than a takeover takes on a busy machine.
 const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(40);
 
 const CONFIG: &str = r#"
@@ -70,7 +72,7 @@ fn host(server: &Server) -> House {
     House::settled(&config(server, PARTITIONS))
 }
 
-/// Runs these partitions, and waits until each of them is somewhere.
+/// Runs these partitions, and waits until each of them has an owner.
 fn run(house: &House, partitions: &str) -> Running {
     house.run_with(command(house, partitions))
 }
@@ -81,7 +83,7 @@ fn command(house: &House, partitions: &str) -> Command {
     command
 }
 
-/// How `organism run` ends by itself, and what it says; None where it gets ready instead.
+/// Exit code and output of an `organism run` that exits by itself; `None` if it becomes ready.
 fn run_that_ends(house: &House) -> (Option<i32>, String) {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let child = house.command(&["run"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -93,7 +95,7 @@ fn run_that_ends(house: &House) -> (Option<i32>, String) {
     (code, house.log())
 }
 
-/// A thread id of that partition, the same one for the same number.
+/// A thread id in that partition; equal numbers give equal ids.
 fn root(partition: u32, number: u32) -> String {
     let ids = (0..).map(|n: u32| format!("sess-part{n:06}"));
     let mut fitting =
@@ -107,14 +109,14 @@ fn ask(house: &House, number: &str) -> String {
     sent.out
 }
 
-/// Into a new thread of that partition.
-fn ask_in(house: &House, partition: u32, number: u32) -> Said {
+/// Submits into a new thread of that partition.
+fn ask_in(house: &House, partition: u32, number: u32) -> CommandOutput {
     house.send_text(&numbered("ping", "1"), &["--new", &root(partition, number)])
 }
 
-/// As [`ask_in`], while another process takes the partition over: a command that waited for it in
-/// vain is repeated with its key, as its message advises.
-fn ask_until_served(house: &House, partition: u32, number: u32) -> Said {
+/// As [`ask_in`], while another process takes the partition over: a command that timed out is
+/// repeated with its key, as its message advises.
+fn ask_until_served(house: &House, partition: u32, number: u32) -> CommandOutput {
     let (new, key) = (root(partition, number), format!("{partition}-{number}"));
     let ask = || house.send_text(&numbered("ping", "1"), &["--new", &new, "--key", &key]);
     until_within(2 * PATIENCE, "the partition is taken over", || {
@@ -129,15 +131,15 @@ fn effects(house: &House) -> Vec<String> {
     noted.lines().map(str::to_owned).collect()
 }
 
-/// Each of the partitions proves itself on this host.
+/// Asserts that `verify` accepts each of the partitions on this host.
 fn all_verified(house: &House) {
     let verified = house.organism(&["verify", "--stream", "--json"]);
-    // One host does not know the keys of the others.
+    // This host lacks the keys of the others.
     assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
     assert_eq!(verified.json().len(), PARTITIONS as usize, "{verified:?}");
 }
 
-/// Which partitions the process that listens there says that it pumps.
+/// The partitions that the process at this address reports as its own.
 fn pumped(at: std::net::SocketAddr) -> Vec<f64> {
     let page = Page::read(&ask_for(at, "/metrics").body);
     let pumped = |n: u32| page.get("organism_partition_pumped", &[("partition", &n.to_string())]);
@@ -218,12 +220,13 @@ fn a_killed_process_is_followed_within_seconds_and_nothing_is_lost_or_doubled() 
 }
 
 #[test]
-fn a_frozen_process_that_wakes_writes_nothing_more_and_stands_by() {
+fn a_resumed_process_writes_nothing_and_becomes_a_standby() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let first = run(&one, "0,1,2,3");
     let second = run(&other, "0,1,2,3");
-    // Half of the partitions is handed over as soon as both are calm: not in the midst of this.
+    // Half of the partitions are handed over once both processes are stable, which must not happen
+    // during this test.
     share(&[&one, &other], &[2, 2]);
     let frozen = has(address(&one));
     let held = root(frozen[0], 7);
@@ -237,7 +240,7 @@ fn a_frozen_process_that_wakes_writes_nothing_more_and_stands_by() {
         assert_eq!(sent.code, Some(0), "{sent:?}\n{}", other.log());
     }
     println!("the takeover of two partitions from a frozen process: {:?}", begun.elapsed());
-    // Both listeners answer; one of the pumps is in office.
+    // Both listeners answer, and one of the pumps leads.
     for house in [&one, &other] {
         house.write("let-go", "");
     }
@@ -299,7 +302,7 @@ fn the_same_key_is_the_same_message_in_every_process() {
         assert!(reused.err.contains("new key"), "{reused:?}");
     }
     assert_eq!(effects(&one).len() + effects(&other).len(), 5);
-    // With a thread besides, which the key then belongs to.
+    // Also with a thread, to which the key then belongs.
     let thread = root(3, 0);
     let sent = [&one, &other].map(|house| {
         let sent = house.send_text(&numbered("ping", "6"), &["--key", "6", "--new", &thread]);
@@ -307,7 +310,7 @@ fn the_same_key_is_the_same_message_in_every_process() {
         sent.out
     });
     assert_eq!(sent[0], sent[1]);
-    // The same again in the words of the control socket, without the command.
+    // The same again over the control socket, without the command.
     for number in ["1", "2", "3", "4", "5"] {
         let threads = [&one, &other].map(|house| threads_of(house, number));
         assert_eq!(threads[0].len(), 1);
@@ -319,7 +322,7 @@ fn the_same_key_is_the_same_message_in_every_process() {
     }
 }
 
-/// The threads that the process on this host says a ping with that key is in.
+/// The threads of a ping with that key, according to the process on this host.
 fn threads_of(house: &House, key: &str) -> Vec<String> {
     use std::io::{BufRead as _, BufReader, Write as _};
     let path = organism::service::socket_path(&house.data());
@@ -342,7 +345,7 @@ fn threads_of(house: &House, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_an_operator_says_reaches_the_partition_it_is_about_from_any_host() {
+fn a_decision_reaches_its_partition_from_any_host() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let running = [run(&one, "0,1"), run(&other, "2,3")];
@@ -362,7 +365,7 @@ fn what_an_operator_says_reaches_the_partition_it_is_about_from_any_host() {
     let approved = other.organism(&["approve", id, "--hash", &hash]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let told = other.send_text(&say("hello"), &["--new", &thread, "--key", "k"]);
-    assert_eq!((told.code, told.out), (Some(0), said("hello")), "{}", told.err);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("hello")), "{}", told.err);
     let again = other.organism(&["approve", id, "--hash", &hash]);
     assert_eq!(again.code, Some(65), "{again:?}");
 
@@ -393,14 +396,14 @@ fn a_large_payload_crosses_to_another_process_and_back() {
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let told = other.send_text(&say(&text), &["--new", &root(0, 0), "--key", "k"]);
     assert_eq!(told.code, Some(0), "{}", told.err);
-    assert!(told.out == said(&text), "{} bytes came back", told.out.len());
+    assert!(told.out == talk_reply(&text), "{} bytes came back", told.out.len());
     for running in running {
         assert_eq!(running.stop(), Some(0));
     }
 }
 
 #[test]
-fn a_partition_that_nobody_pumps_is_named_and_may_be_tried_again() {
+fn a_partition_without_a_pump_is_named_and_the_request_can_be_retried() {
     let server = Server::start();
     let house = host(&server);
     let running = run(&house, "0");
@@ -423,7 +426,7 @@ fn another_number_of_partitions_than_the_journals_is_refused_with_both() {
     assert_eq!(run(&house, "0,1,2,3").stop(), Some(0));
     for (partitions, empty) in [(8, false), (1, false), (8, true)] {
         if empty {
-            // The streams say it, too.
+            // The streams show the same.
             server.admin().must("STREAM.PURGE.KV_ORGANISM-talk-pumps", &serde_json::json!({}));
         }
         house.write("organism.toml", config(&server, partitions));
@@ -470,16 +473,17 @@ fn verify_names_the_partition_that_is_broken() {
     let reports = house.organism(&["verify", "--json"]).json();
     let broken: Vec<_> = reports.iter().filter(|report| !report["broken"].is_null()).collect();
     assert!(matches!(broken.as_slice(), [one] if one["partition"] == 2), "{reports:?}");
-    // The others go on here, and nobody is asked to mend it unseen.
+    // The other partitions continue here, and the operator is not advised to repair this one
+    // blindly.
     let running = run(&house, "0,1,2,3");
     assert!(house.log().contains("broken at position 2"), "{}", house.log());
     assert_eq!(ask_in(&house, 1, 1).code, Some(0));
     assert_eq!(running.stop(), Some(4));
 }
 
-/// A process that may send requests to a pump cannot make it publish to a forbidden subject.
+/// A process that may send requests to a pump cannot make the pump publish to a forbidden subject.
 #[test]
-fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
+fn a_response_goes_only_to_the_inbox_of_the_request() {
     let server = Server::start();
     let house = host(&server);
     let running = run(&house, "0");
@@ -492,7 +496,7 @@ fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
             uuid::Uuid::now_v7(),
         )
     };
-    // The last ones are answered after whatever is said to those before them.
+    // The last requests are answered after all responses to the earlier ones.
     let replies = ["organism.talk.to.solo", "organism.talk._INBOX.a", "_INBOX.asker.1"];
     let questions = [&replies[..2], &replies[2..], &replies[2..]].concat();
     let options = server.options();

@@ -1,8 +1,8 @@
-//! A reader that goes away ends the output of a command, never its work.
+//! A closed reader ends the output of a command, never its work.
 
 use std::process::{Child, Command, Stdio};
 
-use super::{CONFIG, House, said, say, until};
+use super::{CONFIG, House, say, talk_reply, until};
 
 /// A pipe without a reader.
 fn unread() -> Stdio {
@@ -18,7 +18,7 @@ fn code_unread(mut command: Command, all: bool) -> Option<i32> {
     command.status().unwrap().code()
 }
 
-/// `NEW` stands for a name that no command was given before.
+/// `NEW` is replaced by an unused name for each command.
 const COMMANDS: &[&[&str]] = &[
     &["--help"],
     &["help", "send"],
@@ -69,7 +69,10 @@ fn every_command_ends_as_it_does_where_its_output_is_read() {
     house.write("bad.toml", CONFIG.replace("peers = [\"back\"]", "peers = [\"nobody\"]"));
     house.write("good.xml", say("hello"));
     house.write("bad.xml", "<say>");
-    assert_eq!(house.send_text(&say("first"), &["--new", "sess-first000"]).out, said("first"));
+    assert_eq!(
+        house.send_text(&say("first"), &["--new", "sess-first000"]).out,
+        talk_reply("first")
+    );
 
     let mut names = 0;
     let mut command = |arguments: &[&str]| {
@@ -91,12 +94,12 @@ fn every_command_ends_as_it_does_where_its_output_is_read() {
 #[test]
 fn a_tail_ends_when_its_reader_goes_away() {
     let house = House::new();
-    assert_eq!(house.send_text(&say("first"), &[]).out, said("first"));
+    assert_eq!(house.send_text(&say("first"), &[]).out, talk_reply("first"));
     assert_eq!(code_unread(house.command(&["tail"]), false), Some(0));
 }
 
 #[test]
-fn every_file_of_a_directory_is_sent_though_nobody_reads_the_results() {
+fn every_file_of_a_directory_is_sent_although_the_reader_has_gone() {
     let house = House::new();
     std::fs::create_dir(house.path("all")).unwrap();
     for number in 0..70 {
@@ -108,17 +111,17 @@ fn every_file_of_a_directory_is_sent_though_nobody_reads_the_results() {
 }
 
 #[test]
-fn a_run_goes_on_though_nobody_reads_its_log() {
+fn a_run_continues_although_the_reader_of_its_log_has_gone() {
     let house = House::new();
     let mut run: Child = house.command(&["run"]).stdout(unread()).stderr(unread()).spawn().unwrap();
     until("its socket is there", || house.data().join("control.sock").exists().then_some(()));
-    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
     let stopping = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
     assert!(stopping.success());
     assert_eq!(until("it stops", || run.try_wait().unwrap()).code(), Some(0));
 }
 
-/// A full disk is no reader that went away.
+/// A full disk is not treated like a closed reader.
 #[test]
 #[cfg(target_os = "linux")]
 fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
@@ -129,6 +132,6 @@ fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
     let ended = send.stdout(full).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(ended.status.code(), Some(69), "{ended:?}");
     let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(told.contains("standard output does not hold everything"), "{told}");
+    assert!(told.contains("standard output is incomplete"), "{told}");
     assert_eq!(house.recorded("said"), 1);
 }

@@ -1,5 +1,5 @@
-//! The public corpus of model turns, played through a whole organism: each case is the first
-//! turn of an agent of its own, whose second turn is its final.
+//! The public corpus of model turns, played in a whole organism: each case is the first turn of a
+//! separate agent, whose second turn is its final.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Host, Outcome, Sink};
 use organism::config::{self, Config, ConfigEnvironment};
-use organism::envelope::Kind;
+use organism::envelope::MessageKind;
 use organism::ids::{ListenerName, ThreadId};
 use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
@@ -20,11 +20,11 @@ use tokio::runtime;
 use super::House;
 
 const CASES: &str = include_str!("../../data/llm_stream/cases.jsonl");
-/// Names that an agent's own words have here.
+/// Local names of the payloads of every agent.
 const TAKEN: [&str; 6] = ["thinking", "think", "reasoning", "begin", "finished", "ran"];
 
 struct Case {
-    /// As a listener is called.
+    /// A name in the form of a listener's name.
     id: String,
     text: String,
     known: Map<String, Json>,
@@ -36,8 +36,8 @@ impl Case {
         format!("urn:example:{}", self.id)
     }
 
-    /// None where the case needs what an agent's vocabulary cannot be: names without or of
-    /// several namespaces, reserved words of its own, more than one right answer.
+    /// `None` if the vocabulary of an agent cannot express the case: names without a namespace or
+    /// with several, reserved names, or several right answers.
     fn of(case: &Json) -> Option<Self> {
         let text = case["text"].as_str().filter(|text| !text.contains("{{"))?;
         let known = case["known_tags"].as_object()?;
@@ -98,7 +98,7 @@ impl Case {
         let (mut actions, mut told, mut turns) = (Vec::new(), 0, 0);
         for message in messages {
             let payload = message.payload.as_str();
-            if message.kind == Kind::Call && message.from.as_str() == self.id {
+            if message.kind == MessageKind::Call && message.from.as_str() == self.id {
                 let value = value(&Element::read(payload).unwrap());
                 actions.push(json!({ "name": &*message.name.local, "value": value }));
             }
@@ -121,7 +121,7 @@ impl Case {
     }
 }
 
-/// An element as the case's spec has it: children in any order, any number of times.
+/// An element of the case's specification: children in any order and number.
 fn element(out: &mut String, name: &str, spec: &Json, occurs: &str) {
     let Some(members) = spec.as_object() else {
         return writeln!(out, "<xs:element name=\"{name}\" type=\"xs:string\"{occurs}/>").unwrap();
@@ -148,7 +148,8 @@ fn element(out: &mut String, name: &str, spec: &Json, occurs: &str) {
     writeln!(out, "</xs:complexType></xs:element>").unwrap();
 }
 
-/// The corpus has `{}` for an empty element that may have children, a payload just is empty.
+/// The corpus writes `{}` for an empty element that may have children; in a payload, the element is
+/// empty.
 fn filled(value: &Json) -> Json {
     match value {
         Json::Object(members) if members.is_empty() => json!(""),
@@ -158,7 +159,7 @@ fn filled(value: &Json) -> Json {
     }
 }
 
-/// An element as the corpus writes values.
+/// An element in the form of the corpus.
 fn value(element: &Element) -> Json {
     let mut members: BTreeMap<String, Vec<Json>> = BTreeMap::new();
     for (name, value) in &element.attributes {
@@ -182,7 +183,7 @@ fn value(element: &Element) -> Json {
     members.into_iter().map(|(name, values)| (name, single(values))).collect()
 }
 
-/// Writes the organism of all cases.
+/// Writes a config with all cases.
 fn organism(house: &House, cases: &[Case]) -> Config {
     let clients: Vec<String> = cases.iter().map(|case| format!("\"{}\"", case.id)).collect();
     let mut text = format!(
@@ -208,7 +209,7 @@ fn organism(house: &House, cases: &[Case]) -> Config {
     loaded.unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-/// Tools that say they ran.
+/// Tools that confirm each call.
 fn tools(cases: &[Case]) -> HashMap<ListenerName, NativeHostBuilder> {
     let native = |case: &Case| -> (ListenerName, NativeHostBuilder) {
         let name = ListenerName::parse(&format!("{}-tools", case.id)).unwrap();

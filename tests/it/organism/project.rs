@@ -1,5 +1,5 @@
-//! An organism is its config's path: projects of one name never use each other's journals, and one
-//! that was moved goes on once an operator has adopted its journal.
+//! The path of its config identifies an organism: projects of one name never use each other's
+//! journals, and a moved project continues after an operator has adopted its journal.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex};
 use organism::config::directory_name;
 use organism::service::encoding::VERSION;
 
-use super::{CONFIG, House, Running, Said, numbered, said, say, until};
+use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
 use crate::nats::proof_code;
 
-/// Projects of one name in a house: they share the user's directories and the journal's servers.
+/// Projects of one name in a house, which share the user's directories and the servers of the
+/// journal.
 pub struct Projects {
     pub house: House,
 }
@@ -49,11 +50,11 @@ impl Projects {
         command
     }
 
-    pub fn organism(&self, project: &str, arguments: &[&str]) -> Said {
+    pub fn organism(&self, project: &str, arguments: &[&str]) -> CommandOutput {
         self.command(project, arguments).output().unwrap().into()
     }
 
-    pub fn send(&self, project: &str, text: &str, arguments: &[&str]) -> Said {
+    pub fn send(&self, project: &str, text: &str, arguments: &[&str]) -> CommandOutput {
         fs::write(self.path(project, "payload.xml"), say(text)).unwrap();
         let send = ["send", "payload.xml", "--as", "desk"];
         self.organism(project, &[&send, arguments].concat())
@@ -68,7 +69,7 @@ impl Projects {
         listed.iter().map(|line| line["thread"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The payloads of `operator-action` on record.
+    /// The recorded payloads of `operator-action`.
     fn actions(&self, project: &str) -> Vec<String> {
         let exported = self.organism(project, &["export", "--format", "jsonl"]).json();
         let actions = exported.into_iter().filter(|line| {
@@ -80,7 +81,7 @@ impl Projects {
 }
 
 #[track_caller]
-fn refused(said: &Said, named: &[&str]) {
+fn refused(said: &CommandOutput, named: &[&str]) {
     assert_eq!(said.code, Some(78), "{said:?}");
     assert_eq!(said.out, "", "{said:?}");
     named.iter().for_each(|name| assert!(said.err.contains(name), "{name}: {said:?}"));
@@ -92,7 +93,7 @@ fn a_project_is_never_answered_by_another_one_of_its_name() {
     let running = projects.run("one");
     let [data, _] = projects.directories("one");
     let answered = projects.send("one", "first", &["--key", "k"]);
-    assert_eq!(answered.out, said("first"), "{answered:?}");
+    assert_eq!(answered.out, talk_reply("first"), "{answered:?}");
 
     let named = [&data.display().to_string(), "one/organism.toml", "organism adopt", "--new"];
     refused(&projects.send("two", "second", &["--key", "k"]), &named);
@@ -108,14 +109,14 @@ fn a_new_journal_begins_beside_that_of_another_project_of_its_name() {
     let projects = Projects { house: House::settled(CONFIG) };
     projects.make("one", CONFIG);
     projects.make("two", CONFIG);
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     let begun = projects.organism("two", &["adopt", "--new"]);
     assert_eq!(begun.code, Some(0), "{begun:?}");
     let answered = projects.send("two", "second", &["--key", "k"]);
-    assert_eq!(answered.out, said("second"), "{answered:?}");
+    assert_eq!(answered.out, talk_reply("second"), "{answered:?}");
     assert_ne!(projects.thread_ids("one"), projects.thread_ids("two"));
 
-    // Of two others, one has to be named.
+    // With two other journals, the command needs the name of one.
     projects.make("three", CONFIG);
     let [one, _] = projects.directories("one");
     let [two, _] = projects.directories("two");
@@ -136,7 +137,7 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
     projects.make("one", &config);
     projects.make("two", &config);
     let running = projects.run("one");
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     let [thread] = &projects.thread_ids("one")[..] else { panic!("one thread") };
 
     let own = projects.path("two", "organism.toml").display().to_string();
@@ -163,14 +164,14 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
     refused(&projects.organism("two", &["adopt"]), &named);
     let held = projects.organism("two", &["adopt", "--from", &stored]);
     assert_eq!(held.code, Some(75), "{held:?}");
-    assert_eq!(projects.send("one", "third", &[]).out, said("third"), "it goes on as it was");
+    assert_eq!(projects.send("one", "third", &[]).out, talk_reply("third"), "it goes on as it was");
     assert_eq!(running.stop(), Some(0));
 
     let from = "../one/organism.toml";
     let adopted = projects.organism("two", &["adopt", "--from", from, "--note", "moved <house>"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     let again = projects.send("two", "first", &["--key", "k"]);
-    assert_eq!(again.out, said("first"), "{again:?}");
+    assert_eq!(again.out, talk_reply("first"), "{again:?}");
     let [action] = &projects.actions("two")[..] else { panic!("one action") };
     assert!(action.contains("action=\"adopt\" by=\"operator\" uid="), "{action}");
     assert!(action.contains("reason=\"moved &lt;house&gt;\""), "{action}");
@@ -189,7 +190,7 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
 #[test]
 fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
     let projects = Projects::new(&["one"]);
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     projects.make("copy", CONFIG);
     let own = projects.path("copy", "organism.toml").display().to_string();
     let owner = projects.path("one", "organism.toml").display().to_string();
@@ -203,12 +204,12 @@ fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
     let wrong = projects.organism("copy", &["adopt", "--from", "../nowhere/organism.toml"]);
     refused(&wrong, &["nowhere/organism.toml", &owner]);
     assert!(data.exists(), "nothing was changed");
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
 
     let adopted = projects.organism("copy", &["adopt", "--from", &owner]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     assert!(adopted.err.contains(&owner), "{adopted:?}");
-    assert_eq!(projects.send("copy", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("copy", "first", &["--key", "k"]).out, talk_reply("first"));
     let lost = projects.send("one", "third", &[]);
     refused(&lost, &[&own, "organism adopt"]);
 }
@@ -216,7 +217,7 @@ fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
 #[test]
 fn a_second_init_of_one_name_is_shown_how_its_project_begins() {
     let projects = Projects { house: House::settled(CONFIG) };
-    let runs = |directory: &str, arguments: &[&str]| -> Said {
+    let runs = |directory: &str, arguments: &[&str]| -> CommandOutput {
         let mut command = projects.house.command(arguments);
         command.current_dir(projects.house.path(directory)).output().unwrap().into()
     };
@@ -242,9 +243,9 @@ fn a_second_init_of_one_name_is_shown_how_its_project_begins() {
 }
 
 #[test]
-fn a_moved_project_is_refused_and_goes_on_once_it_is_adopted() {
+fn a_moved_project_is_refused_until_it_is_adopted() {
     let projects = Projects::new(&["one"]);
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     let before = projects.thread_ids("one");
     let [data, state] = projects.directories("one");
     let stored = projects.path("one", "organism.toml").display().to_string();
@@ -258,7 +259,7 @@ fn a_moved_project_is_refused_and_goes_on_once_it_is_adopted() {
     assert!(!data.exists() && !state.exists());
 
     let again = projects.send("two", "first", &["--key", "k"]);
-    assert_eq!(again.out, said("first"), "{again:?}");
+    assert_eq!(again.out, talk_reply("first"), "{again:?}");
     assert_eq!(projects.thread_ids("two"), before);
     assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
 }
@@ -266,7 +267,7 @@ fn a_moved_project_is_refused_and_goes_on_once_it_is_adopted() {
 #[test]
 fn directories_of_an_earlier_version_are_named_and_adopted() {
     let projects = Projects::new(&["one"]);
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     let before = projects.thread_ids("one");
     let [data, state] = projects.directories("one");
     let [old_data, old_state] = [&data, &state].map(|path| path.with_file_name("talk"));
@@ -278,11 +279,11 @@ fn directories_of_an_earlier_version_are_named_and_adopted() {
 
     let named = [&old_data.display().to_string(), "earlier version", "organism adopt"];
     refused(&projects.send("one", "first", &["--key", "k"]), &named);
-    // A crash came after the first of two directories was renamed.
+    // The process crashed after it had renamed the first of two directories.
     fs::rename(&old_state, &state).unwrap();
     let adopted = projects.organism("one", &["adopt"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     assert_eq!(projects.thread_ids("one"), before);
     assert_eq!(projects.actions("one").len(), 1);
     assert_eq!(projects.organism("one", &["verify"]).code, Some(proof_code()));
@@ -291,7 +292,7 @@ fn directories_of_an_earlier_version_are_named_and_adopted() {
 #[test]
 fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() {
     let projects = Projects::new(&["one"]);
-    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     fs::rename(projects.house.path("one"), projects.house.path("two")).unwrap();
     let [data, state] = projects.directories("one");
     let [new_data, new_state] = projects.directories("two");
@@ -302,11 +303,12 @@ fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() 
     refused(&projects.send("two", "second", &[]), &[&stored, "organism adopt"]);
     let adopted = projects.organism("two", &["adopt"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
-    assert_eq!(projects.send("two", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.send("two", "first", &["--key", "k"]).out, talk_reply("first"));
     assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
 }
 
-/// As before projects had paths: the state of every organism of a name lay in one directory.
+/// The layout before projects had paths: all organisms of a name shared one directory for their
+/// state.
 #[test]
 fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_when_adopted() {
     let projects = Projects { house: House::settled(CONFIG) };
@@ -319,7 +321,7 @@ fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_wh
         if shared.exists() {
             fs::rename(&shared, &state).unwrap();
         }
-        assert_eq!(projects.send(name, name, &["--key", "k"]).out, said(name));
+        assert_eq!(projects.send(name, name, &["--key", "k"]).out, talk_reply(name));
         fs::rename(&state, &shared).unwrap();
         fs::remove_file(data.join("project")).unwrap();
     }
@@ -333,7 +335,7 @@ fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_wh
         assert_eq!(fs::read(state.join("key")).unwrap(), fs::read(shared.join("key")).unwrap());
     }
     for name in ["one", "two"] {
-        assert_eq!(projects.send(name, name, &["--key", "k"]).out, said(name));
+        assert_eq!(projects.send(name, name, &["--key", "k"]).out, talk_reply(name));
         let verified = projects.organism(name, &["verify"]);
         assert_eq!(verified.code, Some(0), "{verified:?}");
         let [action] = &projects.actions(name)[..] else { panic!("one action") };
@@ -346,14 +348,14 @@ fn a_project_is_its_path_as_given_and_links_are_not_resolved() {
     let projects = Projects::new(&["one"]);
     std::os::unix::fs::symlink(projects.house.path("one"), projects.house.path("current")).unwrap();
     let config = projects.path("current", "organism.toml").display().to_string();
-    assert_eq!(projects.send("one", "first", &["--config", &config]).out, said("first"));
+    assert_eq!(projects.send("one", "first", &["--config", &config]).out, talk_reply("first"));
     let [data, _] = projects.directories("current");
     assert!(data.exists(), "it is named after the link");
 
-    // Whoever enters by the link and names no config means the same project.
+    // A command that enters by the link and names no config belongs to the same project.
     let mut entered = projects.command("current", &["threads", "--json"]);
     entered.env("PWD", projects.house.path("current"));
-    let listed = Said::from(entered.output().unwrap());
+    let listed = CommandOutput::from(entered.output().unwrap());
     assert_eq!(listed.code, Some(0), "{listed:?}");
     assert_eq!(listed.json().len(), 1);
     let roundabout = projects.house.path("one/../current/./organism.toml").display().to_string();
@@ -374,14 +376,14 @@ fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
             let mut send = projects.command(name, &["send", "payload.xml", "--as", "desk"]);
             send.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         });
-        let ends = starts.map(|start| Said::from(start.wait_with_output().unwrap()));
+        let ends = starts.map(|start| CommandOutput::from(start.wait_with_output().unwrap()));
         let codes = ends.each_ref().map(|end| end.code);
         assert!(codes == [Some(0), Some(78)] || codes == [Some(78), Some(0)], "{ends:?}");
         until("the directory is free", || fs::remove_dir_all(projects.house.path("s")).ok());
     }
 }
 
-/// The config of a running organism is edited; what is started is what it began with.
+/// The config of a running organism is edited; the organism continues with the config of its start.
 fn edited(house: &House, from: &str, to: &str) {
     let text = fs::read_to_string(house.path("organism.toml")).unwrap();
     assert!(text.contains(from), "{text}");
@@ -410,7 +412,7 @@ fn a_changed_config_stops_new_submissions_and_every_other_command_notes_it() {
     let before = digest(&house);
 
     house.write("organism.toml", format!("{held}\n# a comment is no change\n"));
-    assert_eq!(house.send_text(&say("same"), &[]).out, said("same"));
+    assert_eq!(house.send_text(&say("same"), &[]).out, talk_reply("same"));
     assert_eq!(house.organism(&["threads"]).err, "");
 
     edited(
@@ -437,23 +439,23 @@ fn a_changed_config_stops_new_submissions_and_every_other_command_notes_it() {
         assert_eq!(told, 1, "{arguments:?}: {worked:?}");
     };
     says_so(&["threads"]);
-    // The name of a listener in the environment does not make a process a hosted one.
+    // The name of a listener in the environment does not make a process a hosted process.
     let named = house.command(&["threads"]).env("ORGANISM_LISTENER", "echo").output().unwrap();
-    let named = Said::from(named);
+    let named = CommandOutput::from(named);
     assert!(named.err.contains("the config has changed"), "{named:?}");
     says_so(&["thread", &one.0]);
     says_so(&["approvals"]);
     says_so(&["export"]);
     says_so(&["approve", &one.1, "--hash", &one.2]);
 
-    // Also where it can be loaded no longer.
+    // Also if the config can no longer be loaded.
     edited(&house, "[clients.desk]", "[clients.desk]\nnonsense = 1");
     says_so(&["threads"]);
     says_so(&["refuse", &two.1]);
     says_so(&["cancel", &three.0]);
     assert_eq!(house.send_text(&say("new"), &[]).code, Some(78), "its problems are drawn");
     house.write("organism.toml", &held);
-    assert_eq!(house.send_text(&say("back"), &[]).out, said("back"), "and it works again");
+    assert_eq!(house.send_text(&say("back"), &[]).out, talk_reply("back"), "and it works again");
     assert_eq!(running.stop(), Some(0));
 
     let failed = [&two.0, &three.0].map(|thread| {
@@ -471,9 +473,9 @@ fn a_restart_takes_the_changed_config() {
     edited(&house, "peers = [\"echo\", \"holder\", \"front\", \"solo\"]", "peers = [\"echo\"]");
     assert_eq!(house.send_text(&say("new"), &[]).code, Some(75));
     assert_eq!(running.stop(), Some(0));
-    assert_eq!(house.send_text(&say("new"), &[]).out, said("new"), "it is started with it");
+    assert_eq!(house.send_text(&say("new"), &[]).out, talk_reply("new"), "it is started with it");
     let running = house.run();
-    assert_eq!(house.send_text(&say("newer"), &[]).out, said("newer"));
+    assert_eq!(house.send_text(&say("newer"), &[]).out, talk_reply("newer"));
     assert_eq!(running.stop(), Some(0));
 }
 
@@ -502,7 +504,7 @@ fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Serves a socket as no organism does: takes each request down, and answers nothing.
+/// A stub of a server that records each request and sends no response.
 fn forge(path: &Path) -> Arc<Mutex<String>> {
     let received = Arc::new(Mutex::new(String::new()));
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
@@ -517,7 +519,7 @@ fn forge(path: &Path) -> Arc<Mutex<String>> {
     received
 }
 
-/// A process of the same user may put a socket of its own in the place of the organism's.
+/// A process of the same user may replace the organism's socket by its own.
 #[test]
 fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
     let house = House::new();
@@ -547,18 +549,18 @@ fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
     assert_eq!(listed.code, Some(0), "the record can be read: {listed:?}");
 
     fs::rename(&kept, &path).unwrap();
-    assert_eq!(house.send_text(&say("back"), &[]).out, said("back"));
+    assert_eq!(house.send_text(&say("back"), &[]).out, talk_reply("back"));
     assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
 fn a_socket_that_no_holder_of_a_journal_serves_is_replaced() {
     let house = House::new();
-    assert_eq!(house.send_text(&say("first"), &[]).out, said("first"));
+    assert_eq!(house.send_text(&say("first"), &[]).out, talk_reply("first"));
     let path = house.data().join("control.sock");
     let forged = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let answered = house.send_text(&say("second"), &[]);
-    assert_eq!(answered.out, said("second"), "{answered:?}");
+    assert_eq!(answered.out, talk_reply("second"), "{answered:?}");
     drop(forged);
     house.verified();
 }

@@ -1,15 +1,15 @@
-//! `organism promote`: an embedded journal goes on in a stream, whole, wherever the move was cut
-//! short.
+//! `organism promote`: an embedded journal is moved to a stream completely, wherever the move was
+//! interrupted.
 
 use std::os::unix::process::ExitStatusExt as _;
 
 use organism::failpoint;
 use serde_json::Value as Json;
 
-use super::{CONFIG, House, numbered, said, say, until};
+use super::{CONFIG, House, numbered, say, talk_reply, until};
 use crate::nats::Server;
 
-/// An organism with an embedded journal and some history.
+/// An organism with an embedded journal and some records.
 fn embedded() -> House {
     let house = House::settled(CONFIG);
     let large = "x".repeat(200_000);
@@ -22,7 +22,7 @@ fn embedded() -> House {
     house
 }
 
-/// From here on its config says that its journal is a stream on `server`.
+/// Changes the config: the journal is now a stream on `server`.
 fn is_to_move(house: &House, server: &Server) {
     house.write("organism.toml", moved(server));
 }
@@ -35,7 +35,7 @@ fn moved(server: &Server) -> String {
     )
 }
 
-/// The record in both its forms.
+/// The records in both forms.
 fn exported(house: &House) -> [String; 2] {
     ["xml", "jsonl"].map(|format| {
         let told = house.organism(&["export", "--format", format]);
@@ -73,19 +73,19 @@ fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
     assert_eq!(promoted(&house), Json::Null, "there is nothing left to do");
 
     let sent = house.send_text(&say("two"), &["--thread", "sess-talkhere1"]);
-    assert_eq!((sent.code, sent.out), (Some(0), said("two")), "{}", sent.err);
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply("two")), "{}", sent.err);
     let again = house.send_text(&say("one"), &["--key", "k1", "--json"]);
     assert_eq!(again.json()[0]["again"], true, "{again:?}");
     house.verified();
     assert!(exported(&house)[1].starts_with(&before[1]), "what was there stays where it was");
 
-    // Another host has it all from the stream.
+    // Another host reads all records from the stream.
     let other = House::settled(&moved(&server));
     let refused = other.send_text(&say("one"), &["--key", "k1"]);
     assert_eq!(refused.code, Some(78), "{refused:?}");
     assert!(refused.err.contains("organism adopt"), "{refused:?}");
     other.adopt();
-    assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).out, said("one"));
+    assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).out, talk_reply("one"));
     other.verified();
     assert!(exported(&other)[1].starts_with(&exported(&house)[1]));
 
@@ -96,12 +96,12 @@ fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
 }
 
 #[test]
-fn a_move_that_dies_anywhere_goes_on_and_no_pump_takes_a_part_for_the_whole() {
+fn an_interrupted_move_continues_and_no_pump_opens_a_partial_stream() {
     let (house, server) = (embedded(), Server::start());
     let before = exported(&house);
     is_to_move(&house, &server);
     let other = House::settled(&moved(&server));
-    // Each goes on where the last one died: before it sent a message, or after one more.
+    // Each run continues where the last one crashed: before it sent a message, or after one more.
     let sending = failpoint::JETSTREAM.repeat(6);
     for (death, place) in sending.into_iter().chain(failpoint::PROMOTION).enumerate() {
         let mut command = house.command(&["promote"]);
@@ -123,7 +123,7 @@ fn a_move_that_dies_anywhere_goes_on_and_no_pump_takes_a_part_for_the_whole() {
 }
 
 #[test]
-fn a_move_that_is_killed_as_it_comes_goes_on() {
+fn a_move_that_is_killed_at_random_times_continues() {
     let (house, server) = (embedded(), Server::start());
     let before = exported(&house);
     is_to_move(&house, &server);
@@ -136,14 +136,14 @@ fn a_move_that_is_killed_as_it_comes_goes_on() {
             let enough = info["state"]["messages"].as_u64() >= Some(messages);
             (enough || child.try_wait().unwrap().is_some()).then_some(())
         });
-        // One that was quicker has ended.
+        // A faster run has reached its end.
         child.kill().ok();
         child.wait().unwrap();
     }
     promoted(&house);
     assert_eq!(exported(&house), before);
     let sent = house.send_text(&say("two"), &["--thread", "sess-talkhere1"]);
-    assert_eq!((sent.code, sent.out), (Some(0), said("two")), "{}", sent.err);
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply("two")), "{}", sent.err);
     house.verified();
 }
 
@@ -166,10 +166,10 @@ fn a_file_is_not_moved_into_several_partitions() {
 }
 
 #[test]
-fn what_is_not_this_journal_is_left_alone() {
+fn a_foreign_stream_is_left_unchanged() {
     let (house, server) = (embedded(), Server::start());
     let other = House::settled(&moved(&server));
-    assert_eq!(other.send_text(&say("mine"), &[]).out, said("mine"));
+    assert_eq!(other.send_text(&say("mine"), &[]).out, talk_reply("mine"));
     let theirs = exported(&other);
     let before = exported(&house);
     is_to_move(&house, &server);
@@ -178,9 +178,12 @@ fn what_is_not_this_journal_is_left_alone() {
     assert!(refused.err.contains("of another project"), "{refused:?}");
     assert_eq!((exported(&house), exported(&other)), (before.clone(), theirs));
     other.verified();
-    // Here nothing changed: it goes on in its file.
+    // Nothing changed here: the organism continues in its file.
     house.write("organism.toml", CONFIG);
-    assert_eq!(house.send_text(&say("two"), &["--thread", "sess-talkhere1"]).out, said("two"));
+    assert_eq!(
+        house.send_text(&say("two"), &["--thread", "sess-talkhere1"]).out,
+        talk_reply("two")
+    );
 
     house.write("organism.toml", moved(&server).replace("[nats]", "stream = \"X\"\n\n[nats]"));
     let db = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();

@@ -8,9 +8,9 @@ use rusqlite::Connection;
 
 use crate::journal::attacks::put;
 
-use super::{CONFIG, COPIES_KEY, House, Said, say};
+use super::{CONFIG, COPIES_KEY, CommandOutput, House, say};
 
-/// A house whose organism answered and stopped.
+/// A stopped house whose organism has answered.
 pub fn answered() -> House {
     let house = House::settled(CONFIG);
     let sent = house.send_text(&say("hello"), &[]);
@@ -27,7 +27,7 @@ pub fn last(house: &House) -> Position {
     house.reader().last().unwrap()
 }
 
-/// A row of nobody's at the end, chained to the one before it.
+/// A row at the end that no pump wrote, chained to the previous one.
 pub fn forge(house: &House) {
     let reader = house.reader();
     let sealed = reader.record(reader.last().unwrap()).unwrap().unwrap();
@@ -74,7 +74,7 @@ fn an_end_that_no_mac_covers_starts_nothing_until_an_operator_takes_it_out() {
 }
 
 #[test]
-fn a_restored_organism_names_the_records_it_lost_and_goes_on_after_consent() {
+fn a_restored_organism_names_its_lost_records_and_continues_after_consent() {
     let house = answered();
     let backup = house.path("backup");
     copy(&house.data(), &backup);
@@ -145,7 +145,7 @@ fn a_copy_elsewhere_is_compared_and_named() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(verified.out.contains(&format!("compared     {path}")), "{verified:?}");
     let mut alone = house.command(&["verify", "--distrust-state"]);
-    let alone = Said::from(alone.env_remove(COPIES_KEY).output().unwrap());
+    let alone = CommandOutput::from(alone.env_remove(COPIES_KEY).output().unwrap());
     assert_eq!(alone.code, Some(5), "{alone:?}");
     assert!(alone.out.contains("no checkpoint outside the journal was seen"), "{alone:?}");
 
@@ -194,7 +194,7 @@ fn a_backup_of_a_running_organism_is_proved_and_restored() {
     assert_eq!(house.send_text(&say("second"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
 
-    // Its first checkpoint may be younger than the copy: everything else is proved by its MACs.
+    // Its first checkpoint may be newer than the copy; the MACs prove the rest.
     let proved = house.organism(&["verify", path, "--json"]);
     assert!(matches!(proved.code, Some(0 | 5)), "{proved:?}");
     assert_eq!(proved.json()[0]["covered"], kept.0, "{proved:?}");

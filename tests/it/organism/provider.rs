@@ -1,5 +1,5 @@
-//! A provider of models on this machine that speaks the real wire format of chat completions. It
-//! streams slowly, and counts its requests, the events that it sent, and the clients that left.
+//! A local provider of models that speaks the wire format of chat completions. It streams slowly,
+//! and counts requests, sent events, and disconnected clients.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,25 +13,25 @@ use crate::model::server::{STREAM_HEAD, Script, http_chunk};
 
 /// How one request is answered.
 #[derive(Debug, Clone)]
-pub enum Answer {
-    /// With this text, complete.
+pub enum ScriptedResponse {
+    /// Answers with this text.
     Text(String),
-    /// With one word after another, until the client leaves.
+    /// Sends words until the client disconnects.
     Trickle,
-    /// With so many words, and then this text, complete.
+    /// Sends this number of words, and then this text.
     Slowly(usize, String),
-    /// With so many words, and then with nothing, until the client leaves.
+    /// Sends this number of words, and then nothing, until the client disconnects.
     Stall(usize),
-    /// With a status, headers that each end in a line break, and a body.
+    /// Responds with a status, headers that each end in a line break, and a body.
     Status(&'static str, String, String),
 }
 
-impl Answer {
-    pub fn said(text: &str) -> Self {
+impl ScriptedResponse {
+    pub fn text(text: &str) -> Self {
         Self::Text(format!("<said xmlns=\"{}\">{text}</said>", super::TALK))
     }
 
-    /// An error as providers of this format write it.
+    /// An error in the form of this wire format.
     pub fn error(status: &'static str, headers: &str, message: &str) -> Self {
         let error = json!({"error": {"message": message, "type": "test_error"}});
         let headers = format!("Content-Type: application/json\r\n{headers}");
@@ -41,18 +41,18 @@ impl Answer {
 
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
-    /// Their bodies.
+    /// The bodies of the requests.
     pub requests: Vec<String>,
-    /// Words sent.
+    /// Number of sent words.
     pub words: usize,
-    /// Clients that left while they were answered.
+    /// Number of clients that disconnected during an answer.
     pub left: usize,
 }
 
-/// Between two words.
+/// Pause between two words.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One word, with the space behind it.
+/// One word with a trailing space.
 pub const WORD: &str = "word ";
 
 pub struct Provider {
@@ -61,8 +61,8 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Answers each request with the next of these, the last one for ever.
-    pub fn start(answers: Vec<Answer>) -> Self {
+    /// Answers each request with the next of these, and repeats the last one.
+    pub fn start(answers: Vec<ScriptedResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -76,7 +76,7 @@ impl Provider {
         Self { port, seen }
     }
 
-    /// The `[models.NAME]` of a config, with more lines.
+    /// The `[models.NAME]` section of a config, with further lines.
     pub fn model(&self, name: &str, more: &str) -> String {
         format!(
             "\n[models.{name}]\nprovider = \"openai-compatible\"\nmodel = \"{name}-1\"\n\
@@ -93,12 +93,12 @@ impl Provider {
         self.seen().requests.len()
     }
 
-    /// Waits until it has sent so many words.
+    /// Waits until this number of words was sent.
     pub fn sends(&self, words: usize) {
         until("the model speaks", || (self.seen().words >= words).then_some(()));
     }
 
-    /// Waits until so many clients have left it.
+    /// Waits until this number of clients has disconnected.
     pub fn is_left(&self, clients: usize) {
         until("the stream is closed", || (self.seen().left >= clients).then_some(()));
     }
@@ -116,7 +116,7 @@ fn events(text: &str) -> [String; 3] {
     [text, event(json!({}), json!("stop")), "data: [DONE]\n\n".to_owned()]
 }
 
-fn attend(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Seen>) {
+fn attend(mut stream: TcpStream, answers: &[ScriptedResponse], seen: &Mutex<Seen>) {
     let Some(request) = request(&mut stream) else { return };
     let number = {
         let mut seen = seen.lock().unwrap();
@@ -125,12 +125,12 @@ fn attend(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Seen>) {
     };
     let answer = &answers[number.min(answers.len() - 1)];
     let (words, end) = match answer {
-        Answer::Text(text) => (0, Some(text)),
-        Answer::Slowly(words, text) => (*words, Some(text)),
-        Answer::Trickle => (usize::MAX, None),
-        Answer::Stall(words) => (*words, None),
-        Answer::Status(status, headers, body) => {
-            // Whoever asked may have left.
+        ScriptedResponse::Text(text) => (0, Some(text)),
+        ScriptedResponse::Slowly(words, text) => (*words, Some(text)),
+        ScriptedResponse::Trickle => (usize::MAX, None),
+        ScriptedResponse::Stall(words) => (*words, None),
+        ScriptedResponse::Status(status, headers, body) => {
+            // The client may have disconnected.
             stream.write_all(&Script::whole(status, headers, body).bytes()).ok();
             return;
         }
@@ -140,7 +140,8 @@ fn attend(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Seen>) {
     }
 }
 
-/// Says so many words and the end, or waits for the client to leave. False: it has left.
+/// Sends this number of words and the end, or waits until the client disconnects. Returns false if
+/// the client has disconnected.
 fn speak(stream: &mut TcpStream, words: usize, end: Option<&String>, seen: &Mutex<Seen>) -> bool {
     let mut is_sent = stream.write_all(STREAM_HEAD).is_ok();
     let mut sent = 0;
@@ -165,7 +166,7 @@ fn speak(stream: &mut TcpStream, words: usize, end: Option<&String>, seen: &Mute
     }
 }
 
-/// Waits for so long, or until the client closes its connection.
+/// Waits for this time, or until the client disconnects.
 fn has_left(stream: &mut TcpStream, pause: Duration) -> bool {
     stream.set_read_timeout(Some(pause)).unwrap();
     match stream.read(&mut [0; 64]) {
@@ -174,7 +175,7 @@ fn has_left(stream: &mut TcpStream, pause: Duration) -> bool {
     }
 }
 
-/// The body of a request; `None` where the client leaves before it is complete.
+/// The body of a request; `None` if the client disconnects before the request is complete.
 fn request(stream: &mut TcpStream) -> Option<String> {
     let (mut request, mut buffer) = (Vec::new(), [0; 8192]);
     // The last brace ends the body.

@@ -1,4 +1,4 @@
-//! Two pumps on one stream, each on a host of its own: one works, and the other takes its place.
+//! Two pumps on one stream, each on a separate host: one leads, and the other takes over.
 
 mod shorter;
 mod trusted;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{CONFIG, House, PATIENCE, TALK, numbered, until_within};
 use crate::nats::{Server, shared};
 
-/// A host whose organism keeps its journal on `server`.
+/// A host whose journal is on `server`.
 fn host(server: &Server, stream: &str) -> House {
     let address = server.address();
     House::settled(&format!(
@@ -38,7 +38,7 @@ fn a_frozen_pump_is_replaced_within_seconds_and_stops_when_it_wakes() {
     frozen.signal("-STOP");
     let begun = Instant::now();
     let second = other.run();
-    // Five seconds, and some room for a busy machine.
+    // Five seconds, and a margin for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert_eq!(ask(&other, "1"), first, "the same key gets the recorded answer");
     ask(&other, "2");
@@ -51,13 +51,13 @@ fn a_frozen_pump_is_replaced_within_seconds_and_stops_when_it_wakes() {
     assert_eq!(other.recorded("pong"), 3);
     assert_eq!(second.stop(), Some(0));
     other.verified();
-    // The first host hears what it missed.
+    // The first host reads the records that it missed.
     assert_eq!(ask(&one, "3"), ask(&other, "3"));
     assert_eq!(one.recorded("pong"), 3);
     one.verified();
 }
 
-/// Its successor may have delivered since what its own record says it handed over.
+/// Its successor may have delivered since the last delivery on its own record.
 #[test]
 fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
     let stream = stream("unverified");
@@ -71,7 +71,7 @@ fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
     let mut send = send.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     send.stdin.take().unwrap().write_all(numbered("ping", "1").as_bytes()).unwrap();
     until_within(PATIENCE, "it is about to deliver", || {
-        one.log().contains("a test has this thread wait").then_some(())
+        one.log().contains("this thread waits at a failpoint of a test").then_some(())
     });
     frozen.signal("-STOP");
 
@@ -104,7 +104,7 @@ fn a_second_pump_on_another_host_is_refused_with_the_holders_name() {
     let holder = format!("in use by process {}", running.child.id());
     assert!(refused.err.contains(&holder), "{}", refused.err);
     assert_eq!(running.stop(), Some(0));
-    // Let go of, it is nobody's.
+    // After the release, the lease has no holder.
     ask(&other, "1");
 }
 
@@ -125,19 +125,19 @@ fn a_pump_that_was_killed_is_at_once_followed_by_another_on_its_own_host() {
 }
 
 #[test]
-fn while_the_server_is_away_senders_are_turned_away_and_afterwards_it_goes_on_by_itself() {
+fn submissions_are_refused_during_a_server_outage_and_accepted_afterwards() {
     let server = Server::start();
     let house = host(&server, &stream("away"));
     let running = house.run();
     ask(&house, "1");
     server.kill();
     let busy = until_within(PATIENCE, "somebody is turned away", || {
-        // The first of them may wait: it is what the pump is committing.
+        // The first submission may wait, because the pump is committing it.
         let sent = house.command(&["send", "-", "--as", "desk", "--json", "--no-wait"]);
         let sent = briefly(sent, &numbered("ping", "2"))?;
         sent.contains("busy").then_some(sent)
     });
-    assert!(busy.contains("send it again later"), "{busy}");
+    assert!(busy.contains("send the payload again later"), "{busy}");
     server.restart();
     until_within(PATIENCE, "it goes on", || {
         let sent = house.send_text(&numbered("ping", "3"), &["--key", "3"]);
@@ -151,9 +151,8 @@ fn while_the_server_is_away_senders_are_turned_away_and_afterwards_it_goes_on_by
     assert!(exported.contains(TALK));
 }
 
-/// Subscribes to `subject`. The returned thread ends when a request with this subject has been
-/// sent.
-fn is_asked(server: &Server, subject: String) -> std::thread::JoinHandle<()> {
+/// Subscribes to `subject`. The returned thread ends when a request arrives.
+fn observe_request(server: &Server, subject: String) -> std::thread::JoinHandle<()> {
     use futures_util::StreamExt as _;
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let options = server.options();
@@ -166,28 +165,28 @@ fn is_asked(server: &Server, subject: String) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || drop(runtime.block_on(asked.next())))
 }
 
-/// As during an election: the server does not respond for a while.
+/// Simulates an election: the server does not respond for a while.
 #[test]
 fn a_journal_whose_server_says_nothing_at_the_start_is_waited_for_and_not_called_broken() {
     let (server, stream) = (Server::start(), stream("silent"));
     let (one, other) = (host(&server, &stream), host(&server, &stream));
     let frozen = one.run();
     ask(&one, "1");
-    // Its lease is looked at for a while before it is anybody's.
+    // A standby observes the lease for a while before it takes the lease.
     frozen.signal("-STOP");
-    let looks = is_asked(&server, format!("$JS.API.STREAM.MSG.GET.KV_{stream}-pumps"));
+    let looks = observe_request(&server, format!("$JS.API.STREAM.MSG.GET.KV_{stream}-pumps"));
     let running = std::thread::scope(|scope| {
         let run = scope.spawn(|| other.run());
         looks.join().unwrap();
         server.signal("-STOP");
         until_within(PATIENCE, "it waits", || {
-            let waits = other.log().contains("JetStream is waited for");
+            let waits = other.log().contains("JetStream is unavailable");
             (waits || run.is_finished()).then_some(())
         });
         server.signal("-CONT");
         run.join().unwrap()
     });
-    assert!(other.log().contains("JetStream is waited for"), "{}", other.log());
+    assert!(other.log().contains("JetStream is unavailable"), "{}", other.log());
     ask(&other, "2");
     assert_eq!(running.stop(), Some(0));
     assert_eq!(other.recorded("pong"), 2);
@@ -214,7 +213,7 @@ fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made
         ended
     });
     println!("the organism stopped {begun:?} after its stream was deleted");
-    // Five seconds, and some room for a busy machine.
+    // Five seconds, and a margin for a busy machine.
     assert!(begun < Duration::from_secs(8), "{begun:?}");
     assert_eq!(ended.code(), Some(4), "{}", house.log());
     assert!(house.log().contains(&format!("the stream {stream}-0 is gone")), "{}", house.log());
@@ -225,12 +224,12 @@ fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made
     assert!(left.get("error").is_some(), "it was made again: {left}");
     let compared = house.organism(&["verify", "--stream"]);
     assert_eq!(compared.code, Some(4), "{compared:?}");
-    // There is no stream left to compare the projection with.
+    // The stream is gone, so the projection cannot be compared.
     let alone = house.organism(&["verify"]);
     assert_eq!(alone.code, Some(5), "{alone:?}");
 }
 
-/// Output of a command that is killed if it waits for long.
+/// Output of a command, which is killed if it waits for too long.
 fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
     use std::io::{Read as _, Write as _};
     use std::process::Stdio;

@@ -3,12 +3,12 @@
 use organism::ids::Digest;
 use serde_json::Value as Json;
 
-use super::{CONFIG, House, said, say};
+use super::{CONFIG, House, say, talk_reply};
 
 #[test]
 fn a_record_is_read_although_its_organism_cannot_be_started() {
     let house = House::new();
-    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
     house.write("organism.toml", CONFIG.replace("talk.xsd", "gone.xsd"));
     assert_eq!(house.organism(&["check"]).code, Some(78));
     house.verified();
@@ -17,11 +17,11 @@ fn a_record_is_read_although_its_organism_cannot_be_started() {
         assert_eq!(read.code, Some(0), "{read:?}");
         assert!(!read.out.is_empty(), "{verb:?}");
     }
-    // A config that does not say where its journal is: the project's own is read, and named.
+    // If the config names no journal, the project's own journal is read, and its path is printed.
     house.write("organism.toml", CONFIG.replace("name = \"talk\"", "name = \"talk\"\ndata = 3"));
     let found = house.organism(&["threads"]);
     assert_eq!(found.code, Some(0), "{found:?}");
-    assert!(found.err.contains("`organism check` says why"), "{}", found.err);
+    assert!(found.err.contains("`organism check` shows the reason"), "{}", found.err);
     assert!(found.err.contains(&house.data().display().to_string()), "{}", found.err);
     let checked = house.organism(&["check"]);
     assert_eq!(checked.code, Some(78), "{checked:?}");

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 
-use super::{House, Said, TALK, said, say, until};
-use crate::bus::ear::script;
+use super::{CommandOutput, House, TALK, say, talk_reply, until};
+use crate::bus::harness::script;
 use crate::bus::remote::{Kit, Meeting, wait};
 use crate::nats::{Server, Settings};
 
@@ -16,9 +16,10 @@ fn house(server: &Server) -> House {
     house_with(server, "")
 }
 
-/// With these keys for its listener.
+/// Sets these keys of its listener.
 fn house_with(server: &Server, keys: &str) -> House {
-    // Its listeners are on this server, and so is its journal where all journals are to be.
+    // The listeners are on this server, and so is the journal if all journals of the test run are
+    // on JetStream.
     let journal = match std::env::var_os("ORGANISM_TEST_NATS") {
         None => "",
         Some(_) => "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"\n",
@@ -50,7 +51,7 @@ fn replica(meeting: &Meeting, name: &str, more: &[(&str, &str)]) -> Kit {
     Kit::running(&script("replica.py"), meeting, &variables)
 }
 
-/// Hands in a payload; the answer comes later.
+/// Submits a payload without waiting for the answer.
 fn sending(house: &House, text: &str) -> Child {
     let mut command = house.command(&["send", "-", "--as", "desk"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -59,17 +60,17 @@ fn sending(house: &House, text: &str) -> Child {
     child
 }
 
-fn answer(child: Child) -> Said {
+fn answer(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
-/// How often this is in what `organism export` writes.
+/// Number of occurrences in the output of `organism export`.
 fn on_record(house: &House, text: &str) -> usize {
     house.organism(&["export", "--format", "jsonl"]).out.matches(text).count()
 }
 
 #[test]
-fn what_a_killed_replica_held_is_handled_once_more_and_has_one_result() {
+fn the_deliveries_of_a_killed_replica_are_repeated_and_have_one_result() {
     let server = server();
     let (house, meeting) = (house(&server), Meeting::of("talk", &server));
     let running = house.run();
@@ -83,7 +84,7 @@ fn what_a_killed_replica_held_is_handled_once_more_and_has_one_result() {
     let _other = replica(&meeting, "the second", &[]);
     doomed.kill();
     let told = answer(sent);
-    assert_eq!((told.code, told.out), (Some(0), said("hello, the second")), "{}", told.err);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("hello, the second")), "{}", told.err);
     assert_eq!((house.recorded("say"), house.recorded("said")), (1, 1));
     assert_eq!(running.stop(), Some(0));
     house.verified();
@@ -100,8 +101,8 @@ fn a_listener_that_is_away_for_a_while_fails_no_call() {
     assert_eq!(on_record(&house, "<listener-joined "), 0);
     let _kit = replica(&meeting, "there", &[]);
     let [one, two] = sent.map(answer);
-    assert_eq!((one.code, one.out), (Some(0), said("one, there")), "{}", one.err);
-    assert_eq!((two.code, two.out), (Some(0), said("two, there")), "{}", two.err);
+    assert_eq!((one.code, one.out), (Some(0), talk_reply("one, there")), "{}", one.err);
+    assert_eq!((two.code, two.out), (Some(0), talk_reply("two, there")), "{}", two.err);
     let news = ["<listener-left ", "<listener-joined "].map(|word| on_record(&house, word));
     assert_eq!(news, [1, 1]);
     assert_eq!(running.stop(), Some(0));
@@ -142,7 +143,7 @@ fn an_answer_to_an_attempt_that_was_given_up_is_refused_on_record() {
     wait(stranger.say(&first, &[], &reply("late")));
     wait(stranger.say(&second.reply.unwrap(), &[], &reply("in time")));
     let told = answer(sent);
-    assert_eq!((told.code, told.out), (Some(0), said("in time")), "{}", told.err);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("in time")), "{}", told.err);
     assert_eq!(running.stop(), Some(0));
     assert_eq!(on_record(&house, "stale-attempt"), 1);
     house.verified();
@@ -161,6 +162,6 @@ fn an_organism_whose_server_takes_too_little_or_is_not_there_does_not_start() {
     absent.kill();
     let refused = house.organism(&["run"]);
     assert_eq!(refused.code, Some(69), "{refused:?}");
-    assert!(refused.err.contains("connecting to NATS"), "{refused:?}");
+    assert!(refused.err.contains("connect to NATS"), "{refused:?}");
     absent.restart();
 }

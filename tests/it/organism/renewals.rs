@@ -1,6 +1,6 @@
-//! Long conversations, from the config to what their clients see.
+//! Long conversations, from the config to the answers that their clients get.
 
-use super::{House, said, say};
+use super::{House, say, talk_reply};
 
 const CONFIG: &str = r#"
 [organism]
@@ -75,7 +75,7 @@ fn a_conversation_of_a_listeners_own_client_ends_with_its_messages() {
     for (client, thread) in [("desk", "sess-desk0000"), ("errands", "sess-errands0")] {
         for arguments in [["--new", thread], ["--thread", thread]] {
             let sent = send(client, &arguments);
-            assert_eq!((sent.code, sent.out.as_str()), (Some(0), said("hello").as_str()));
+            assert_eq!((sent.code, sent.out.as_str()), (Some(0), talk_reply("hello").as_str()));
         }
     }
     let renewed = send("desk", &["--thread", "sess-desk0000"]);

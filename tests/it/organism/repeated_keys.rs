@@ -1,8 +1,10 @@
-//! A repeated key gets the result of the first request, byte for byte, and nothing more.
+//! A repeated key returns the result of the first request, byte for byte, and has no further
+//! effect.
 
 use super::{House, TALK, numbered, say};
 
-/// An agent, a group, a chain, a listener that crashes, and one that answers with nothing.
+/// A config with an agent, a group, a chain, a listener that crashes, and one that answers with
+/// nothing.
 pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -96,7 +98,7 @@ pub fn furnish(house: &House) {
     house.write("mute.py", MUTE);
 }
 
-/// A request of each kind, and how `send` ends.
+/// A request of each kind, and the exit code of its `send`.
 fn requests() -> [(&'static str, String, i32); 5] {
     let held = format!("<held xmlns=\"{TALK}\"><n>1</n></held>");
     [
@@ -174,6 +176,6 @@ fn a_repeated_key_in_a_thread_gets_the_result_of_its_own_request() {
     assert_ne!(first, second);
     assert_eq!(send("one", &[]), (thread.clone(), first.clone()));
     assert_eq!(send("two", &["--thread", &thread]), (thread.clone(), second));
-    // The key alone says which request it is.
+    // The key alone identifies the request.
     assert_eq!(send("one", &["--thread", &thread]), (thread, first));
 }

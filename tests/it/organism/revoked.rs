@@ -1,23 +1,23 @@
-//! Credentials that are taken away under load.
+//! Credentials that are revoked under load.
 
 use std::time::Instant;
 
 use super::nats_config::{Echo, guarded};
-use super::{House, said, say, until};
+use super::{House, say, talk_reply, until};
 
 /// Sends until the result is definite, and returns the exit code.
 fn send(house: &House, number: u32) -> i32 {
     let text = number.to_string();
     let told = house.send_text(&say(&text), &["--key", &text]);
     match told.code.unwrap() {
-        0 => assert_eq!(told.out, said(&text)),
+        0 => assert_eq!(told.out, talk_reply(&text)),
         code => assert!(matches!(code, 1 | 75), "{told:?}"),
     }
     told.code.unwrap()
 }
 
 #[test]
-fn a_listener_whose_key_is_revoked_hears_nothing_more_and_with_a_new_one_it_goes_on() {
+fn a_listener_with_a_revoked_key_gets_no_delivery_until_it_has_a_new_key() {
     let guarded = guarded();
     let house = &guarded.house;
     let _revoked = Echo::start(&guarded);
@@ -44,7 +44,7 @@ fn a_listener_whose_key_is_revoked_hears_nothing_more_and_with_a_new_one_it_goes
 }
 
 #[test]
-fn a_pump_whose_key_is_revoked_says_so_does_nothing_more_and_goes_on_with_a_new_one() {
+fn a_pump_with_a_revoked_key_reports_it_and_waits_until_it_has_a_new_key() {
     let guarded = guarded();
     let house = &guarded.house;
     let _echo = Echo::start(&guarded);
@@ -55,7 +55,7 @@ fn a_pump_whose_key_is_revoked_says_so_does_nothing_more_and_goes_on_with_a_new_
     until("it says so", || house.log().to_lowercase().contains("authorization").then_some(()));
     println!("a revoked pump said so after {:?}", begun.elapsed());
     let records = house.recorded("say");
-    // Whoever waits for what it cannot commit is none the wiser; a pump with its new key is.
+    // A pump with revoked credentials cannot commit and waits; it continues with a new key.
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     let running = house.run();

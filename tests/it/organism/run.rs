@@ -1,10 +1,10 @@
-//! `organism run`: one at a time, drained when it ends, gone on with when it starts again.
+//! `organism run`: one process at a time, drained at its end, and continued by the next start.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::{CONFIG, House, Said, numbered, said, say, until};
+use super::{CONFIG, CommandOutput, House, numbered, say, talk_reply, until};
 
 #[test]
 fn a_second_pump_is_refused_at_once_with_the_holders_name() {
@@ -16,21 +16,21 @@ fn a_second_pump_is_refused_at_once_with_the_holders_name() {
     assert_eq!(second.code, Some(75), "{second:?}");
     let holder = format!("in use by process {}", running.child.id());
     assert!(second.err.contains(&holder), "{}", second.err);
-    // Within a second on a machine with nothing else to do.
+    // Within a second on an idle machine.
     assert!(took < Duration::from_secs(10), "{took:?}");
-    // The first one's socket is as it was.
-    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    // The socket of the first organism is unchanged.
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
     assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
-fn what_is_sent_while_it_runs_goes_through_its_socket_which_is_its_owners_alone() {
+fn a_submission_to_a_running_organism_uses_its_socket_which_only_its_owner_can_open() {
     let house = House::new();
     let running = house.run();
     let socket = house.data().join("control.sock");
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
     assert_eq!(running.stop(), Some(0));
     assert!(!socket.exists());
     let exported = house.organism(&["export", "--format", "jsonl"]).out;
@@ -44,15 +44,15 @@ fn the_socket_of_an_organism_that_died_is_replaced() {
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     assert!(house.data().join("control.sock").exists());
-    assert_eq!(house.send_text(&say("alone"), &[]).out, said("alone"));
+    assert_eq!(house.send_text(&say("alone"), &[]).out, talk_reply("alone"));
     let running = house.run();
-    assert_eq!(house.send_text(&say("again"), &[]).out, said("again"));
+    assert_eq!(house.send_text(&say("again"), &[]).out, talk_reply("again"));
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
 
 #[test]
-fn a_stop_lets_what_is_handed_over_end_and_what_waits_goes_on_at_the_next_start() {
+fn a_stop_finishes_deliveries_in_flight_and_waiting_calls_continue_at_the_next_start() {
     let house = House::new();
     let running = house.run();
     let hold = |number: &str| {
@@ -99,7 +99,7 @@ fn a_listener_that_keeps_crashing_leaves_on_record_and_its_callers_get_faults() 
     });
     let later = house.send_text(&say("hello"), &[]);
     assert!(later.out.contains("code=\"undeliverable\""), "{later:?}");
-    // The others live.
+    // The other processes still run.
     assert_eq!(house.send_text(&numbered("ping", "1"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
     house.verified();
@@ -117,7 +117,7 @@ fn senders_at_the_same_moment_share_the_organism_one_of_them_starts() {
         })
         .collect();
     for (number, sender) in senders.into_iter().enumerate() {
-        let told: Said = sender.wait_with_output().unwrap().into();
+        let told: CommandOutput = sender.wait_with_output().unwrap().into();
         let expected = numbered("done", &number.to_string()) + "\n";
         assert_eq!((told.code, told.out), (Some(0), expected), "{}", told.err);
     }
@@ -129,9 +129,9 @@ fn a_journal_in_a_directory_with_a_long_name_has_its_socket_too() {
     let deep = format!("data = \"{}\"\n", ["deep"; 40].join("/"));
     let house = House::with(&CONFIG.replace("[organism]\n", &format!("[organism]\n{deep}")));
     let running = house.run();
-    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
     assert_eq!(running.stop(), Some(0));
-    assert_eq!(house.send_text(&say("again"), &[]).out, said("again"));
+    assert_eq!(house.send_text(&say("again"), &[]).out, talk_reply("again"));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     assert_eq!(refused.err, expected);
 }
 
-/// Half an organism would hold the journal for as long as the program around it lives.
+/// A failed start must release the journal although its process lives on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
     let house = House::new();

@@ -1,15 +1,15 @@
-//! `organism send`: what goes in, what comes out, and how it ends.
+//! `organism send`: input, output and exit codes.
 
 use serde_json::{Value as Json, json};
 
-use super::{House, TALK, numbered, said, say};
+use super::{House, TALK, numbered, say, talk_reply};
 
 #[test]
 fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
     let house = House::new();
     house.write("hello.xml", say("hello"));
     let sent = house.organism(&["send", "--as", "desk", "hello.xml"]);
-    assert_eq!((sent.code, sent.out), (Some(0), said("hello")));
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply("hello")));
     let thread = sent.err.trim().strip_prefix("thread ").unwrap();
     let shown = house.organism(&["thread", thread]);
     assert!(shown.out.contains("desk → echo  say"), "{}", shown.out);
@@ -49,7 +49,7 @@ fn a_key_beyond_its_limit_is_refused_and_the_longest_one_taken() {
 
 // O1
 #[test]
-fn a_thread_goes_on_for_its_client_and_nobody_else() {
+fn a_thread_is_continued_by_its_own_client_alone() {
     let house = House::new();
     let first = house.send_text(&say("one"), &["--json"]).json();
     let thread = first[0]["thread"].as_str().unwrap().to_owned();
@@ -84,7 +84,7 @@ fn unknown_foreign_and_impossible_threads_are_answered_alike() {
              message=\"Unknown thread; emit &lt;spawn-thread/&gt; to create.\"/>";
         assert_eq!((answer.code, same.as_str(), answer.err.as_str()), (Some(65), expected, ""));
 
-        // A person is told what a person can do.
+        // The advice for people names commands.
         let told = send(id, &[]);
         let expected = format!(
             "refused: unknown-thread: this client has no thread {id}; `organism threads` lists what \
@@ -145,7 +145,7 @@ fn one_bad_document_does_not_stop_the_others() {
     ];
     assert_eq!(brief, expected);
 
-    // The folder again, one document mended: only that one is new.
+    // The directory is sent again with one corrected document; only that document is new.
     house.write("in/2.xml", say("2"));
     house.write("in/4.xml", say("four"));
     assert_eq!(send().code, Some(1));
@@ -157,7 +157,7 @@ fn one_bad_document_does_not_stop_the_others() {
 fn bytes_reach_the_gate_as_they_are_over_either_transport() {
     let house = House::new();
     let text = b"<say xmlns=\"urn:example:talk\">caf\xe9</say>";
-    let check = |sent: super::Said| {
+    let check = |sent: super::CommandOutput| {
         let refusal = sent.json()[0]["refusal"].clone();
         assert_eq!(sent.code, Some(65));
         assert_eq!(refusal["rule"], "not-utf8");
@@ -238,7 +238,7 @@ fn a_sender_whose_organism_dies_gets_advice_to_retry() {
     super::until("it is on record", || (house.recorded("hold") == 1).then_some(()));
     running.child.kill().unwrap();
     running.child.wait().unwrap();
-    let told: super::Said = sender.wait_with_output().unwrap().into();
+    let told: super::CommandOutput = sender.wait_with_output().unwrap().into();
     assert_eq!(told.code, Some(75), "{told:?}");
     assert!(told.err.contains("send again with the same --key"), "{}", told.err);
     house.write("let-go", "");

@@ -1,5 +1,5 @@
-//! Operators: where the config names any, a decision changes nothing without the signature of one
-//! of them.
+//! Operators: if the config names any, a decision has no effect without the signature of one of
+//! them.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use organism::thread::{Decision, DecisionOrigin};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::{House, Running, Said, numbered, say, until};
+use super::{CommandOutput, House, Running, numbered, say, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -92,7 +92,7 @@ impl Signing {
     }
 
     /// A command that finds the passphrase.
-    fn signs(&self, arguments: &[&str]) -> Said {
+    fn signs(&self, arguments: &[&str]) -> CommandOutput {
         self.signing_command(arguments).output().unwrap().into()
     }
 
@@ -126,7 +126,7 @@ impl Signing {
         self.house.reader().about().unwrap().journal
     }
 
-    /// The rule and the text of the refusal, where a request is refused.
+    /// Rule and text of the refusal, if the request is refused.
     fn asks(&self, ask: &ServiceRequest) -> Result<(), String> {
         let mut answer = None;
         tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -228,7 +228,7 @@ fn a_decision_needs_the_signature_of_an_operator() {
     assert_eq!(good(&third), [shown("cancel", "ben")]);
     let page = signing.house.organism(&["thread", &thread]).out;
     assert!(page.contains("signed by ana, ed25519:"), "{page}");
-    assert!(page.contains("the signature holds"), "{page}");
+    assert!(page.contains("the signature is valid"), "{page}");
     assert_eq!(running.stop(), Some(0));
     signing.house.verified();
 }
@@ -328,14 +328,14 @@ fn an_operators_key_is_encrypted_and_its_owners_alone_and_never_overwritten() {
     assert!(again.err.contains("never overwritten"), "{again:?}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), pem);
 
-    let typed = |passphrase: &str, arguments: &[&str]| -> Said {
+    let typed = |passphrase: &str, arguments: &[&str]| -> CommandOutput {
         let mut command = signing.house.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(passphrase.as_bytes()).unwrap();
         child.wait_with_output().unwrap().into()
     };
-    for (passphrase, why) in [("", "there is no passphrase"), ("short\n", "at least 8 characters")]
+    for (passphrase, why) in [("", "no passphrase was given"), ("short\n", "at least 8 characters")]
     {
         let refused = typed(passphrase, &["operator", "key", "new.key"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -418,7 +418,7 @@ fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// An organism that cannot see where its callers come from, and a call that it holds.
+/// An organism that cannot determine the origin of its callers, and a call that it holds.
 fn blind(signing: &Signing) -> (Running, String, String) {
     let mut command = signing.house.command(&["run"]);
     let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();
@@ -458,9 +458,9 @@ fn a_caller_that_nothing_shows_decides_with_the_signature_of_an_operator_alone()
         assert_eq!(signed.code, Some(expected), "{signed:?}");
         assert_eq!(running.stop(), Some(0));
         if expected == 65 {
-            // Of nobody's process: the command starts the organism for itself.
+            // The caller is no hosted process: the command starts the organism itself.
             let mut refuse = signing.house.command(&["refuse", &message]);
-            let refused = Said::from(refuse.env("DESK_SECRET", SECRET).output().unwrap());
+            let refused = CommandOutput::from(refuse.env("DESK_SECRET", SECRET).output().unwrap());
             assert_eq!(refused.code, Some(0), "{refused:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! On JetStream, a project is the id of its journal: a stream that another project began is refused
-//! until an operator has adopted it, and hosts of one organism may have different paths.
+//! On JetStream, the id of the journal identifies a project: a stream that another project began is
+//! refused until an operator has adopted it, and hosts of one organism may have different paths.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn ask(house: &House, number: &str) -> String {
     sent.out
 }
 
-/// Starts nothing, sends nothing, and names both.
+/// Asserts that the start is refused, sends nothing, and names both projects.
 #[track_caller]
 fn is_refused(house: &House, stream: &str, journal: &str) {
     house.write("ping.xml", numbered("ping", "9"));
@@ -42,7 +42,7 @@ fn is_refused(house: &House, stream: &str, journal: &str) {
     }
 }
 
-/// The payloads of `operator-action` on record.
+/// The recorded payloads of `operator-action`.
 fn actions(house: &House) -> Vec<String> {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let actions = exported.into_iter().filter(|line| {
@@ -144,9 +144,9 @@ fn of_two_projects_that_begin_one_stream_at_once_one_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// As in the versions before this rule: the state and the bucket name no journal.
+/// The layout before this rule: the state and the bucket name no journal.
 #[test]
-fn a_host_that_followed_a_stream_before_ids_were_noted_goes_on() {
+fn a_host_that_followed_a_stream_before_ids_were_stored_continues() {
     let (server, stream) = (Server::start(), stream("before"));
     let (one, other) = (project(&server, &stream, 4), project(&server, &stream, 4));
     let running = one.run();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{House, Said, say, until};
+use super::{CommandOutput, House, say, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -37,7 +37,7 @@ fn house() -> House {
     house
 }
 
-/// The command on a terminal: what was shown, and how it ended.
+/// Runs the command on a terminal. Returns its output and exit code.
 fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, i32) {
     let organism = house.command(arguments);
     let mut command = std::process::Command::new("python3");
@@ -49,7 +49,7 @@ fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, 
             None => command.env_remove(name),
         };
     }
-    let said: Said = command.output().unwrap().into();
+    let said: CommandOutput = command.output().unwrap().into();
     assert_eq!((said.code, &*said.err), (Some(0), ""), "{said:?}");
     assert!(!said.out.contains("never shown"), "{}", said.out);
     let (shown, code) = said.out.trim_end().rsplit_once('\n').unwrap();
@@ -67,7 +67,7 @@ fn records(house: &House) -> u64 {
     house.reader().last().unwrap().0
 }
 
-/// The id of what was just sent and waits.
+/// The message id of the last sent call, which is held.
 fn hold(house: &House, list: &str, payload: &str) -> String {
     let sent = house.send_text(payload, &["--no-wait"]);
     assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");

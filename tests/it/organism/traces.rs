@@ -1,11 +1,11 @@
-//! `traceparent` through the whole product: given, recorded, delivered, and in the log.
+//! `traceparent` through the whole product: accepted, recorded, delivered, and logged.
 
-use super::{House, Running, numbered, said, say, until};
+use super::{House, Running, numbered, say, talk_reply, until};
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// An organism that logs what its listeners say.
+/// An organism that logs the output of its listeners.
 fn talkative(house: &House) -> Running {
     let mut command = house.command(&["run"]);
     command.env("ORGANISM_LOG", "info");
@@ -22,7 +22,7 @@ fn a_given_trace_reaches_every_listener_and_the_log_and_is_on_record() {
         let log = house.log();
         let lines = log.lines().filter(|line| line.contains("traced 00-"));
         let lines: Vec<_> = lines.map(str::to_owned).collect();
-        // `front` is handed its call twice: alone, and with the answer of `back`.
+        // `front` receives its call twice: alone, and with the answer of `back`.
         (lines.len() == 3).then_some(lines)
     });
     let mut spans = std::collections::BTreeSet::new();
@@ -33,7 +33,7 @@ fn a_given_trace_reaches_every_listener_and_the_log_and_is_on_record() {
         let (span, flags) = rest.split_once('-').unwrap();
         assert_eq!(flags.get(..2), Some("01"), "{line}");
         assert!(spans.insert(span.to_owned()) && span != "00f067aa0ba902b7", "{line}");
-        // The line itself says where it belongs.
+        // The line itself names its trace.
         assert!(line.contains(&format!("trace=\"{TRACE}\"")), "{line}");
         assert!(line.contains(&format!("span={span}")), "{line}");
     }
@@ -65,7 +65,7 @@ fn the_environments_trace_holds_where_none_is_given_and_a_bad_one_is_as_none() {
         house.write("say.xml", say("hello"));
         let mut command = house.command(&["send", "say.xml", "--as", "desk"]);
         let sent = command.env("TRACEPARENT", trace).output().unwrap();
-        assert_eq!(String::from_utf8(sent.stdout).unwrap(), said("hello"));
+        assert_eq!(String::from_utf8(sent.stdout).unwrap(), talk_reply("hello"));
         house.log().matches("traced 00-").count()
     };
     until("it is told", || (send(GIVEN) > 0).then_some(()));
@@ -74,6 +74,6 @@ fn the_environments_trace_holds_where_none_is_given_and_a_bad_one_is_as_none() {
     assert_eq!(send("00-nonsense"), before);
     let wrong = house.send_text(&say("hello"), &["--traceparent", "nonsense"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
-    assert!(wrong.err.contains("no traceparent, such as 00-"), "{wrong:?}");
+    assert!(wrong.err.contains("not a traceparent, such as 00-"), "{wrong:?}");
     assert_eq!(running.stop(), Some(0));
 }

@@ -1,5 +1,5 @@
-//! A config that cannot be read at all: records are read beside it, and decisions reach the
-//! organism that runs.
+//! A config that cannot be parsed: records can still be read, and decisions reach the running
+//! organism.
 
 use super::{CONFIG, House, numbered, say};
 
@@ -30,7 +30,7 @@ fn beside_a_config_that_is_no_toml_records_are_read_and_decisions_are_taken() {
     let works = |arguments: &[&str]| {
         let worked = house.organism(arguments);
         assert_eq!(worked.code, Some(0), "{arguments:?}: {worked:?}");
-        let noted = worked.err.matches("organism.toml cannot be read").count();
+        let noted = worked.err.matches("organism.toml cannot be loaded").count();
         assert_eq!(noted, 1, "{arguments:?}: {worked:?}");
     };
     works(&["threads"]);
@@ -55,7 +55,7 @@ fn beside_a_config_that_is_no_toml_records_are_read_and_decisions_are_taken() {
 }
 
 #[test]
-fn what_a_directory_names_is_read_and_decided_whatever_its_config_is() {
+fn decisions_reach_the_journal_of_a_directory_whatever_its_config_is() {
     let config = held_config().replace("name = \"talk\"", "name = \"talk\"\ndata = \"journal\"");
     let house = House::with(&config);
     let running = house.run();

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use organism::service::encoding::VERSION;
 use organism::service::socket_path;
 
-use super::{House, said, say};
+use super::{House, say, talk_reply};
 
 /// Sends one line to the control socket. Returns everything that comes back.
 fn exchange(house: &House, line: &str) -> String {
@@ -23,7 +23,7 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
     let running = house.run();
     let ours = format!("this organism speaks version {VERSION}");
 
-    // Commands from before versions read plain JSON.
+    // Commands from before service versions read plain JSON.
     let first = exchange(&house, "{\"do\":\"status\"}");
     assert!(first.starts_with("{\"failed\":\""), "{first}");
     assert!(first.contains("of version 1 of the service protocol"), "{first}");
@@ -35,7 +35,7 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
     assert!(newer.contains(&format!("of version {later} of the service protocol")), "{newer}");
     assert!(newer.contains(&ours), "{newer}");
 
-    assert_eq!(house.send_text(&say("same"), &[]).out, said("same"));
+    assert_eq!(house.send_text(&say("same"), &[]).out, talk_reply("same"));
     assert_eq!(running.stop(), Some(0));
 }
 
@@ -44,7 +44,7 @@ fn a_command_refuses_an_organism_of_another_version_and_names_both() {
     let answers = [("{\"failed\":\"not a request\"}", 1), ("organism/9 {}", 9)];
     for (answer, version) in answers {
         let house = House::settled(super::CONFIG);
-        assert_eq!(house.send_text(&say("first"), &[]).out, said("first"));
+        assert_eq!(house.send_text(&say("first"), &[]).out, talk_reply("first"));
         // This test holds the journal, as an organism of another version would.
         let _lock = organism::journal::sqlite::hold(&house.data(), &house.state()).unwrap();
         let socket = UnixListener::bind(socket_path(&house.data())).unwrap();
@@ -54,7 +54,7 @@ fn a_command_refuses_an_organism_of_another_version_and_names_both() {
                 let (stream, _) = socket.accept().unwrap();
                 let mut line = String::new();
                 BufReader::new(&stream).read_line(&mut line).unwrap();
-                // A command looks first whether anybody answers at all.
+                // A command first checks whether any process answers at the socket.
                 if !line.is_empty() {
                     writeln!(&stream, "{answer}").unwrap();
                     requests.push(line);

@@ -14,7 +14,7 @@ use crate::web::{address, ask, listening, page::Page};
 
 const CLIENTS: usize = 20;
 
-/// Reads of the journal's records so far.
+/// Number of reads of the journal's records so far.
 fn reads(at: SocketAddr) -> f64 {
     Page::read(&ask(at, "/metrics").body).get("organism_journal_reads_total", &[])
 }

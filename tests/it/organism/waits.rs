@@ -1,7 +1,7 @@
 //! Notices for a waiting client about its thread tree.
 
 use super::model_calls::{CONFIG, THREAD, end, sending};
-use super::provider::{Answer, Provider};
+use super::provider::{Provider, ScriptedResponse};
 use super::{House, TALK};
 
 /// A writer whose tool is held, in a thread beneath the client's.
@@ -16,15 +16,15 @@ replies = ["pong"]
 approval = "always"
 "#;
 
-fn spawns() -> Answer {
+fn spawns() -> ScriptedResponse {
     let ping = format!("<ping xmlns=\"{TALK}\"><n>1</n></ping>");
     let spawn = format!("<spawn-thread><initial-payload>{ping}</initial-payload></spawn-thread>");
-    Answer::Text(format!("{spawn}<wait for=\"all\"/>"))
+    ScriptedResponse::Text(format!("{spawn}<wait for=\"all\"/>"))
 }
 
 #[test]
 fn a_waiting_client_is_notified_of_a_hold_deep_in_its_tree() {
-    let provider = Provider::start(vec![spawns(), Answer::said("at last")]);
+    let provider = Provider::start(vec![spawns(), ScriptedResponse::text("at last")]);
     let lines = format!("max_actions_per_turn = 2\n{HELD}");
     let house = House::with(&format!("{CONFIG}{lines}{}", provider.model("live", "")));
     let running = house.run();
@@ -53,8 +53,8 @@ fn a_waiting_client_is_notified_of_a_hold_deep_in_its_tree() {
 fn a_waiting_client_sees_which_agent_waits_for_which_model_and_until_when() {
     let limited = "Retry-After: 3\r\n";
     let provider = Provider::start(vec![
-        Answer::error("429 Too Many Requests", limited, "slow down"),
-        Answer::Slowly(200, format!("<said xmlns=\"{TALK}\">after all</said>")),
+        ScriptedResponse::error("429 Too Many Requests", limited, "slow down"),
+        ScriptedResponse::Slowly(200, format!("<said xmlns=\"{TALK}\">after all</said>")),
     ]);
     let house = super::model_calls::house("", &provider.model("live", ""));
     let running = house.run();

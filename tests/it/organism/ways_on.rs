@@ -1,11 +1,11 @@
-//! Each refusal of a start names a command that works: no two of them name each other.
+//! Each refused start names a command that helps, and no two refusals name each other in a circle.
 
 use std::path::Path;
 
 use organism::journal::sqlite::JournalReader;
 
 use super::proof::{answered, copy, last, sql};
-use super::{House, Said, say};
+use super::{CommandOutput, House, say};
 
 /// Removes the journal's directories.
 fn remove_directories(house: &House) {
@@ -35,7 +35,7 @@ fn refused(house: &House, code: i32, way_on: &str) {
 }
 
 #[track_caller]
-fn done(said: &Said) {
+fn done(said: &CommandOutput) {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
@@ -65,7 +65,7 @@ fn a_backup_overwrites_nothing_and_names_the_way_on() {
 }
 
 #[test]
-fn a_backup_that_is_restored_without_its_key_goes_on_after_one_repair() {
+fn a_backup_restored_without_its_key_continues_after_one_repair() {
     let house = answered();
     let backup = backed_up(&house);
     restore(&house, &backup);
@@ -93,7 +93,7 @@ fn a_journal_that_names_no_project_is_repaired_and_adopted_in_either_order() {
 }
 
 #[test]
-fn a_backup_from_before_a_rotation_of_the_key_goes_on_after_one_repair() {
+fn a_backup_from_before_a_key_rotation_continues_after_one_repair() {
     let house = answered();
     let backup = backed_up(&house);
     done(&house.send_text(&say("later"), &[]));
@@ -147,7 +147,7 @@ fn a_file_that_is_no_journal_is_set_aside_where_a_journal_lay() {
     }
 }
 
-/// A loss is a tail that is gone. A record that is not the one that was written is none.
+/// Only a missing tail is a loss. A changed record is not a loss but damage.
 #[test]
 fn a_rewritten_record_is_no_loss_and_its_refusal_names_the_journal_and_a_backup() {
     let house = answered();

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::kill::start;
-use super::{House, Said, until};
+use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/tour.toml");
 
@@ -43,7 +43,7 @@ pub fn messages(house: &House, name: &str) -> Vec<Json> {
     exported.into_iter().filter(is_named).collect()
 }
 
-fn send(house: &House, units: &[u32], more: &[&str]) -> Said {
+fn send(house: &House, units: &[u32], more: &[&str]) -> CommandOutput {
     house.send_text(&request(units), &[&["--new", "sess-toured00"], more].concat())
 }
 
@@ -54,7 +54,7 @@ fn a_run_carries_out_its_goals_and_replies_with_its_output() {
     let sent = send(&house, &[3, 1, 2], &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert_eq!(sent.out, OUTPUT);
-    // Seven goals of agents and three units, each in a thread of its own.
+    // Seven goals of agents, and three units, each in a separate thread.
     assert_eq!(messages(&house, "goal").len(), 8);
     assert_eq!(messages(&house, "thread-spawned").len(), 11);
     assert_eq!(messages(&house, "thread-result").len(), 11);
@@ -108,7 +108,7 @@ fn a_run_whose_goal_fails_replies_with_goal_code_and_reason() {
 
 #[test]
 fn a_goal_without_an_answer_fails_the_run_after_its_retries() {
-    // Nothing is recorded for `outline` of another name, so its model call fails.
+    // The recording has no turn for an `outline` of another name, so its model call fails.
     let config = CONFIG.replace("outline = { agent", "plan = { retry = 2, agent");
     let house = house(&config.replace("needs = [\"outline\"]", "needs = [\"plan\"]"));
     let sent = send(&house, &[], &[]);
@@ -255,7 +255,7 @@ fn dies_and_ends_alike(place: &str, nth: u32) -> bool {
     let sent = send(&house, &[3, 1, 2], &["--key", "once"]);
     assert_eq!(sent.out, OUTPUT, "{place}:{nth}: {sent:?}");
     assert_eq!(again.stop(), Some(0));
-    // No goal ran in a second thread, whatever had an answer when it died.
+    // No goal with an answer ran again in a second thread.
     assert_eq!(messages(&house, "goal").len(), 8, "{place}:{nth}");
     assert_eq!(messages(&house, "thread-spawned").len(), 11, "{place}:{nth}");
     house.verified();
@@ -275,7 +275,7 @@ fn a_killed_run_resumes_from_its_record_and_ends_with_the_same_output() {
 }
 
 /// Runs the tour from the command line with three units.
-fn run(house: &House, more: &[&str]) -> Said {
+fn run(house: &House, more: &[&str]) -> CommandOutput {
     let inputs = ["topic=light", "unit=3", "unit=1", "unit=2"];
     let inputs = inputs.iter().flat_map(|input| ["--input", input]);
     let base = ["workflow", "run", "tour"].into_iter().chain(inputs);

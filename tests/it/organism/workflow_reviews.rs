@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::kill::start;
 use super::workflow::messages;
-use super::{House, Said, until};
+use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/survey.toml");
 
@@ -15,7 +15,7 @@ fn house(config: &str) -> House {
 }
 
 /// Sends a survey of three questions, the last of which has no answer.
-fn survey(house: &House, more: &[&str]) -> Said {
+fn survey(house: &House, more: &[&str]) -> CommandOutput {
     let request = "<survey xmlns=\"https://xml-pipeline.org/ns/workflow/v1/survey\">\
                    <question>Who?</question><question>Where?</question><question>Why?</question>\
                    </survey>";
@@ -93,7 +93,7 @@ fn brief_house(config: &str) -> House {
     house
 }
 
-fn brief(house: &House, more: &[&str]) -> Said {
+fn brief(house: &House, more: &[&str]) -> CommandOutput {
     let request = "<brief xmlns=\"https://xml-pipeline.org/ns/workflow/v1/brief\">\
                    <topic>light</topic></brief>";
     house.send_text(request, &[&["--new", "sess-briefed00"], more].concat())
@@ -186,7 +186,7 @@ fn a_human_as_supervisor_does_not_start_yet() {
 /// A run that is killed and resumed.
 struct KilledRun {
     house: fn() -> House,
-    send: fn(&House, &[&str]) -> Said,
+    send: fn(&House, &[&str]) -> CommandOutput,
     output: &'static str,
     /// Local name of its reply.
     reply: &'static str,

@@ -1,10 +1,10 @@
-//! Deliveries that no listener took: they were no attempts.
+//! Deliveries that no listener took do not count as attempts.
 
 use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::Contract;
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::CallId;
 use organism::pump::core::{Event, Standstill};
 
@@ -26,7 +26,7 @@ fn joined(world: &mut World) {
     world.step(Event::Joined { listener: name("finder"), detail: "here".to_owned() });
 }
 
-/// Gives back whatever is handed over, until this time has passed or nothing more comes.
+/// Returns every delivery as not taken, until this time has passed or no more deliveries follow.
 fn absent_for(world: &mut World, time: Duration) -> Vec<Delivery> {
     let until = world.now.plus(time);
     let mut probes = Vec::new();
@@ -143,7 +143,7 @@ fn a_probe_that_does_not_come_back_was_taken_and_lets_the_others_go() {
 }
 
 #[test]
-fn a_probe_that_was_out_during_a_standstill_lets_the_others_go_too() {
+fn a_probe_that_was_in_flight_during_a_standstill_releases_the_others_too() {
     let mut world = world();
     open(&mut world, "1");
     absent_for(&mut world, Duration::from_millis(50));
@@ -185,7 +185,7 @@ fn attempts_that_a_listener_took_count_beside_those_that_none_took() {
         world.not_taken(&delivery);
         world.pass(Duration::from_secs(1));
         let delivery = world.delivery("finder");
-        world.fail(&delivery, Failure::Crashed { detail: "!".to_owned() });
+        world.fail(&delivery, AttemptFailure::Crashed { detail: "!".to_owned() });
         world.pass(Duration::from_secs(1));
     }
     assert_eq!(world.result(call), "failed: system-error listener-failed");
@@ -208,7 +208,7 @@ fn a_cancelled_probe_leaves_the_others_their_turn() {
     world.check_replay();
 }
 
-/// A wait for its turn is no wait for a listener.
+/// A call that waits for its turn does not count as waiting for a listener.
 #[test]
 fn the_time_a_call_waited_for_its_turn_does_not_count() {
     let mut contracts = contracts(1);

@@ -1,4 +1,4 @@
-//! Allotments: what a spawned thread may use at most, with everything beneath it.
+//! Allotments: limits of a spawned thread, including everything beneath it.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn spawn(label: &str, limits: &str) -> String {
     core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {limits}"), &inner)
 }
 
-/// A tree whose root has spawned a writer with each of these limits, and waits for all.
+/// A tree whose root has spawned a writer with each of these limits, and waits for all of them.
 fn spawned(world: &mut World, limits: &[(&str, &str)]) -> (ThreadId, CallId) {
     let (thread, call) = world.open("desk", &word("plan", "p"));
     let mut outcome: Vec<_> = limits.iter().map(|(label, limits)| spawn(label, limits)).collect();
@@ -133,7 +133,7 @@ fn two_threads_have_an_allotment_each_and_what_one_leaves_is_free_for_the_other(
 }
 
 #[test]
-fn a_thread_whose_tokens_are_used_fails_and_its_spawner_goes_on() {
+fn a_thread_without_tokens_fails_and_its_spawner_continues() {
     let mut world = world();
     let (_, call) = spawned(&mut world, &[("a", "tokens=\"500\"")]);
     let writer = world.delivery("writer");

@@ -1,10 +1,10 @@
-//! Held calls: what waits for an operator, who may let it go, and what voids an approval.
+//! Held calls: calls that wait for an operator, who may release them, and what voids an approval.
 
 use std::time::Duration;
 
 use expect_test::expect;
 use organism::contract::{Approval, Contract, TreeLimits};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest, MessageId};
 use organism::pump::core::{Event, Receipt, Target};
 use organism::thread::{Fact, Hold, Input};
@@ -55,7 +55,7 @@ fn held_command(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) 
 }
 
 #[test]
-fn a_held_call_goes_on_once_its_bytes_are_approved() {
+fn a_held_call_continues_once_its_bytes_are_approved() {
     let mut world = world();
     let (thread, call, command) = held_command(&mut world);
     assert_eq!(world.handed(), Vec::<String>::new(), "nothing is handed over");
@@ -130,7 +130,7 @@ fn an_approval_holds_for_its_own_bytes_and_says_enough_of_them() {
 }
 
 #[test]
-fn an_approval_is_used_once_and_the_second_operator_hears_so() {
+fn an_approval_is_used_once_and_the_second_operator_is_refused() {
     let mut world = world();
     let (_, call, command) = held_command(&mut world);
     let right = hash(&word("run", "rm"));
@@ -173,7 +173,7 @@ fn a_forged_id_approves_nothing_and_is_on_record() {
 
 // A13
 #[test]
-fn nobody_but_an_operator_can_approve() {
+fn only_an_operator_can_approve() {
     let mut world = world();
     let (_, _, command) = held_command(&mut world);
     let right = hash(&word("run", "rm"));
@@ -265,7 +265,7 @@ fn a_restart_keeps_what_is_held_and_what_was_approved() {
     world.restart();
     let delivery = world.delivery("shell");
     assert_eq!(delivery.attempt.to_string(), "3.1");
-    world.fail(&delivery, Failure::Crashed { detail: "!".to_owned() });
+    world.fail(&delivery, AttemptFailure::Crashed { detail: "!".to_owned() });
     world.pass(Duration::from_secs(5));
     let retried = world.play("shell", &[word("ran", "at the second attempt")]);
     assert_eq!(retried.attempt.to_string(), "3.2", "a retry needs no new approval");
@@ -339,7 +339,7 @@ fn a_held_call_has_its_share_of_the_messages_reserved() {
 }
 
 #[test]
-fn a_config_that_asks_no_more_lets_go_and_one_that_asks_again_holds_again() {
+fn a_config_without_approval_releases_calls_and_one_with_approval_holds_them_again() {
     let mut world = world();
     let (thread, call, command) = held_command(&mut world);
     world.restart_with(contracts(Approval::Never, None));
@@ -361,13 +361,13 @@ fn a_config_that_asks_no_more_lets_go_and_one_that_asks_again_holds_again() {
 }
 
 #[test]
-fn a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else() {
+fn a_config_with_a_new_approval_holds_only_calls_that_were_not_begun() {
     let mut free = contracts(Approval::Never, None);
     let mut strict = contracts(Approval::Always, None);
     for contracts in [&mut free, &mut strict] {
         contracts.iter_mut().for_each(|contract| contract.concurrency = 1);
     }
-    // The thinker needs approvals as well, of what is said to it.
+    // Calls to the thinker need approvals, too.
     strict.iter_mut().filter(|c| c.spends()).for_each(|c| c.approval = Approval::Always);
     let mut world = World::new(free.clone());
     let (_, begun) = world.open("desk", &word("plan", "p"));

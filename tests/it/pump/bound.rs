@@ -1,10 +1,10 @@
-//! Bound threads: the close of the call that opened them cancels them, however it closes.
+//! Bound threads: every kind of close of the call that opened them cancels them.
 
 use std::time::Duration;
 
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, ThreadId};
 use organism::thread::Closing;
 
@@ -30,7 +30,7 @@ fn spawn(label: &str, bound: &str, inner: &str) -> String {
     core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {bound}"), &inner)
 }
 
-/// A call whose listener has spawned a bound thread and one that is not, each at work.
+/// A call whose listener has spawned a bound thread and an unbound one, each with an open call.
 fn spawned() -> (World, ThreadId, CallId) {
     let mut world = World::new(contracts());
     let (thread, call) = world.open("desk", &word("plan", "p"));
@@ -44,7 +44,7 @@ fn spawned() -> (World, ThreadId, CallId) {
     (world, thread, call)
 }
 
-/// Asserts that the bound thread is cancelled on record, and that the other one runs on.
+/// Asserts that the bound thread is cancelled on record, and that the other one continues.
 fn ends_alone(world: &World, thread: &ThreadId) {
     let bound = world.transcript(&thread.child("bound"));
     assert!(bound.contains("thread-cancelled"), "{bound}");
@@ -73,7 +73,7 @@ fn a_bound_thread_ends_with_its_call_however_the_call_ends() {
         }),
         ("a failure", |world, _| {
             let own = world.delivery_for("spawner");
-            world.fail(&own, Failure::Crashed { detail: "gone".to_owned() });
+            world.fail(&own, AttemptFailure::Crashed { detail: "gone".to_owned() });
         }),
         ("its time-out", |world, _| world.pass(Duration::from_secs(6))),
         ("the death of the pump in its only attempt", |world, _| world.restart()),
@@ -102,7 +102,7 @@ fn a_bound_thread_is_cancelled_on_record_and_its_result_is_late() {
 }
 
 #[test]
-fn what_a_cancelled_bound_thread_says_later_opens_nothing() {
+fn a_late_outcome_of_a_cancelled_bound_thread_opens_no_call() {
     let mut world = World::new(contracts());
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.play("spawner", &[spawn("bound", "bound=\"1\"", &word("ask", "a"))]);
@@ -121,7 +121,7 @@ fn everything_beneath_a_bound_thread_ends_with_it() {
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.play("spawner", &[spawn("bound", "bound=\"true\"", &word("ask", "a"))]);
     let own = world.delivery_for("spawner");
-    // Beneath it: a call, a thread that is not bound to anything, and one that is bound to its call.
+    // Beneath it: a call, an unbound thread, and a thread that is bound to its call.
     let thinker = world.delivery_for("thinker");
     world.answer(
         &thinker,
@@ -184,7 +184,8 @@ fn bound_must_be_a_boolean() {
     assert_eq!(fresh(&world.delivery("thinker")), ["huh schema-invalid"]);
 }
 
-/// Every thread id but that of a descendant: its own, one above, beside, of another tree, and none.
+/// Every thread id except that of a descendant: its own, an ancestor, a sibling, one of another
+/// tree, and an unknown one.
 #[test]
 fn cancelling_any_thread_but_a_descendant_answers_with_the_same_bytes() {
     let mut world = World::new(contracts());
@@ -245,7 +246,7 @@ fn a_cancelled_descendant_ends_with_everything_beneath_it_and_its_result_comes_b
     let left = world.transcript(&thread.child("left"));
     assert!(left.contains("system core>core thread-cancelled [recorded]"), "{left}");
 
-    // Once more: nothing is open there, and no message is added to it.
+    // A second cancellation: the thread has no open call, and gets no further message.
     world.answer(&woken, &[cancel]);
     let again = world.delivery_for("thinker");
     assert_eq!(fresh(&again), ["thread-cancelled"]);
@@ -314,7 +315,7 @@ fn a_call_of_a_bound_thread_ends_as_cancelled_whatever_else_would_end_it() {
     world.answer(&thinker, &[spawn("c", "", &word("ask", "b")), core("wait", "", "")]);
     world.pass(2 * wall_time);
     let spawner = world.delivery_for("spawner");
-    world.fail(&spawner, Failure::Refused { detail: "no".to_owned() });
+    world.fail(&spawner, AttemptFailure::Refused { detail: "no".to_owned() });
     let bound = thread.child("bound");
     for thread in [&bound, &bound.child("c")] {
         let ended = world.core.state().thread(thread).unwrap().result;

@@ -1,4 +1,4 @@
-//! Bounds on what is on its way to the pump: at each of them, the answer is `busy`.
+//! Bounds on waiting submissions: at each of them, the answer is `busy`.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use organism::contract::TreeLimits;
-use organism::envelope::Rule;
+use organism::envelope::RefusalRule;
 use organism::ids::{Digest, MessageId, ThreadId};
 use organism::journal::Error;
 use organism::limits;
@@ -28,11 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const CLIENTS: usize = limits::INBOX_REQUESTS_MAX / limits::NEW_THREADS_AT_ONCE + 1;
 
-/// A pump whose journal writes nothing behind its boot until it is let go.
+/// A pump whose journal blocks after the boot record until it is released.
 struct Stuck {
     handle: Handle,
     pump: JoinHandle<Result<(), Error>>,
-    /// The journal writes once this is gone.
+    /// The journal is released when this is dropped.
     let_go: Option<Sender<()>>,
     place: Kept,
 }
@@ -69,7 +69,7 @@ impl Stuck {
         }
     }
 
-    /// The first answer to one of these submissions, while the journal writes nothing.
+    /// The first response to one of these submissions, while the journal blocks.
     async fn first_answer(
         &self,
         clients: impl Iterator<Item = usize>,
@@ -79,7 +79,7 @@ impl Stuck {
         (first.expect("one is answered").unwrap().unwrap(), sent)
     }
 
-    /// Lets the journal write, and ends.
+    /// Releases the journal, and stops the pump.
     async fn end(mut self) -> Vec<Input> {
         drop(self.let_go.take());
         self.handle.stop();
@@ -91,7 +91,7 @@ impl Stuck {
 
 fn busy(receipt: &Receipt) -> Option<&str> {
     let Receipt::Refused { refusal, retry_after } = receipt else { return None };
-    assert_eq!(refusal.rule, Rule::Busy);
+    assert_eq!(refusal.rule, RefusalRule::Busy);
     assert!(retry_after.is_some(), "with a hint when to try again");
     Some(&refusal.message)
 }
@@ -103,7 +103,7 @@ async fn submissions_of_one_client_into_new_threads_are_busy_at_their_bound() {
     let (receipt, sent) = pump.first_answer(one_too_many).await;
     assert!(busy(&receipt).unwrap().contains("new threads"), "{receipt:?}");
 
-    // Another client has room.
+    // Another client is still accepted.
     let other = tokio::spawn(pump.submit(1));
     drop(pump.let_go.take());
     let other = tokio::time::timeout(PATIENCE, other).await.expect("it is answered").unwrap();
@@ -129,10 +129,10 @@ async fn a_full_inbox_is_busy_for_submissions_and_decisions() {
     let message = MessageId(Uuid::nil());
     let refuse = Decision::Refuse { reason: String::new() };
     let decided = pump.handle.decide(message, refuse, None).await.unwrap();
-    assert_eq!(decided.unwrap_err().rule, Rule::Busy);
+    assert_eq!(decided.unwrap_err().rule, RefusalRule::Busy);
     let thread = ThreadId::organism();
     let cancelled = pump.handle.cancel(thread, String::new(), None).await.unwrap();
-    assert_eq!(cancelled.unwrap_err().rule, Rule::Busy);
+    assert_eq!(cancelled.unwrap_err().rule, RefusalRule::Busy);
     drop(sent);
     pump.end().await;
 }

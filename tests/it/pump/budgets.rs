@@ -1,9 +1,8 @@
-//! Budgets of model calls, for a tree and for an agent in it. They are checked before the calls are
-//! made.
+//! Budgets of model calls, for a tree and for an agent in it, which are checked before each call.
 
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
-use organism::envelope::{Failure, Money, Reservation, RouteLimit, Spending, Turn};
+use organism::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, Turn};
 
 use super::world::{World, agent, client, core, fresh, listener, reservation, word};
 
@@ -24,7 +23,7 @@ fn spawn(inner: &str) -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// Two writers side by side, in threads of their own.
+/// Two writers in separate threads.
 fn two_writers(world: &mut World) -> [Delivery; 2] {
     world.open("desk", &word("plan", "p"));
     let spawns = [spawn(&word("ask", "1")), spawn(&word("ask", "2"))];
@@ -38,7 +37,7 @@ fn spends(world: &mut World, delivery: &Delivery, tokens: u64, money: Money, pay
     world.answer_turn(delivery, &[payload.to_owned()], Some(turn));
 }
 
-/// O11, F14: what one call set aside another cannot spend, until it is known what it took.
+/// O11, F14: another call cannot spend the reservation of a call until the actual cost is known.
 #[test]
 fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -60,7 +59,7 @@ fn model_calls_side_by_side_cannot_spend_the_same_twice() {
 /// A reservation with counted tokens may take the whole budget. An estimate may be several times
 /// too high, so it may take half, and other callers are not refused because of it.
 #[test]
-fn what_was_not_counted_may_take_half_of_a_budget() {
+fn an_estimated_prompt_may_take_half_of_a_budget() {
     let mut world = limited(TreeLimits { tokens: 1_010, ..Default::default() });
     let [first, _] = two_writers(&mut world);
     let asked = |tokens, counted| {
@@ -72,8 +71,8 @@ fn what_was_not_counted_may_take_half_of_a_budget() {
     assert_eq!(world.ask_for(&first, asked(1_000, true)), Ok(()));
 }
 
-/// F14: a call that is closed has its model stopped, which takes a while: until then what it had
-/// set aside is not free.
+/// F14: a closed call has its model stopped, which takes time; until then, its reservation is not
+/// free.
 #[test]
 fn a_closed_call_keeps_what_it_set_aside_until_its_agent_has_ended() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -86,14 +85,14 @@ fn a_closed_call_keeps_what_it_set_aside_until_its_agent_has_ended() {
     assert_eq!(world.reserve(&second, 900, free), Ok(()));
 }
 
-/// F14: an answer that broke off is paid for, counts as a model call, and is not tried again
-/// beyond the budget.
+/// F14: an answer that broke off is charged, counts as a model call, and is not retried beyond the
+/// budget.
 #[test]
-fn what_a_failed_attempt_took_is_spent() {
+fn the_cost_of_a_failed_attempt_is_spent() {
     let limits = TreeLimits { tokens: 1_000, model_calls: 3, ..Default::default() };
     let mut world = limited(limits);
     let (thread, _) = world.open("desk", &word("plan", "p"));
-    let cut = |tokens| Failure::CutShort {
+    let cut = |tokens| AttemptFailure::CutShort {
         detail: "the stream broke off".to_owned(),
         spent: Spending { tokens, money: Money(5) },
         retried: true,
@@ -115,7 +114,7 @@ fn what_a_failed_attempt_took_is_spent() {
     world.check_replay();
 }
 
-/// F14: what a failed attempt had set aside is free again.
+/// F14: the reservation of a failed attempt is free again.
 #[test]
 fn a_failed_attempt_gives_back_what_it_had_set_aside() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -127,8 +126,8 @@ fn a_failed_attempt_gives_back_what_it_had_set_aside() {
     assert_eq!(closed.unwrap_err(), "the call this would be for is closed");
 }
 
-fn failed(tokens: u64) -> Failure {
-    Failure::Model {
+fn failed(tokens: u64) -> AttemptFailure {
+    AttemptFailure::Model {
         reason: "cancelled".to_owned(),
         detail: "its caller is gone".to_owned(),
         spent: Spending { tokens, money: Money::default() },
@@ -142,7 +141,7 @@ fn spent(world: &World, delivery: &Delivery) -> (u64, u64) {
     (usage.model_calls, usage.tokens)
 }
 
-/// Design 5.29: a call that was closed before its model had ended is charged when that ends.
+/// Design 5.29: a call that was closed before its model had ended is charged at that end.
 #[test]
 fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -160,10 +159,10 @@ fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
     world.check_replay();
 }
 
-/// Design 5.30: an attempt that does not state what it took has died with its host.
+/// Design 5.30: the host of an attempt that reports no cost has died.
 #[test]
 fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
-    let crashed = || Failure::Crashed { detail: "its replica is gone".to_owned() };
+    let crashed = || AttemptFailure::Crashed { detail: "its replica is gone".to_owned() };
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
     let [first, second] = two_writers(&mut world);
     let before = spent(&world, &first);
@@ -171,7 +170,7 @@ fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     world.fail(&first, crashed());
     assert_eq!(spent(&world, &first), (before.0 + 1, before.1 + 400));
 
-    // The same where its call is closed by then.
+    // The same, if the call was closed before.
     assert_eq!(world.reserve(&second, 500, Money::default()), Ok(()));
     world.cancel(&second.thread);
     world.fail(&second, crashed());
@@ -179,7 +178,7 @@ fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     world.check_replay();
 }
 
-/// Design 5.30: so is one whose pump died, in its own tree, before anything else is spent there.
+/// Design 5.30: also an attempt whose pump died, in its own tree, before any further spending.
 #[test]
 fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -199,7 +198,7 @@ fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
     world.check_replay();
 }
 
-/// A route is tried as often as it may be, over all attempts at the turn, also after a restart.
+/// The number of tries of a route is limited over all attempts of the turn, also after a restart.
 #[test]
 fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
     let mut world = limited(TreeLimits::default());
@@ -233,8 +232,14 @@ fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
 #[test]
 fn a_budget_without_room_fails_the_call_before_a_model_request() {
     for (failure, told) in [
-        (Failure::Spent { detail: "nothing is left".to_owned() }, "system-error budget-spent"),
-        (Failure::TooLarge { detail: "it does not fit".to_owned() }, "system-error too-large"),
+        (
+            AttemptFailure::Spent { detail: "nothing is left".to_owned() },
+            "system-error budget-spent",
+        ),
+        (
+            AttemptFailure::TooLarge { detail: "it does not fit".to_owned() },
+            "system-error too-large",
+        ),
     ] {
         let mut world = limited(TreeLimits::default());
         let (_, call) = world.open("desk", &word("plan", "p"));
@@ -250,7 +255,7 @@ fn a_budget_without_room_fails_the_call_before_a_model_request() {
 
 /// O11: the budget of an agent limits that agent within the budget of the tree, and no other agent.
 #[test]
-fn an_agent_has_a_budget_of_its_own_within_the_trees() {
+fn an_agents_budget_is_within_the_budget_of_the_tree() {
     let mut contracts = contracts();
     contracts[2].budget = Budget { tokens: Some(500), money: None };
     let mut world = World::new(contracts);
@@ -276,7 +281,7 @@ fn an_agent_has_a_budget_of_its_own_within_the_trees() {
     assert_eq!(world.reserve(&woken, 5_000, Money::default()), Ok(()), "the thinker is free");
 }
 
-/// O11: money is counted in what tokens cost, warned of, and spent like tokens.
+/// O11: money is counted by the price of tokens, warned of, and spent like tokens.
 #[test]
 fn money_is_a_budget_too() {
     let limit = Money::of_units(0.01);

@@ -1,11 +1,11 @@
-//! Calls: nesting, results, acknowledgements, what comes late.
+//! Calls: nesting, results, acknowledgements, and late answers.
 
 use expect_test::expect;
 use organism::thread::Closing;
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
 
-fn desk() -> World {
+fn thinker_world() -> World {
     World::new(vec![
         client("desk", &["thinker", "finder"]),
         agent("thinker", &["plan"], &["answer"], &["finder", "counter", "writer"]),
@@ -18,7 +18,7 @@ fn desk() -> World {
 /// O10: a tool call is an ordinary payload, and its result comes back to the caller.
 #[test]
 fn a_reply_reaches_the_caller_whatever_the_depth() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "q")]);
     world.play("finder", &[word("count", "n")]);
@@ -41,7 +41,7 @@ fn a_reply_reaches_the_caller_whatever_the_depth() {
 
 #[test]
 fn two_conversations_between_the_same_pair_never_mix() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (_, first) = world.open("desk", &word("look", "1"));
     let (_, second) = world.open("desk", &word("look", "2"));
     let (one, two) = (world.delivery("finder"), world.delivery("finder"));
@@ -60,7 +60,7 @@ fn two_conversations_between_the_same_pair_never_mix() {
 
 #[test]
 fn an_empty_outcome_is_acknowledged() {
-    let mut world = desk();
+    let mut world = thinker_world();
     world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "q")]);
     world.play("finder", &[]);
@@ -69,7 +69,7 @@ fn an_empty_outcome_is_acknowledged() {
 
 #[test]
 fn one_outcome_may_reply_with_several_payloads() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (_, call) = world.open("desk", &word("look", "q"));
     world.play("finder", &[word("found", "1"), word("found", "2")]);
     assert_eq!(world.result(call), "completed: found(1), found(2)");
@@ -78,7 +78,7 @@ fn one_outcome_may_reply_with_several_payloads() {
 /// O2: the agent's own payload continues its own call, in the same thread.
 #[test]
 fn a_self_message_is_seen_by_the_next_turn() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("plan", "step two")]);
     let woken = world.play("thinker", &[word("plan", "step three")]);
@@ -98,8 +98,8 @@ fn a_self_message_is_seen_by_the_next_turn() {
 
 /// O9: notes are recorded and not delivered, and they never end a turn. T2
 #[test]
-fn a_turn_of_notes_only_goes_on() {
-    let mut world = desk();
+fn a_turn_with_only_notes_continues() {
+    let mut world = thinker_world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[core("thinking", "", "hm"), core("progress", "", "half")]);
     let woken = world.play("thinker", &[core("thinking", "", "so"), word("answer", "a")]);
@@ -115,10 +115,10 @@ fn a_turn_of_notes_only_goes_on() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O8: a checklist is recorded as it is and blocks nothing.
+/// O8: a checklist is recorded unchanged and blocks nothing.
 #[test]
 fn a_checklist_is_recorded_and_never_holds_back_a_final() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     let list = core("todo-until", "condition=\"done\"", "<step done=\"false\">x</step>");
     world.play("thinker", &[list.clone(), word("answer", "a")]);
@@ -135,7 +135,7 @@ fn a_checklist_is_recorded_and_never_holds_back_a_final() {
 
 #[test]
 fn a_call_that_ends_takes_what_is_beneath_with_it_and_answers_are_late() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("ask", "w"), word("look", "q")]);
     let writer = world.delivery("writer");
@@ -179,7 +179,7 @@ fn a_timer_does_not_wake_while_a_call_is_out() {
     let finder = world.delivery("finder");
     world.pass(std::time::Duration::from_secs(2));
     assert!(world.deliveries.is_empty(), "a timer does not wake while a call is out");
-    world.fail(&finder, organism::envelope::Failure::Refused { detail: "no".to_owned() });
+    world.fail(&finder, organism::envelope::AttemptFailure::Refused { detail: "no".to_owned() });
     let woken = world.play("thinker", &[word("answer", "a")]);
     assert_eq!(fresh(&woken), ["timer-set", "system-error listener-failed", "timer-fired"]);
     assert_eq!(world.results[&call].0, Closing::Completed);
@@ -197,7 +197,7 @@ fn a_timer_does_not_wake_while_a_call_is_out() {
 
 #[test]
 fn a_call_beside_a_reply_is_refused_and_never_opened() {
-    let mut world = desk();
+    let mut world = thinker_world();
     let (thread, call) = world.open("desk", &word("look", "q"));
     world.play("finder", &[word("count", "n"), word("found", "f")]);
     assert_eq!(world.result(call), "completed: found(f)");
@@ -226,7 +226,7 @@ fn a_call_beside_a_reply_is_refused_and_never_opened() {
 fn a_listener_is_woken_once_with_results_in_the_order_of_its_calls() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for order in orders {
-        let mut world = desk();
+        let mut world = thinker_world();
         world.open("desk", &word("plan", "p"));
         let calls = [word("look", "1"), word("count", "2"), word("look", "3")];
         world.play("thinker", &calls);
@@ -244,7 +244,7 @@ fn a_listener_is_woken_once_with_results_in_the_order_of_its_calls() {
 
 #[test]
 fn refusals_stand_among_the_results_where_their_payloads_stood() {
-    let mut world = desk();
+    let mut world = thinker_world();
     world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "1"), word("vote", "?"), word("look", "3")]);
     let (one, three) = (world.delivery("finder"), world.delivery("finder"));
@@ -258,7 +258,7 @@ fn refusals_stand_among_the_results_where_their_payloads_stood() {
 #[test]
 fn unknown_and_forbidden_names_get_the_same_answer() {
     let answers = ["secret", "ballot", "nonsense"].map(|local| {
-        let mut world = desk();
+        let mut world = thinker_world();
         world.open("desk", &word("plan", "p"));
         world.play("thinker", &[word(local, "x")]);
         let woken = world.delivery("thinker");
@@ -269,8 +269,8 @@ fn unknown_and_forbidden_names_get_the_same_answer() {
 }
 
 #[test]
-fn an_outcome_of_somebody_else_is_refused_under_its_true_sender() {
-    let mut world = desk();
+fn an_outcome_of_another_listener_is_refused_under_its_true_sender() {
+    let mut world = thinker_world();
     let (_, call) = world.open("desk", &word("look", "q"));
     let mut delivery = world.delivery("finder");
     delivery.listener = name("counter");

@@ -1,4 +1,4 @@
-//! Cancelling a thread with everything beneath it, and shutting down.
+//! Cancellation of a thread with everything beneath it, and shutdown.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ fn cancelling_what_is_not_there_records_nothing() {
     assert_eq!(world.records.len(), records);
 }
 
-// Law 3 (b): the refusal stands on record, and takes no place in the thread.
+// Law 3 (b): the refusal is recorded, and takes no `seq` in the thread.
 #[test]
 fn cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! Clients: keys, suggested ids, conversations, and other people's threads.
+//! Clients: keys, suggested ids, conversations, and threads of other clients.
 
 use expect_test::expect;
 use organism::pump::core::{Cancellation, Event, Receipt, Target};
@@ -132,7 +132,7 @@ fn a_suggested_root_is_taken_as_it_is_or_refused_visibly() {
 }
 
 #[test]
-fn a_completed_thread_goes_on_with_its_history() {
+fn a_completed_thread_continues_with_its_history() {
     let mut world = world();
     let (thread, first) = world.open("desk", &word("plan", "one"));
     world.play("thinker", &[word("answer", "1")]);
@@ -150,7 +150,7 @@ fn a_completed_thread_goes_on_with_its_history() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// A conversation may go on the day after: its time counts while it is at work.
+/// A conversation may continue on the next day: only the time of its work counts.
 #[test]
 fn an_idle_thread_does_not_use_up_its_time() {
     let mut world = world();
@@ -184,7 +184,7 @@ fn another_clients_thread_reads_like_an_unknown_one() {
 }
 
 #[test]
-fn what_the_gate_refuses_is_recorded_under_its_client() {
+fn refusals_of_the_gate_are_recorded_under_their_client() {
     let mut world = world();
     let texts = ["<look", "", &word("plan", "p").replace("plan", "vote"), &word("found", "x")];
     for text in texts {

@@ -1,4 +1,5 @@
-//! Time that is not counted: a clock that is set, a pump that stands still, and no pump at all.
+//! Time that does not count: changes of the system clock, a frozen pump, and the time without a
+//! pump.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ fn set_forward(world: &mut World, by: Duration) {
     world.step(Event::Standstill(Standstill { stood: Duration::ZERO, stepped: by }));
 }
 
-/// The pump is frozen.
+/// Freezes the pump.
 fn freeze(world: &mut World, time: Duration) {
     world.now = world.now.plus(time);
     world.step(Event::Standstill(Standstill { stood: time, stepped: Duration::ZERO }));
@@ -41,7 +42,7 @@ fn without_a_pump(world: &mut World, time: Duration) {
     world.restart();
 }
 
-/// An agent that has called, and whose tree the wall time limits.
+/// An agent with an open call, whose tree has a limit of wall time.
 fn called(world: &mut World) -> CallId {
     let (_, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "q")]);
@@ -126,7 +127,7 @@ fn a_timer_fires_on_time_when_the_pump_stood_still_or_there_was_none() {
 }
 
 #[test]
-fn a_wait_for_an_absent_listener_goes_on_where_it_was_when_the_pump_ended() {
+fn a_wait_for_an_absent_listener_continues_after_a_restart() {
     let mut world = world();
     let (_, call) = world.open("desk", &word("look", "q"));
     let give_back = |world: &mut World| {
@@ -151,7 +152,7 @@ fn a_wait_for_an_absent_listener_goes_on_where_it_was_when_the_pump_ended() {
 }
 
 #[test]
-fn a_standstill_with_nothing_open_is_not_worth_a_record() {
+fn a_standstill_without_open_calls_is_not_recorded() {
     let mut world = world();
     let before = world.records.len();
     set_forward(&mut world, HOUR);

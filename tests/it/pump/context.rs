@@ -1,4 +1,4 @@
-//! `clear-context`: what is kept, and how it is counted.
+//! `clear-context`: the kept items and their count.
 
 use organism::thread::Fact;
 
@@ -28,7 +28,8 @@ fn after_two_rounds() -> World {
     world
 }
 
-/// O6: the smaller of asked and present, without the request and the confirmation.
+/// O6: the smaller of the requested and the present number, without the request and the
+/// confirmation.
 #[test]
 fn the_window_keeps_the_smaller_of_requested_and_present() {
     for (keep, kept) in [(1, 1), (4, 4), (5, 5), (6, 5), (4_000_000_000, 5)] {
@@ -44,13 +45,13 @@ fn a_second_clearing_counts_what_the_first_one_left() {
     let mut world = after_two_rounds();
     world.turn("thinker", 1, &[clear(2)]);
     world.turn("thinker", 1, &[clear(100)]);
-    // The two that were kept, the turn that asked, and the confirmation.
+    // The two kept items, the turn with the request, and the confirmation.
     assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
 }
 
-/// The window is moved to just before the turn that asked for it.
+/// The window begins just before the turn that requested it.
 #[test]
-fn the_turn_that_asks_is_not_among_what_it_keeps() {
+fn the_requesting_turn_is_not_among_the_kept_items() {
     let mut world = after_two_rounds();
     world.turn("thinker", 1, &[clear(1)]);
     let facts = || world.records.iter().flat_map(|record| &record.facts);

@@ -21,7 +21,8 @@ use super::driver::{PATIENCE, Running, silent, start, start_hosting};
 use super::slow_disk::Silent;
 use super::world::{name, word};
 
-/// Longer than a test waits for a stop: a connection must not end by the server's patience.
+/// Longer than a test waits for a stop, because the server must not end the connection by its own
+/// time-out.
 const SERVER_PATIENCE: Duration = PATIENCE.saturating_mul(3);
 
 /// A server in front of this pump, and the path of its socket.
@@ -42,7 +43,7 @@ async fn end(running: Running) {
     running.ended().await.unwrap();
 }
 
-/// An orderly stop waits for every open connection, but only for a time for a silent one.
+/// A regular stop waits for every open connection, but only for a limited time for a silent one.
 #[tokio::test]
 async fn a_silent_connection_does_not_hold_up_a_stop() {
     let running = start(None, silent);
@@ -57,8 +58,8 @@ async fn a_silent_connection_does_not_hold_up_a_stop() {
     end(running).await;
 }
 
-// The runtime has one thread, and nothing is awaited between the connection and the end: the server
-// has not accepted it.
+// The runtime has one thread, and the test awaits nothing between the connection and the stop, so
+// the server has not accepted the connection.
 #[tokio::test]
 async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_served() {
     let running = start(None, silent);
@@ -76,7 +77,7 @@ async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_s
     end(running).await;
 }
 
-// Its path still exists: clients that retry would keep it busy for ever.
+// The path still exists: retrying clients would keep the server busy.
 #[tokio::test]
 async fn a_server_that_is_dropped_without_being_closed_serves_no_further_connection() {
     let running = start(None, silent);
@@ -87,18 +88,18 @@ async fn a_server_that_is_dropped_without_being_closed_serves_no_further_connect
 
     let mut response = Vec::new();
     let read = tokio::time::timeout(PATIENCE, client.read_to_end(&mut response)).await;
-    // The system reports a request that was never read as a reset.
+    // The operating system reports an unread request as a reset.
     read.expect("the connection stays open").ok();
     assert_eq!(response, b"");
     end(running).await;
 }
 
-/// A submission that waits for its result, over a connection of its own.
+/// A submission over a separate connection, which waits for its result.
 async fn submit_and_wait(path: &Path) -> UnixStream {
     submit_with(path, "", "").await
 }
 
-/// As [`submit_and_wait`], with more fields in the request and more bytes behind it.
+/// As [`submit_and_wait`], with more fields in the request and more bytes after it.
 async fn submit_with(path: &Path, fields: &str, rest: &str) -> UnixStream {
     let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
     let request = format!(
@@ -118,8 +119,8 @@ async fn first_line(connection: &mut UnixStream) -> String {
     line
 }
 
-/// Senders may wait for weeks for a person's decision. Those that leave must not keep their places,
-/// and those that stay must not keep the person out.
+/// Clients may wait for weeks for a person's decision. Clients that disconnect must not keep their
+/// places, and waiting clients must not block the person.
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     let (running, server, path) = never_answering();
@@ -156,7 +157,7 @@ async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     end(running).await;
 }
 
-/// A pump whose one listener never answers, behind a server.
+/// A pump with a server, whose only listener never answers.
 fn never_answering() -> (Running, ControlServer, PathBuf) {
     let runtime = tokio::runtime::Handle::current();
     let running = start_hosting(None, |pump| {

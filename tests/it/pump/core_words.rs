@@ -1,5 +1,5 @@
-//! Core words as a capability: a plain listener that the config allows them may spawn and wait, and
-//! an agent that it does not allow them may not.
+//! Core payloads as a capability: a listener that is not an agent may spawn and wait if the config
+//! permits it, and an agent without the permission may not.
 
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
@@ -8,7 +8,7 @@ use super::world::{World, agent, client, core, fresh, listener, word};
 
 const SPAWNER: [&str; 5] = ["spawn-thread", "send-to-thread", "wait", "set-timer", "cancel-timer"];
 
-/// A plain listener that may use these words of the core.
+/// A listener that may use these core payloads.
 fn spawner(words: &[&str]) -> Contract {
     let mut spawner = listener("spawner", &["plan"], &["answer"], &["finder", "asked"]);
     spawner.core = Some(words.iter().map(|word| (*word).to_owned()).collect());
@@ -77,7 +77,7 @@ fn a_listener_that_the_config_names_no_core_words_for_has_none() {
     assert_eq!(agent.core_words().count(), 0);
 }
 
-/// There is no prompt whose window it could move.
+/// A listener that is not an agent has no prompt, so it has no window.
 #[test]
 fn a_plain_listener_may_not_clear_a_context() {
     let words = spawner(&["clear-context", "wait"]);
@@ -142,7 +142,7 @@ fn a_plain_listener_gets_the_refusal_of_a_bad_label() {
 }
 
 #[test]
-fn a_plain_listener_that_waits_for_nothing_goes_on_at_once() {
+fn a_listener_without_anything_to_wait_for_continues_at_once() {
     let mut world = world();
     world.open("desk", &word("plan", "p"));
     world.play("spawner", &[core("wait", "", "")]);

@@ -1,4 +1,4 @@
-//! The driver: a pump on a thread of its own, with a journal and a clock.
+//! The driver: a pump on its own thread, with a journal and a clock.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use organism::bus::native_host::{InlineHost, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::clock::Time;
 use organism::contract::{Contract, TreeLimits};
-use organism::envelope::{Failure, Turn};
+use organism::envelope::{AttemptFailure, Turn};
 use organism::ids::Digest;
 use organism::journal::Error;
 use organism::pump::core::{Core, Target};
@@ -35,10 +35,10 @@ fn contracts() -> Vec<Contract> {
     ]
 }
 
-/// `pages`: the most the journal's file may have.
+/// `pages`: the maximum size of the journal's file.
 pub fn start(
     pages: Option<u32>,
-    handle: impl Fn(&Delivery) -> Result<Outcome, Failure> + Send + Sync + Clone + 'static,
+    handle: impl Fn(&Delivery) -> Result<Outcome, AttemptFailure> + Send + Sync + Clone + 'static,
 ) -> Running {
     start_hosting(pages, |pump| {
         for who in ["thinker", "finder"] {
@@ -68,7 +68,7 @@ impl Running {
     }
 }
 
-pub fn silent(_: &Delivery) -> Result<Outcome, Failure> {
+pub fn silent(_: &Delivery) -> Result<Outcome, AttemptFailure> {
     Ok(Outcome::default())
 }
 
@@ -93,7 +93,7 @@ async fn a_pump_that_waits_for_room_on_the_disk_can_be_stopped() {
     assert!(matches!(ended, Err(Error::Full { .. })), "{ended:?}");
 }
 
-/// Law 3: what the core writes down for an agent's host passes the gate too.
+/// Law 3: core payloads for the host of an agent pass the gate, too.
 #[tokio::test]
 async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
     let (core, turn) = (organism::system::NAMESPACE, "model-turn");
@@ -119,7 +119,7 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
     }
 }
 
-/// Calls whose time has passed end together, however many they are.
+/// Expired calls end together, in any number.
 #[tokio::test]
 async fn all_deadlines_that_are_due_at_once_take_one_commit() {
     const CALLS: usize = 200;
@@ -144,7 +144,7 @@ async fn all_deadlines_that_are_due_at_once_take_one_commit() {
         }
         let mut commits = counted.lock().unwrap();
         commits.push(deadlines);
-        // What is handed over by now is due when this first commit is done.
+        // The calls that are delivered by now are due after this first commit.
         while commits.len() == 1 && Time::now() < last_hand_over.plus(timeout) {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! The driver, on a real journal: what it does, and what was on disk when it did it.
+//! The driver with a real journal: its effects, and the records on the disk at each effect.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::world::{client, listener, name, word};
 use crate::journal::substrate::Kept;
 
-/// Every message that another process would find now.
+/// Every message that another process finds at this moment.
 fn on_disk(data: &std::path::Path) -> Vec<MessageId> {
     let reader = JournalReader::open(data).unwrap();
     let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
@@ -47,7 +47,7 @@ fn gate() -> Gate {
 
 // Law 2
 #[tokio::test]
-async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
+async fn effects_of_a_record_happen_after_it_is_on_disk() {
     let place = Kept::new();
     let data = place.data();
     let gate = gate();
@@ -125,7 +125,7 @@ impl organism::journal::Journal for InTwo {
     }
 }
 
-/// A host elsewhere, as the pump sees it.
+/// A host on another machine, as the pump sees it.
 struct Elsewhere(Box<dyn Host>, Log);
 
 impl Host for Elsewhere {

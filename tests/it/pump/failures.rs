@@ -1,4 +1,4 @@
-//! Failures of the world: crashes, time-outs, malformed answers, and answers without a call.
+//! Failures of the environment: crashes, time-outs, malformed answers, and answers without a call.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use expect_test::expect;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::Contract;
-use organism::envelope::{BrokenPayload, Failure, Spent, Turn};
+use organism::envelope::{AttemptFailure, BrokenPayload, Spent, Turn};
 use organism::pump::core::{Event, Standstill};
 use organism::thread::{Fact, Input};
 use organism::xml::findings::{Finding, TextLocation};
@@ -26,8 +26,8 @@ fn world() -> World {
     World::new(contracts())
 }
 
-fn crash() -> Failure {
-    Failure::Crashed { detail: "signal 9".to_owned() }
+fn crash() -> AttemptFailure {
+    AttemptFailure::Crashed { detail: "signal 9".to_owned() }
 }
 
 fn failed_attempts(world: &World) -> usize {
@@ -87,8 +87,10 @@ fn an_attempt_that_succeeds_after_crashes_is_as_good_as_the_first() {
 
 #[test]
 fn rubbish_and_refusals_of_a_handler_are_not_tried_again() {
-    let failures =
-        [Failure::Garbage { detail: "?".to_owned() }, Failure::Refused { detail: "no".to_owned() }];
+    let failures = [
+        AttemptFailure::Garbage { detail: "?".to_owned() },
+        AttemptFailure::Refused { detail: "no".to_owned() },
+    ];
     for failure in failures {
         let mut world = world();
         let (_, call) = world.open("desk", &word("look", "q"));
@@ -107,7 +109,7 @@ fn an_unreachable_listener_is_undeliverable_in_the_end() {
     let mut world = World::new(contracts);
     let (_, call) = world.open("desk", &word("look", "q"));
     let delivery = world.delivery("finder");
-    world.fail(&delivery, Failure::Unreachable { detail: "/opt/secret".to_owned() });
+    world.fail(&delivery, AttemptFailure::Unreachable { detail: "/opt/secret".to_owned() });
     assert_eq!(world.result(call), "failed: system-error undeliverable");
     let (_, messages) = &world.results[&call];
     assert!(!messages[0].payload.as_str().contains("/opt/secret"), "the caller sees no inside");
@@ -189,7 +191,7 @@ fn a_heartbeat_moves_the_deadline_of_the_current_attempt_only() {
     assert_eq!(world.result(call), "failed: system-error timeout");
 }
 
-/// Has a host read the answer to a delivery now; it is stepped later.
+/// Makes a host receive the answer to a delivery now; the answer is stepped later.
 fn arrive(world: &mut World, delivery: &Delivery) -> Time {
     let Delivery { listener, call, attempt, .. } = delivery;
     world.core.answer_arrived(listener, *call, *attempt, world.now);
@@ -298,7 +300,7 @@ fn an_answer_to_an_outdated_attempt_is_refused_visibly() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// Law 4: the caller hears that it failed; the reason is on record.
+/// Law 4: the caller learns of the failure; the reason is on record.
 #[test]
 fn a_listener_that_emits_rubbish_has_its_call_ended() {
     let rubbish = [
@@ -339,7 +341,7 @@ fn a_listener_that_emits_rubbish_has_its_call_ended() {
     .assert_eq(&format!("{rules:#?}\n"));
 }
 
-/// Section 6: a forged system payload is refused under its true sender, and never shown as one.
+/// Section 6: a forged system payload is refused under its true sender, and never delivered as one.
 #[test]
 fn only_the_core_writes_system_payloads() {
     let forged = core("thread-result", "thread_id=\"sess-x\" status=\"completed\"", "");
@@ -361,10 +363,10 @@ fn a_fault_never_answers_a_fault() {
     let (thread, _) = world.open("desk", &word("look", "q"));
     world.play("finder", &[word("count", "n")]);
     let counter = world.delivery("counter");
-    world.fail(&counter, Failure::Garbage { detail: "?".to_owned() });
+    world.fail(&counter, AttemptFailure::Garbage { detail: "?".to_owned() });
     let finder = world.delivery("finder");
     assert_eq!(fresh(&finder), ["system-error listener-failed"]);
-    world.fail(&finder, Failure::Garbage { detail: "?".to_owned() });
+    world.fail(&finder, AttemptFailure::Garbage { detail: "?".to_owned() });
     assert!(world.deliveries.is_empty(), "nobody is handed anything more");
     expect![[r#"
         1 call desk>finder look(q) [handled]
@@ -435,7 +437,7 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
-/// T12, F14: three ways to run out of turns, told apart.
+/// T12, F14: three ways to run out of turns, each with its own text.
 #[test]
 fn the_last_turn_spent_is_a_typed_failure() {
     let mut texts = Vec::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use organism::contract::Contract;
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 
 use super::world::{World, agent, client, fresh, listener, word};
 
@@ -80,7 +80,7 @@ fn serial_per_thread_keeps_order_while_a_failed_attempt_waits_to_be_retried() {
     let (thread, _) = world.open("desk", &word("look", "first"));
     world.say("desk", &thread, &word("look", "second"));
     let first = world.delivery("finder");
-    world.fail(&first, Failure::Crashed { detail: "signal 9".to_owned() });
+    world.fail(&first, AttemptFailure::Crashed { detail: "signal 9".to_owned() });
     assert!(world.deliveries.is_empty(), "the second waits for the first");
     world.pass(Duration::from_secs(1));
     let order = [(); 2].map(|()| fresh(&world.play("finder", &[word("found", "f")])).concat());
@@ -107,7 +107,7 @@ fn serial_per_thread_waits_for_a_handler_that_was_timed_out_or_cancelled() {
         world.open("desk", &word("look", "elsewhere"));
         assert_eq!(fresh(&world.delivery("finder")), ["look(elsewhere)"]);
 
-        world.fail(&at_work, Failure::Crashed { detail: "it was killed".to_owned() });
+        world.fail(&at_work, AttemptFailure::Crashed { detail: "it was killed".to_owned() });
         assert_eq!(fresh(&world.delivery("finder")), ["look(second)"]);
     }
 }
@@ -158,7 +158,7 @@ fn threads_take_turns() {
     assert_eq!(world.result(call), "completed: found(f)");
 }
 
-/// A thread that left and came back has one place in the round, as every other.
+/// A thread that left and returned has one place in the round, like every other.
 #[test]
 fn a_cancelled_and_reopened_thread_gets_no_second_turn() {
     let mut contracts = contracts();

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use organism::contract::{Contract, Gather};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 
 use super::world::{World, client, listener, word};
 
@@ -13,7 +13,7 @@ fn forwarder(who: &str, word: &str, peer: &str) -> Contract {
     contract
 }
 
-/// Three hand on what they are given: `secret` to `look` to `ask` to `count`.
+/// Three listeners forward their result: `secret` to `look` to `ask` to `count`.
 fn chain() -> World {
     World::new(vec![
         client("desk", &["first"]),
@@ -51,19 +51,20 @@ fn a_chain_of_three_gives_the_last_result_without_waking_anybody() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// Law 4: a fault goes all the way up.
+/// Law 4: a fault reaches the outermost caller.
 #[test]
 fn a_fault_passes_through_a_chain() {
     let mut world = chain();
     let (_, call) = world.open("desk", &word("secret", "0"));
     run_to_last(&mut world);
     let last = world.delivery("last");
-    world.fail(&last, Failure::Garbage { detail: "?".to_owned() });
+    world.fail(&last, AttemptFailure::Garbage { detail: "?".to_owned() });
     assert!(world.deliveries.is_empty());
     assert_eq!(world.result(call), "failed: system-error listener-failed");
 }
 
-/// A reply closes the call; what is still open beneath is cancelled, and answers late.
+/// A reply closes the call; calls that are still open beneath it are cancelled, and their answers
+/// are late.
 #[test]
 fn a_forwarded_result_cancels_the_calls_beside_it() {
     let mut first = forwarder("first", "secret", "ann");
@@ -110,7 +111,7 @@ fn a_call_forwarded_to_a_group_gives_all_its_parts_at_once() {
         let (_, call) = world.open("desk", &word("secret", "0"));
         world.play("first", &[word("count", "1")]);
         let (ann, bob) = (world.delivery("ann"), world.delivery("bob"));
-        world.fail(&ann, Failure::Refused { detail: "no".to_owned() });
+        world.fail(&ann, AttemptFailure::Refused { detail: "no".to_owned() });
         assert_eq!(world.result(call), "none", "the other leg may still reply");
         world.answer(&bob, &[word("counted", "b")]);
         assert_eq!(world.result(call), expected);

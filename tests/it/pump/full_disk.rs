@@ -1,5 +1,5 @@
-//! The driver on a disk that is full and has room again, several times. Either the journal may not
-//! grow, or other files take up the room.
+//! The driver on a disk that is full and gets space again, several times. Either the journal may
+//! not grow, or other files take the space.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::TreeLimits;
-use organism::envelope::{Failure, Rule};
+use organism::envelope::{AttemptFailure, RefusalRule};
 use organism::ids::{Digest, Position};
 use organism::journal::Error;
 use organism::journal::sqlite::DATABASE;
@@ -27,11 +27,11 @@ use crate::campaign::Campaign;
 use crate::journal::Place;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// From room on the disk to an accepted submission.
+/// Time from free space on the disk to an accepted submission.
 const ROOM_MAX: Duration = Duration::from_secs(2);
-/// So long without an answer, and it is taken to wait.
+/// A submission without an answer for this time counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);
-/// With this in it, no record fits into what a page has left.
+/// A record with this text exceeds the free bytes of any page.
 const TEXT_BYTES: usize = 40 << 10;
 const PAGES_MAX: u32 = 400;
 
@@ -44,7 +44,11 @@ struct Finder {
 }
 
 impl NativeHandler for Finder {
-    async fn handle(&self, delivery: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        _: HandlerContext,
+    ) -> Result<Outcome, AttemptFailure> {
         let asked = delivery.messages[0].payload.as_str();
         if asked.contains("hold") {
             self.let_go.acquire().await.expect("never closed").forget();
@@ -85,7 +89,7 @@ impl Disk {
         Self { place, handle, pump, let_go, other, counts }
     }
 
-    /// From here on the journal has no page left to write to.
+    /// From here on, the journal cannot grow.
     fn fill(&self) {
         let sql = "INSERT INTO blob(digest, bytes) VALUES ('other', zeroblob(?1))";
         self.other.execute(sql, [8 << 20]).unwrap();
@@ -103,7 +107,7 @@ impl Disk {
         })
     }
 
-    /// Sends until one is turned away: what was sent before is being committed, and waits.
+    /// Sends until a submission is refused: the earlier ones are being committed, and wait.
     async fn find_full<'a>(&'a self, round: usize) -> Vec<(String, Sending<'a>)> {
         let mut waiting = Vec::new();
         loop {
@@ -129,7 +133,7 @@ impl Disk {
 fn assert_turned_away(sent: Sent) {
     match sent.unwrap().0 {
         Receipt::Refused { refusal, retry_after } => {
-            assert_eq!(refusal.rule, Rule::StorageFull);
+            assert_eq!(refusal.rule, RefusalRule::StorageFull);
             assert!(retry_after.is_some(), "it may be sent again");
         }
         other => panic!("{other:?}"),
@@ -140,7 +144,7 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it hangs")
 }
 
-/// Accepted, and its call has its result.
+/// Asserts that the submission was accepted and its call has its result.
 async fn assert_done(sending: impl Future<Output = Sent>) {
     let (receipt, mut results) = in_time(sending).await.unwrap();
     assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
@@ -148,7 +152,7 @@ async fn assert_done(sending: impl Future<Output = Sent>) {
     assert_eq!(done.how, Closing::Completed);
 }
 
-/// The keys of what the client sent, in the order in which it stands on record.
+/// The keys of the client's submissions, in the order of the record.
 fn keys(records: &[Record]) -> Vec<String> {
     let sent = judge::messages(records).filter(|message| message.from == name("desk"));
     let key = sent.map(|message| {
@@ -173,7 +177,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
         let waiting = disk.find_full(round).await;
         assert!(!waiting.is_empty(), "nobody met the full disk");
         let last = disk.last();
-        // An answer that comes now keeps its place; nothing that is new does.
+        // An answer that arrives now keeps its place; a new submission does not get one.
         disk.let_go.add_permits(1);
         for number in 0..20 {
             assert_turned_away(in_time(disk.send(&format!("{round}-away-{number}"))).await);

@@ -1,4 +1,4 @@
-//! Goals: payloads that agents accept from workflows alone, and answer in a way of their own.
+//! Goals: payloads that agents accept from workflows alone, and whose answer has its own form.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use organism::bus::Delivery;
 use organism::contract::{
     Contract, TreeLimits, TypedAnswer, goal_answer, goal_name, write_goal, write_typed_goal,
 };
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
 
-/// `flow` may send goals to `writer`, whose own final is `report`. `desk` and `helper` may call `writer`.
+/// `flow` may send goals to `writer`, whose own final is `report`. `desk` and `helper` may call
+/// `writer`.
 fn contracts() -> Vec<Contract> {
     vec![
         client("desk", &["flow", "writer", "helper", "plain"]),
@@ -102,7 +103,7 @@ fn a_workflow_sends_goals_only_to_agents_that_are_its_peers() {
 }
 
 #[test]
-fn a_goal_is_no_payload_with_which_an_agent_goes_on() {
+fn an_agent_cannot_continue_itself_with_a_goal() {
     let world = World::new(contracts());
     let words = world.gate.contracts.vocabulary(&name("writer")).unwrap();
     assert_eq!(words.meaning(&goal_name(&name("writer"))), None);
@@ -182,7 +183,7 @@ fn an_agent_that_no_workflow_names_has_no_answer_to_goals() {
 }
 
 #[test]
-fn a_workflow_is_answered_each_refused_payload_and_goes_on() {
+fn a_workflow_gets_each_refusal_and_continues() {
     let mut world = World::new(contracts());
     let (_, call) = world.open("desk", &word("plan", "p"));
     let refused = write_goal(&name("helper"), "Do.");
@@ -284,7 +285,7 @@ fn a_workflow_may_go_on_however_many_of_its_threads_fail() {
     for _ in 0..200 {
         world.play("flow", &[spawn(&goal("Do.")), core("wait", "for=\"any\"", "")]);
         let failed = world.delivery("writer");
-        world.fail(&failed, Failure::Refused { detail: "no".to_owned() });
+        world.fail(&failed, AttemptFailure::Refused { detail: "no".to_owned() });
     }
     world.play("flow", &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
@@ -297,7 +298,7 @@ fn a_workflow_may_go_on_however_many_of_its_threads_cannot_be_opened() {
     let wait = core("wait", "for=\"any\"", "");
     world.play("flow", &[spawn(&goal("Do.")), wait.clone()]);
     let failed = world.delivery("writer");
-    world.fail(&failed, Failure::Refused { detail: "no".to_owned() });
+    world.fail(&failed, AttemptFailure::Refused { detail: "no".to_owned() });
     for _ in 0..200 {
         world.play("flow", &[spawn(&goal("Do.")), wait.clone()]);
     }

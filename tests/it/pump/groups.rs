@@ -5,7 +5,7 @@ use std::time::Duration;
 use expect_test::expect;
 use organism::bus::Delivery;
 use organism::contract::{Contract, Gather};
-use organism::envelope::{Failure, Message};
+use organism::envelope::{AttemptFailure, Message};
 use organism::ids::{CallId, ThreadId};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::client_result;
@@ -24,22 +24,22 @@ fn contracts(gather: Gather) -> Vec<Contract> {
     ]
 }
 
-fn asked(gather: Gather) -> World {
+fn world_with_open_group(gather: Gather) -> World {
     let mut world = World::new(contracts(gather));
     world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("vote", "?")]);
     world
 }
 
-fn no() -> Failure {
-    Failure::Refused { detail: "no".to_owned() }
+fn no() -> AttemptFailure {
+    AttemptFailure::Refused { detail: "no".to_owned() }
 }
 
 #[test]
 fn all_gives_every_reply_and_fault_with_its_sender_in_config_order() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for order in orders {
-        let mut world = asked(Gather::All);
+        let mut world = world_with_open_group(Gather::All);
         let legs = ["ann", "bob", "cid"].map(|who| world.delivery(who));
         for at in order {
             assert!(world.deliveries.is_empty(), "woken when all legs are there");
@@ -58,7 +58,7 @@ fn all_gives_every_reply_and_fault_with_its_sender_in_config_order() {
 
 #[test]
 fn a_leg_with_nothing_to_say_is_named_in_its_acknowledgement() {
-    let mut world = asked(Gather::All);
+    let mut world = world_with_open_group(Gather::All);
     world.play("ann", &[]);
     world.play("bob", &[word("ballot", "b")]);
     world.play("cid", &[]);
@@ -67,7 +67,7 @@ fn a_leg_with_nothing_to_say_is_named_in_its_acknowledgement() {
 
 #[test]
 fn first_gives_the_first_reply_and_cancels_the_rest() {
-    let mut world = asked(Gather::First);
+    let mut world = world_with_open_group(Gather::First);
     let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
     world.fail(&ann, no());
     world.answer(&bob, &[]);
@@ -90,7 +90,7 @@ fn first_gives_the_first_reply_and_cancels_the_rest() {
 
 #[test]
 fn first_withdraws_the_legs_that_are_still_at_work_and_their_answers_are_late() {
-    let mut world = asked(Gather::First);
+    let mut world = world_with_open_group(Gather::First);
     let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
     world.answer(&bob, &[word("ballot", "b")]);
     assert_eq!(world.withdrawn, [ann.call, cid.call]);
@@ -110,7 +110,7 @@ fn first_withdraws_the_legs_that_are_still_at_work_and_their_answers_are_late() 
 
 #[test]
 fn first_gives_the_faults_only_when_every_leg_failed() {
-    let mut world = asked(Gather::First);
+    let mut world = world_with_open_group(Gather::First);
     let legs = ["ann", "bob", "cid"].map(|who| world.delivery(who));
     for leg in legs.iter().rev() {
         assert!(world.deliveries.is_empty());
@@ -121,7 +121,7 @@ fn first_gives_the_faults_only_when_every_leg_failed() {
 }
 
 #[test]
-fn a_group_stands_in_call_order_among_other_calls() {
+fn the_results_of_a_group_keep_call_order_among_other_calls() {
     let mut contracts = contracts(Gather::All);
     contracts[1].peers.push(name("counter"));
     contracts.push(listener("counter", &["count"], &["counted"], &[]));
@@ -140,7 +140,7 @@ fn a_group_stands_in_call_order_among_other_calls() {
     assert_eq!(fresh(&world.delivery("thinker")), expected);
 }
 
-/// A group of which the spawner waits for the end, with a delivery to each leg.
+/// A group whose spawner waits for its end, with a delivery to each leg.
 fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
     let mut world = World::new(contracts(Gather::First));
     world.open("desk", &word("plan", "p"));
@@ -187,7 +187,7 @@ fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
     assert_eq!(tree.kept_faults, []);
 }
 
-/// A reply of one spawned leg must not touch what else is on its way to the spawner.
+/// The reply of one spawned leg must not affect other calls that are on their way to the spawner.
 #[test]
 fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     let mut world = World::new(contracts(Gather::First));
@@ -237,7 +237,7 @@ impl ClientGroup {
         }
     }
 
-    /// Starts again, and has the deliveries of the legs that are still open.
+    /// Restarts, and takes the deliveries of the legs that are still open.
     fn restart(&mut self) {
         self.world.restart();
         self.world.pass(Duration::from_secs(1));
@@ -345,7 +345,7 @@ fn a_client_gets_the_cancellation_of_every_leg_when_its_thread_is_cancelled() {
     }
 }
 
-/// A leg that passes on what a group of its own gave it has several faults in one result.
+/// A leg that forwards the result of its own group has several faults in one result.
 #[test]
 fn a_leg_with_several_faults_gives_them_as_one_result() {
     let mut relay = listener("relay", &["vote"], &["plan"], &["ann", "bob"]);

@@ -1,4 +1,4 @@
-//! Questions to people: calls that wait for an answer, however long, over restarts.
+//! Questions to people: calls that wait for an answer for any time, also over restarts.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn contracts(patience: Option<Duration>) -> Vec<Contract> {
     ]
 }
 
-fn asked(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) {
+fn open_question(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) {
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("ask", "which one")]);
     let calls = world.core.state().trees.values().flat_map(|tree| tree.calls.values());
@@ -37,7 +37,7 @@ fn asked(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) {
 #[test]
 fn a_question_waits_for_its_answer_and_both_are_ordinary_payloads() {
     let mut world = World::new(contracts(None));
-    let (thread, call, question) = asked(&mut world);
+    let (thread, call, question) = open_question(&mut world);
     world.pass(Duration::from_secs(40 * 24 * 3600));
     world.restart();
     assert_eq!(world.handed(), Vec::<String>::new(), "nobody is handed what a person is asked");
@@ -57,7 +57,7 @@ fn a_question_waits_for_its_answer_and_both_are_ordinary_payloads() {
 #[test]
 fn an_answer_that_does_not_pass_the_gate_leaves_the_question_open() {
     let mut world = World::new(contracts(None));
-    let (_, _, question) = asked(&mut world);
+    let (_, _, question) = open_question(&mut world);
     let tries = [
         ("<report", "not-well-formed"),
         (&*word("answer", "not mine to give"), "not-in-vocabulary"),
@@ -74,7 +74,7 @@ fn an_answer_that_does_not_pass_the_gate_leaves_the_question_open() {
 #[test]
 fn a_question_is_answered_once_by_whom_it_was_put_to() {
     let mut world = World::new(contracts(None));
-    let (_, _, question) = asked(&mut world);
+    let (_, _, question) = open_question(&mut world);
     let waits = |result: Result<(), String>| assert_eq!(result, Err("not-waiting".to_owned()));
     waits(world.answer_question(question, "finder", &word("found", "f")));
     waits(world.answer_question(question, "nobody", &word("report", "f")));
@@ -88,7 +88,7 @@ fn a_question_is_answered_once_by_whom_it_was_put_to() {
 #[test]
 fn a_question_times_out_only_where_that_is_configured() {
     let mut world = World::new(contracts(Some(Duration::from_secs(60))));
-    let (_, call, question) = asked(&mut world);
+    let (_, call, question) = open_question(&mut world);
     world.restart();
     world.pass(Duration::from_secs(61));
     let woken = world.play("thinker", &[word("answer", "a")]);
@@ -101,11 +101,11 @@ fn a_question_times_out_only_where_that_is_configured() {
 #[test]
 fn a_person_may_decline_and_a_caller_may_not_wait_any_more() {
     let mut world = World::new(contracts(None));
-    let (_, _, question) = asked(&mut world);
+    let (_, _, question) = open_question(&mut world);
     assert_eq!(world.refuse(question, "ask somebody else"), Ok(()));
     let woken = world.play("thinker", &[word("ask", "again")]);
     assert_eq!(fresh(&woken), ["system-error denied"]);
-    let (thread, ..) = asked(&mut world);
+    let (thread, ..) = open_question(&mut world);
     let calls = world.core.state().tree(&thread).unwrap().calls.len();
     assert_eq!(calls, 2);
     world.cancel(&thread);
@@ -116,7 +116,7 @@ fn a_person_may_decline_and_a_caller_may_not_wait_any_more() {
 #[test]
 fn a_listener_that_becomes_human_gets_questions_and_the_reverse_holds() {
     let mut world = World::new(contracts(None));
-    let (_, call, question) = asked(&mut world);
+    let (_, call, question) = open_question(&mut world);
     let mut later = contracts(None);
     later[3].role = Role::Listener;
     world.restart_with(later);
@@ -129,7 +129,7 @@ fn a_listener_that_becomes_human_gets_questions_and_the_reverse_holds() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// Two clients and an agent of the first, and a person at whom two calls of each client may wait.
+/// Two clients, an agent of the first, and a person for whom two calls of each client may wait.
 fn two_clients() -> World {
     let mut contracts = contracts(None);
     contracts[3].backlog = 2;
@@ -169,8 +169,8 @@ fn a_client_whose_questions_wait_is_busy_and_no_other_client_is() {
 #[test]
 fn questions_of_an_agent_count_for_the_client_of_its_tree() {
     let mut world = two_clients();
-    asked(&mut world);
-    asked(&mut world);
+    open_question(&mut world);
+    open_question(&mut world);
     assert!(is_busy(&ask(&mut world, "desk")));
     assert!(!is_busy(&ask(&mut world, "other")));
 
@@ -182,7 +182,7 @@ fn questions_of_an_agent_count_for_the_client_of_its_tree() {
     world.check_replay();
 }
 
-/// Without the checks of [`World`], which look through everything.
+/// A world without the checks of [`World`], which read all records.
 #[test]
 fn calls_that_wait_for_people_leave_other_clients_their_room() {
     // Each submission is held at each of them.

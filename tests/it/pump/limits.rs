@@ -1,4 +1,4 @@
-//! Everything is bounded: budgets of a tree, its shape, and how much may wait.
+//! Limits: budgets of a tree, the shape of a tree, and the number of waiting calls.
 
 use std::time::Duration;
 
@@ -65,7 +65,8 @@ fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O11: refused before it is made, and children spend their parent's.
+/// O11: a call beyond the budget is refused before it is made, and subthreads spend the budget of
+/// their parent.
 #[test]
 fn the_next_model_call_is_refused_before_it_is_made() {
     for limits in [
@@ -82,9 +83,9 @@ fn the_next_model_call_is_refused_before_it_is_made() {
     }
 }
 
-/// The result of a call that ends at once follows its receipt, so a waiting client gets it.
+/// A call that ends at once has its result after its receipt, so a waiting client gets it.
 #[test]
-fn a_conversation_that_goes_on_without_tokens_left_is_answered_at_once() {
+fn a_conversation_without_tokens_is_answered_at_once() {
     let mut world = limited(TreeLimits { tokens: 1, ..Default::default() });
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.turn("thinker", 1, &[word("answer", "a")]);
@@ -92,7 +93,7 @@ fn a_conversation_that_goes_on_without_tokens_left_is_answered_at_once() {
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
-/// One of two calls ends as it is opened; the other is still out.
+/// One of two calls ends as it is opened; the other one is still open.
 #[test]
 fn a_listener_is_not_woken_before_the_last_call_of_its_outcome_is_answered() {
     let mut contracts = contracts();
@@ -174,7 +175,7 @@ fn a_tree_has_a_greatest_depth_width_and_size() {
     }
 }
 
-/// Back-pressure is an answer, never a drop.
+/// Back-pressure is an explicit answer, never a dropped message.
 #[test]
 fn a_full_backlog_is_reported_to_callers_and_clients() {
     let mut contracts = contracts();
@@ -200,7 +201,7 @@ fn a_full_backlog_is_reported_to_callers_and_clients() {
     assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
 }
 
-/// A cycle would wait for itself for ever.
+/// A cycle would wait for itself without end.
 #[test]
 fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
     let mut world = World::new(contracts());
@@ -217,7 +218,7 @@ fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
     assert_eq!(world.refusals(), ["writer cycle"]);
 }
 
-/// Two calls from outside, whose agents then call each other: each would wait for the other.
+/// Two calls from clients, whose agents then call each other: each would wait for the other.
 #[test]
 fn agents_that_would_wait_for_each_other_get_cycle_refusals() {
     let mut contracts = contracts();
@@ -236,7 +237,7 @@ fn agents_that_would_wait_for_each_other_get_cycle_refusals() {
     assert_eq!(world.result(first), "completed: answer(a)");
 }
 
-/// Deep nesting falls at once, without a deep stack.
+/// Deep nesting is cancelled in one step, without a deep stack.
 #[test]
 fn a_very_deep_chain_of_calls_is_cancelled_in_one_step() {
     let mut world = World::new(vec![

@@ -1,4 +1,4 @@
-//! Deliveries that were out when their pump died: a hand-over is on record, and was an attempt.
+//! Deliveries in flight when their pump died: the hand-over is recorded, and counts as an attempt.
 
 use organism::contract::Contract;
 use organism::ids::CallId;
@@ -21,7 +21,7 @@ fn world(attempts: u32) -> World {
     World::new(contracts(attempts))
 }
 
-/// The attempts that the records say were handed over, in order.
+/// The attempts that are handed over on record, in order.
 fn handed_over(world: &World, call: CallId) -> Vec<String> {
     let facts = world.records.iter().flat_map(|record| &record.facts);
     let handed = facts.filter_map(|fact| match fact {
@@ -32,7 +32,7 @@ fn handed_over(world: &World, call: CallId) -> Vec<String> {
 }
 
 #[test]
-fn a_hand_over_stands_in_the_record_of_the_step_that_decides_it() {
+fn a_hand_over_is_in_the_record_of_the_step_that_decides_it() {
     let mut world = world(3);
     let (_, call) = world.open("desk", &word("look", "q"));
     let record = world.records.last().unwrap();
@@ -90,7 +90,7 @@ fn a_single_attempt_that_was_answered_survives_any_restart() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// The second of these is of another tree than the record that hands it over.
+/// The second attempt belongs to another tree than the record that hands it over.
 #[test]
 fn a_hand_over_in_the_record_of_another_tree_counts_too() {
     let mut contracts = contracts(1);
@@ -123,7 +123,7 @@ fn a_delivery_that_ends_its_pump_each_time_is_not_handed_over_at_every_start() {
 }
 
 #[test]
-fn what_was_handed_over_goes_before_what_waits_in_its_thread() {
+fn delivered_calls_go_before_waiting_calls_of_their_thread() {
     for opener in ["look", "plan"] {
         let mut world = world(3);
         let (thread, _) = world.open("desk", &word(opener, "1"));

@@ -1,4 +1,4 @@
-//! An operator's action on the organism itself is one step of the record.
+//! The action of an operator on the organism itself is one step of the record.
 
 use expect_test::expect;
 use organism::contract::TreeLimits;
@@ -65,7 +65,7 @@ fn an_operator_action_is_a_step_of_the_organisms_own_thread_with_verb_who_and_de
     .assert_eq(&world.transcript(&ThreadId::organism()));
     expect![[r#"<operator-action xmlns="https://xml-pipeline.org/ns/core/v1" action="adopt" by="operator" uid="1000" login="ana &lt;root&gt;" host="box" reason="moved"><detail name="from">/a/organism.toml</detail><detail name="to">/b &amp; c/organism.toml</detail></operator-action>"#]]
     .assert_eq(&reported(&world.records)[0]);
-    // Nothing else moved.
+    // No other state changed.
     world.play("finder", &[word("found", "f")]);
     assert_eq!(world.result(call), "completed: found(f)");
     assert!(world.core.state().tree(&thread).is_some());
@@ -103,7 +103,7 @@ fn core() -> Core {
     Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO)
 }
 
-/// The journal of `kept`, as the next pump finds it.
+/// The journal of `kept`, as the next pump reads it.
 fn replayed(kept: &Kept) -> (Core, Vec<Record>, Box<dyn Journal>) {
     let journal = kept.open(None);
     let (mut core, records) = (core(), kept.records());

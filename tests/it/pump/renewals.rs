@@ -10,7 +10,7 @@ use organism::thread::{Fact, Record};
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
 
-/// `errands`: the client of the finder's own processes.
+/// `errands`: the client for processes of the listener `finder`.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.client = Some(name("errands"));
@@ -40,7 +40,7 @@ fn working_child() -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// The agent's whole work for a request: so many model calls, the last of which answers.
+/// The agent's complete work for a request: this number of model calls, the last of which answers.
 fn serve(world: &mut World, model_calls: u32, tokens: u64) {
     for _ in 1..model_calls {
         world.turn("thinker", tokens, &[thinking()]);
@@ -59,7 +59,7 @@ fn renewals(world: &World) -> usize {
 
 /// The limits of an organism that configures none: 64 children, 1,000 model calls.
 #[test]
-fn a_conversation_goes_on_beyond_the_children_and_model_calls_of_one_request() {
+fn a_conversation_continues_beyond_the_children_and_model_calls_of_one_request() {
     let mut world = world(TreeLimits::default());
     let (thread, mut call) = world.open("desk", &word("plan", "p"));
     for _ in 0..11 {
@@ -187,7 +187,7 @@ fn a_request_while_an_earlier_one_runs_renews_nothing() {
     assert_eq!(renewals(&world), 0);
 }
 
-/// The request has its result, and what it began goes on.
+/// The request has its result, and the work that it started continues.
 #[test]
 fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     let mut world = world(TreeLimits { model_calls: 3, ..Default::default() });
@@ -204,7 +204,7 @@ fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     assert_eq!(world.result(third), "completed: answer(a)");
 }
 
-/// All that an agent can do by itself: children, messages to them, and calls.
+/// Everything that an agent can open by itself: children, messages to them, and calls.
 #[test]
 fn an_agent_cannot_renew_its_own_budgets() {
     let mut world = world(TreeLimits { model_calls: 6, ..Default::default() });
@@ -280,7 +280,7 @@ fn a_restart_renews_nothing_and_forgets_no_renewal() {
     assert_eq!(world.core.state().tree(&thread).unwrap().usage.model_calls, 6);
 }
 
-/// Journals of before renewals were recorded: wall time started again with each request.
+/// Journals from before renewals were recorded: wall time restarted with each request.
 #[test]
 fn an_older_journal_keeps_the_wall_time_of_its_latest_request() {
     let mut world = world(TreeLimits::default());

@@ -1,5 +1,5 @@
-//! A journal's inputs alone, fed to a fresh pump, give the same outputs, ids included. Every
-//! scenario in these tests is replayed when it ends; here is what needs more than that.
+//! The inputs of a journal, fed to a new pump, give the same outputs, including ids. Every scenario
+//! of the pump tests is replayed at its end; this file has the other cases.
 
 use organism::contract::TreeLimits;
 use organism::envelope::{Payload, Turn};
@@ -20,7 +20,7 @@ fn world() -> World {
     )
 }
 
-/// Every way in which the pump refuses what the gate has passed, in payloads of one text.
+/// Every refusal by the pump after the gate, in payloads with one text.
 fn refusing() -> World {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));
@@ -58,7 +58,7 @@ fn whatever_the_pump_refused_is_refused_again() {
     world.check_replay();
 }
 
-/// Law 1: every payload of every input is either among the messages or among the refusals.
+/// Law 1: every payload of every input is either accepted or refused.
 #[test]
 fn every_payload_of_an_input_is_accepted_or_refused() {
     let world = refusing();

@@ -1,10 +1,10 @@
-//! Starting again from the records alone.
+//! Restart from the records alone.
 
 use std::time::Duration;
 
 use expect_test::expect;
 use organism::contract::Contract;
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::ThreadId;
 use organism::pump::core::CORE_VERSION;
 use organism::thread::Fact;
@@ -24,7 +24,7 @@ fn world() -> World {
 }
 
 #[test]
-fn what_was_handed_over_is_handed_over_again_under_its_id_and_a_higher_attempt() {
+fn a_delivery_is_repeated_with_its_id_and_a_higher_attempt() {
     let mut world = world();
     let (_, call) = world.open("desk", &word("look", "q"));
     let before = world.delivery("finder");
@@ -60,12 +60,12 @@ fn attempts_used_before_a_restart_count() {
     let (_, call) = world.open("desk", &word("look", "q"));
     for _ in 0..2 {
         let delivery = world.delivery("finder");
-        world.fail(&delivery, Failure::Crashed { detail: "!".to_owned() });
+        world.fail(&delivery, AttemptFailure::Crashed { detail: "!".to_owned() });
         world.restart();
     }
     let third = world.delivery("finder");
     assert_eq!(third.attempt.to_string(), "3.1");
-    world.fail(&third, Failure::Crashed { detail: "!".to_owned() });
+    world.fail(&third, AttemptFailure::Crashed { detail: "!".to_owned() });
     assert_eq!(world.result(call), "failed: system-error listener-failed");
 }
 
@@ -125,7 +125,7 @@ fn a_listener_that_the_config_no_longer_has_is_undeliverable() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// Section 4: what belongs to no tree is recorded in the reserved thread.
+/// Section 4: records that belong to no tree are in the reserved thread.
 #[test]
 fn starts_and_stops_are_on_record() {
     let mut world = world();

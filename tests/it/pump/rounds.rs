@@ -1,9 +1,9 @@
-//! Rounds in which every result is a failure: paced, and bounded.
+//! Rounds in which every result is a failure: the pump delays them and limits their number.
 
 use std::time::Duration;
 
 use organism::contract::{Contract, TreeLimits};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
@@ -23,18 +23,18 @@ fn world_of(kind: fn(&str, &[&str], &[&str], &[&str]) -> Contract, limits: TreeL
     World::with_limits(contracts, limits)
 }
 
-fn refused() -> Failure {
-    Failure::Refused { detail: "no".to_owned() }
+fn refused() -> AttemptFailure {
+    AttemptFailure::Refused { detail: "no".to_owned() }
 }
 
-/// The caller asks, and what it asked for fails.
+/// The caller calls its peer, and the call fails.
 fn failed_round(world: &mut World) {
     world.play("caller", &[word("ask", "again")]);
     let asked = world.delivery("left");
     world.fail(&asked, refused());
 }
 
-/// Lets the pause before the next delivery pass, and says how long it was.
+/// Lets the pause before the next delivery pass. Returns its length.
 fn pause(world: &mut World) -> Duration {
     let before = world.now;
     while world.deliveries.is_empty() {
@@ -120,7 +120,7 @@ fn an_agent_is_bounded_and_not_paced() {
     assert_eq!(world.result(call), "failed: system-error limit-reached");
 }
 
-/// The core's confirmation of a primitive is no result, so it neither ends nor begins a count.
+/// The core's confirmation of a primitive is not a result, so it neither ends nor starts a count.
 #[test]
 fn confirmations_between_failures_do_not_begin_the_count_again() {
     let limits = TreeLimits { rounds_failed: 4, ..TreeLimits::default() };

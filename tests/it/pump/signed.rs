@@ -1,12 +1,12 @@
-//! Where the config names operators, a decision needs the signature of one of them, once and for
-//! five minutes.
+//! If the config names operators, a decision needs the signature of one of them, which is valid
+//! once and for five minutes.
 
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use organism::clock::Time;
 use organism::contract::Approval;
-use organism::envelope::Rule;
+use organism::envelope::RefusalRule;
 use organism::ids::{CallId, Digest, ThreadId};
 use organism::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
@@ -32,7 +32,7 @@ fn operators() -> OperatorKeys {
     OperatorKeys::new([(name("ana"), public(ana())), (name("ben"), public(ben()))])
 }
 
-/// A world in which everything for the shell is held, and two operators decide.
+/// A world in which all calls to the shell are held, and two operators decide.
 fn world() -> World {
     let mut shell = listener("shell", &["run"], &["ran"], &[]);
     shell.approval = Approval::Always;
@@ -55,7 +55,7 @@ fn approval(call: CallId) -> DecisionStatement<'static> {
     DecisionStatement { verb: "approve", call: Some(call.0), digest, reason: "", note: "" }
 }
 
-/// A signature with everything that it stands for, to be changed piece by piece.
+/// A signature with all the fields that it covers, which tests change one by one.
 struct Signed<'a> {
     key: SigningKey,
     journal: Uuid,
@@ -89,7 +89,7 @@ fn approve(world: &mut World, call: CallId, origin: Option<DecisionOrigin>) -> R
 /// The text of a refusal, which must be `not-signed`.
 fn told(ruling: Result<(), organism::envelope::Refusal>) -> Result<(), String> {
     ruling.map_err(|refusal| {
-        assert_eq!(refusal.rule, Rule::NotSigned, "{refusal}");
+        assert_eq!(refusal.rule, RefusalRule::NotSigned, "{refusal}");
         refusal.message
     })
 }
@@ -246,7 +246,7 @@ fn a_signature_is_used_once_also_after_a_restart() {
         world.restart();
     }
 
-    // Expired, it is no longer remembered, and no longer needs to be.
+    // An expired signature is no longer stored, and needs no protection against a repetition.
     world.now = world.now.plus(Duration::from_secs(600));
     let refusal = told(world.cancel_as(&thread, Some(origin))).unwrap_err();
     assert!(refusal.contains("holds for 5 minutes"), "{refusal}");

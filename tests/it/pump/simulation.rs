@@ -1,4 +1,4 @@
-//! Everything at random, from a seed: whatever happens, the promises hold and the work ends.
+//! Random events from a seed: the safety properties always hold, and all work ends.
 
 use std::collections::HashSet;
 use std::panic::catch_unwind;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::{Approval, Contract, Gather, Role, TreeLimits};
-use organism::envelope::{Failure, Turn};
+use organism::envelope::{AttemptFailure, Turn};
 use organism::ids::{CallId, Digest, ListenerName, ThreadId};
 use organism::pump::core::{Event, Receipt, Target};
 use organism::thread::Hold;
@@ -32,7 +32,7 @@ impl Dice {
         usize::try_from(self.next() % n as u64).unwrap()
     }
 
-    /// One time in `n`.
+    /// True once in `n` times.
     fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -42,7 +42,8 @@ impl Dice {
     }
 }
 
-/// Two agents that may call each other, two voters behind one word, a forwarder, a chain.
+/// Two agents that may call each other, two voters that accept the same payload, a forwarder, and a
+/// chain.
 fn contracts(dice: &mut Dice) -> Vec<Contract> {
     let mut all = vec![
         client("desk", &["thinker", "finder", "relay", "writer"]),
@@ -192,8 +193,8 @@ impl Simulation {
         let delivery = self.world.deliveries.remove(at).unwrap();
         if self.dice.one_in(8) {
             let failure = match self.dice.one_in(3) {
-                true => Failure::Garbage { detail: "?".to_owned() },
-                false => Failure::Crashed { detail: "!".to_owned() },
+                true => AttemptFailure::Garbage { detail: "?".to_owned() },
+                false => AttemptFailure::Crashed { detail: "!".to_owned() },
             };
             return self.world.fail(&delivery, failure);
         }
@@ -218,7 +219,7 @@ impl Simulation {
             5 if self.dice.one_in(2) => self.world.restart(),
             6 if !self.threads.is_empty() => {
                 let (_, thread) = self.threads[self.dice.below(self.threads.len())].clone();
-                // Nothing may be open there.
+                // The thread may have no open call.
                 self.world.cancel_as(&thread, None).ok();
             }
             7 if !self.old.is_empty() => {
@@ -244,7 +245,7 @@ impl Simulation {
         self.serial_listeners_are_serial();
     }
 
-    /// Calls that wait for an operator, with the digests of what they ask for.
+    /// Calls that wait for an operator, with the digests of their requests.
     fn held(&self) -> Vec<(CallId, Digest)> {
         let trees = self.world.core.state().trees.values();
         let held = trees.flat_map(|tree| tree.calls.values()).filter_map(|call| {
@@ -274,7 +275,7 @@ impl Simulation {
         );
     }
 
-    /// Also while a handler works on whose call was closed.
+    /// Also while the handler of a closed call still works.
     fn serial_listeners_are_serial(&self) {
         let is_agent = |d: &Delivery| matches!(d.listener.as_str(), "thinker" | "writer");
         let is_serial = |d: &Delivery| is_agent(d) || self.serial.contains(&d.listener);
@@ -285,7 +286,7 @@ impl Simulation {
         }
     }
 
-    /// Lets all listeners answer, so that all work comes to its end.
+    /// Lets all listeners answer, so that all work ends.
     fn drain(&mut self) {
         for _ in 0..2_000 {
             while let Some(delivery) = self.world.deliveries.pop_front() {
@@ -293,7 +294,7 @@ impl Simulation {
                 self.world.answer(&delivery, &[reply]);
             }
             for (call, digest) in self.held() {
-                // A call before it may have taken it along.
+                // An earlier call may have cancelled it.
                 self.world.approve(call, &digest.to_string()).unwrap_or_default();
             }
             if self.world.core.state().calls.is_empty() {
@@ -309,7 +310,7 @@ impl Simulation {
     }
 }
 
-/// Everything that was recorded.
+/// All records.
 fn run(seed: u64) -> String {
     let mut simulation = Simulation::new(seed);
     for _ in 0..STEPS {
@@ -319,7 +320,7 @@ fn run(seed: u64) -> String {
     serde_json::to_string(&simulation.world.records).unwrap()
 }
 
-/// Events that a run of many seeds must contain, because it proves little without them.
+/// Events that must occur in a run with many seeds; without them, the run proves little.
 const MET: [&str; 25] = [
     "\"expired\"",
     "\"late\"",

@@ -1,4 +1,4 @@
-//! The driver on a disk that takes more than a second for each commit.
+//! The driver on a disk that needs more than a second for each commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use organism::bus::native_host::{HandlerContext, InlineHost, NativeHandler, Nati
 use organism::bus::{Delivery, Outcome};
 use organism::clock::Time;
 use organism::contract::TreeLimits;
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::{Digest, Position};
 use organism::journal::{Error, Journal};
 use organism::limits;
@@ -21,10 +21,10 @@ use crate::journal::substrate::Kept;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long every commit of a slow disk takes.
+/// Duration of a commit on the slow disk.
 const COMMIT: Duration = limits::STANDSTILL_MIN.saturating_add(Duration::from_millis(100));
 
-/// A journal that calls a test before each commit.
+/// A journal that calls a callback before each commit.
 pub struct WatchedJournal<F> {
     pub journal: Box<dyn Journal>,
     pub before_write: F,
@@ -73,11 +73,11 @@ impl<F: FnMut(&[Record]) + Send> Journal for WatchedJournal<F> {
     }
 }
 
-/// Never answers.
+/// A listener that never answers.
 pub struct Silent;
 
 impl NativeHandler for Silent {
-    async fn handle(&self, _: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
+    async fn handle(&self, _: Delivery, _: HandlerContext) -> Result<Outcome, AttemptFailure> {
         std::future::pending().await
     }
 }

@@ -1,8 +1,8 @@
-//! Threads beneath threads: spawning, sending, and what comes back.
+//! Subthreads: spawns, sends, and results.
 
 use expect_test::expect;
 use organism::contract::Contract;
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::ThreadId;
 use organism::pump::core::Target;
 use organism::thread::Fact;
@@ -131,7 +131,7 @@ fn a_bad_label_is_refused_visibly_and_opens_nothing() {
     }
 }
 
-/// An initial payload always opens a call, to oneself included.
+/// An initial payload always opens a call, also to the spawner itself.
 #[test]
 fn an_agent_may_spawn_itself() {
     let mut world = world();
@@ -191,7 +191,7 @@ fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
 
 #[test]
 fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byte() {
-    // Prefixed, with white space, references and CDATA as a model may write them.
+    // With prefixes, white space, references and CDATA, as a model may write them.
     let report = format!(
         "<n:report xmlns:n=\"{NS}\" >\n  <n:text>&lt;b/&gt; &#65; <![CDATA[c]]></n:text></n:report>"
     );
@@ -211,7 +211,7 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
         let writer = world.delivery("writer");
         match status {
             "completed" => world.answer(&writer, std::slice::from_ref(&report)),
-            "failed" => world.fail(&writer, Failure::Refused { detail: "no".to_owned() }),
+            "failed" => world.fail(&writer, AttemptFailure::Refused { detail: "no".to_owned() }),
             _ => world.cancel(&writer.thread),
         }
         let woken = world.delivery_for("thinker");
@@ -224,7 +224,7 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
     }
 }
 
-/// A message has a greatest size, and the result of a thread is one message.
+/// The size of a message is limited, and the result of a thread is one message.
 #[test]
 fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut world = world();
@@ -239,7 +239,8 @@ fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement()
     assert_eq!(world.transcript(&child).matches("reply writer>thinker report").count(), 2);
 }
 
-/// One level more around it would be one too many: what the core writes passes the gate as well.
+/// One more level around it would exceed the limit of depth: payloads of the core pass the gate as
+/// well.
 #[test]
 fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut all = contracts();
@@ -258,7 +259,7 @@ fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() 
     assert_eq!(world.transcript(&child).matches("reply writer>thinker").count(), 1);
 }
 
-/// A default namespace around it would change what unqualified names in a payload mean.
+/// A default namespace around the payload would change the meaning of its unqualified names.
 #[test]
 fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
     let report = "<l:loose xmlns:l=\"urn:test:loose\"><text>x</text></l:loose>";
@@ -274,7 +275,7 @@ fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
     assert!(!result.contains(" xmlns=\""), "no default namespace in {result}");
 }
 
-/// O5: foreign, unknown and odd ids read the same, and each is one refusal on record.
+/// O5: foreign, unknown and malformed ids get the same answer, and each is one recorded refusal.
 #[test]
 fn sending_into_any_thread_but_a_descendant_answers_with_the_same_bytes() {
     let mut world = world();

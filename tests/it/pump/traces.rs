@@ -1,4 +1,4 @@
-//! A trace that a client says its work belongs to: all of the tree's work does.
+//! A client's trace contains all work of the tree.
 
 use std::collections::BTreeSet;
 
@@ -23,14 +23,14 @@ fn world(trace: Option<&str>) -> World {
     world
 }
 
-/// The trace a delivery belongs to, and what it is in it.
+/// The trace of a delivery, and the span in it.
 fn traced(delivery: &Delivery) -> (String, String) {
     let trace = delivery.trace.expect("it belongs to a trace");
     (trace.trace_id(), trace.span().to_string())
 }
 
 #[test]
-fn every_delivery_of_the_tree_has_the_trace_and_a_span_of_its_own() {
+fn every_delivery_of_the_tree_has_the_trace_and_a_unique_span() {
     let mut world = world(Some(GIVEN));
     let given: TraceParent = GIVEN.parse().unwrap();
     let mut seen = BTreeSet::from([given.span().to_string()]);
@@ -64,7 +64,7 @@ fn a_trace_outlives_a_restart_and_another_attempt_is_another_span() {
 }
 
 #[test]
-fn a_conversation_that_goes_on_in_another_trace_goes_on_in_that_one() {
+fn a_request_with_another_trace_continues_the_conversation_in_that_trace() {
     let mut world = world(Some(GIVEN));
     let first = world.delivery("thinker");
     world.answer(&first, &[word("answer", "a")]);

@@ -1,4 +1,4 @@
-//! `wait`: what ends it, and what does not.
+//! `wait`: the events that end it, and others that do not.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn a_failed_child_counts_as_done() {
     let mut world = world();
     world.play("thinker", &[spawn("a"), wait("all")]);
     let a = world.delivery("writer");
-    let failure = organism::envelope::Failure::Garbage { detail: "?".to_owned() };
+    let failure = organism::envelope::AttemptFailure::Garbage { detail: "?".to_owned() };
     world.fail(&a, failure);
     assert_eq!(fresh(&world.delivery("thinker")).last().unwrap(), "thread-result failed");
 }
@@ -128,7 +128,7 @@ fn calls_and_a_wait_of_one_outcome_are_both_waited_for() {
 }
 
 #[test]
-fn what_was_done_while_the_agent_spoke_satisfies_its_wait() {
+fn events_during_an_agents_turn_satisfy_its_wait() {
     let mut world = world();
     world.play("thinker", &[spawn("a")]);
     let writer = world.delivery_for("writer");
@@ -138,7 +138,7 @@ fn what_was_done_while_the_agent_spoke_satisfies_its_wait() {
     assert_eq!(fresh(&world.delivery("thinker")), ["waiting any", "thread-result completed"]);
 }
 
-/// A warning is no thread and no timer.
+/// A warning is neither a thread nor a timer.
 #[test]
 fn a_budget_warning_does_not_end_a_wait() {
     let limits = organism::contract::TreeLimits { tokens: 100, ..Default::default() };

@@ -1,4 +1,4 @@
-//! Wall time of a tree: it stands still while the tree waits for people only.
+//! Wall time of a tree does not count while the tree waits only for people.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn world() -> World {
     world_with(Duration::from_secs(24 * 3600))
 }
 
-/// Hours that count against the limit, after which one more passes.
+/// Number of hours that count against the limit before one more passes.
 fn hours_after(world: &mut World, thread: &ThreadId) -> u64 {
     world.pass(HOUR);
     let worked = world.core.state().tree(thread).unwrap().worked(world.now);
@@ -48,7 +48,7 @@ fn held(world: &World) -> CallId {
 }
 
 #[test]
-fn wall_time_stands_still_while_a_tree_waits_for_people_only() {
+fn wall_time_stops_while_a_tree_waits_only_for_people() {
     let mut world = world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("ask", "which"), word("run", "x")]);
@@ -86,7 +86,7 @@ fn wall_time_runs_while_any_listener_of_the_tree_is_busy() {
 }
 
 #[test]
-fn wall_time_stands_still_while_a_call_waits_for_a_thread_that_waits_for_a_person() {
+fn wall_time_stops_while_a_call_waits_for_a_thread_that_waits_for_a_person() {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));
     let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));

@@ -1,5 +1,5 @@
-//! A pump without a disk or a clock: scripted listeners, simulated time, and after every step
-//! the promises that must always hold.
+//! A pump without a disk or a clock: scripted listeners, simulated time, and a check of the safety
+//! properties after every step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits, goal_schema};
 use organism::envelope::{
-    Disposition, Failure, Kind, Message, Money, NotReserved, Refusal, Reservation, Spending, Turn,
+    AttemptFailure, Disposition, Message, MessageKind, Money, NotReserved, Refusal, Reservation,
+    Spending, Turn,
 };
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
@@ -33,7 +34,7 @@ pub fn word(local: &str, text: &str) -> String {
     format!("<{local} xmlns=\"{NS}\"><text>{text}</text></{local}>")
 }
 
-/// A core word as an agent would send it: attributes and content as given.
+/// A core payload as an agent would send it, with the given attributes and content.
 pub fn core(local: &str, attributes: &str, content: &str) -> String {
     format!("<{local} xmlns=\"{}\" {attributes}>{content}</{local}>", organism::system::NAMESPACE)
 }
@@ -87,30 +88,30 @@ pub struct World {
     limits: TreeLimits,
     operators: OperatorKeys,
     config: Digest,
-    /// The state that the records alone give, updated with each record.
+    /// The state according to the records alone, updated with each record.
     shadow: Core,
     seen: Seen,
-    /// The gate, limits and config of every start, in order.
+    /// Gate, limits and config of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest)>,
     submissions: u32,
-    /// Trace to which submissions belong.
+    /// Trace of the submissions.
     pub trace: Option<TraceParent>,
-    /// Trace that submissions begin if they belong to none.
+    /// Trace that submissions without a trace begin.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
     reserved: Option<Result<(), NotReserved>>,
 }
 
-/// Facts of earlier records, for promises that span several steps.
+/// Facts of earlier records, for properties that span several steps.
 #[derive(Default)]
 struct Seen {
     seqs: HashMap<ThreadId, u64>,
     accepted: HashSet<MessageId>,
     disposed: HashSet<MessageId>,
     attempts: HashMap<CallId, Attempt>,
-    /// Calls whose clients know of them.
-    told: HashSet<CallId>,
+    /// Calls that their clients know of.
+    known_to_clients: HashSet<CallId>,
     /// Remaining work for checks of each tree.
     credit: HashMap<ThreadId, usize>,
 }
@@ -168,7 +169,7 @@ impl World {
         world
     }
 
-    /// From here on, decisions need a signature of one of these.
+    /// From here on, decisions need a signature of one of these operators.
     pub fn takes_decisions_of(&mut self, operators: OperatorKeys) {
         self.operators = operators;
         self.core = self.core.clone().with_operators(self.operators.clone());
@@ -186,7 +187,7 @@ impl World {
         }
     }
 
-    /// Dies and starts again from its records alone.
+    /// Kills the pump and restarts it from its records alone.
     pub fn restart(&mut self) {
         self.core = self.rebuilt(&self.records);
         assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
@@ -196,14 +197,14 @@ impl World {
         self.boot();
     }
 
-    /// Dies and starts on records whose payloads are no longer what they were.
+    /// Kills the pump and restarts it on records with changed payloads.
     pub fn blind_restart(&mut self) {
         self.core = self.rebuilt(&self.records);
         self.shadow = self.rebuilt(&self.records);
         self.boot();
     }
 
-    /// Dies and starts again with another config.
+    /// Kills the pump and restarts it with another config.
     pub fn restart_with(&mut self, contracts: Vec<Contract>) {
         let contracts = Arc::new(Contracts::new(contracts).unwrap());
         self.gate = Gate::new(contracts, self.gate.schemas.clone());
@@ -218,7 +219,8 @@ impl World {
         core
     }
 
-    /// Feeds the inputs of the records to fresh pumps: the records come out again, byte for byte.
+    /// Feeds the inputs of the records to new pumps, and asserts that they write the same records,
+    /// byte for byte.
     pub fn check_replay(&self) {
         let mut starts = self.starts.iter();
         let mut again: Vec<Record> = Vec::new();
@@ -254,12 +256,15 @@ impl World {
                 Effect::Withdraw { call, .. } => self.withdrawn.push(call),
                 Effect::Receipt { receipt, .. } => {
                     if let Receipt::Accepted { calls, .. } = &receipt {
-                        self.seen.told.extend(calls);
+                        self.seen.known_to_clients.extend(calls);
                     }
                     self.receipt = Some(receipt);
                 }
                 Effect::Result { call, how, messages } => {
-                    assert!(self.seen.told.contains(&call), "a result before its receipt");
+                    assert!(
+                        self.seen.known_to_clients.contains(&call),
+                        "a result before its receipt"
+                    );
                     let twice = self.results.insert(call, (how, messages));
                     assert!(twice.is_none(), "a second result for {call}");
                 }
@@ -278,7 +283,7 @@ impl World {
         }
     }
 
-    /// Checks the promises of every record, alone and with the records before it.
+    /// Checks the properties of every record, alone and together with the records before it.
     fn check_record(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {
@@ -306,7 +311,7 @@ impl World {
         }
     }
 
-    /// Checks the promises that hold after every step: a record changes no other tree.
+    /// Checks the properties that hold after every step: a record changes only its own tree.
     fn check_tree(&mut self, tree: &ThreadId) {
         let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
         let open = self.seen.accepted.len() - self.seen.disposed.len();
@@ -386,7 +391,7 @@ impl World {
         next
     }
 
-    /// The next delivery for `who`, wherever it stands among those handed over.
+    /// The next delivery for `who`, at any place among the deliveries in flight.
     pub fn delivery_for(&mut self, who: &str) -> Delivery {
         let at = self.deliveries.iter().position(|d| d.listener.as_str() == who);
         let at = at.unwrap_or_else(|| panic!("nothing is handed over to {who}"));
@@ -423,7 +428,7 @@ impl World {
         delivery
     }
 
-    pub fn fail(&mut self, delivery: &Delivery, failure: Failure) {
+    pub fn fail(&mut self, delivery: &Delivery, failure: AttemptFailure) {
         let (listener, call, attempt) =
             (delivery.listener.clone(), delivery.call, delivery.attempt);
         self.step(Event::Failed { listener, call, attempt, failure });
@@ -436,7 +441,7 @@ impl World {
         self.step(Event::NotTaken { listener, call, attempt, detail });
     }
 
-    /// Lets time pass; alarms and deadlines that come due are stepped, in order.
+    /// Lets time pass, and steps the alarms and deadlines that come due, in order.
     pub fn pass(&mut self, time: Duration) {
         let until = self.now.plus(time);
         loop {
@@ -485,7 +490,7 @@ impl World {
         lines
     }
 
-    /// Goes on in a thread of the client's own.
+    /// Submits into an existing thread of the client.
     pub fn say(&mut self, who: &str, thread: &ThreadId, text: &str) -> CallId {
         let target = Target::Thread { id: thread.to_string() };
         match self.submit_to(who, target, None, text) {
@@ -538,7 +543,8 @@ impl World {
         self.decide(call, Decision::Answer(GatedAnswer { listener, payload }))
     }
 
-    /// Sets so much aside for the model call of this delivery; why not, where it may not be made.
+    /// Reserves an amount for the model call of this delivery. Returns the reason if the call may
+    /// not be made.
     pub fn reserve(
         &mut self,
         delivery: &Delivery,
@@ -555,7 +561,7 @@ impl World {
         answer.map_err(|refused| refused.detail().to_owned())
     }
 
-    /// One turn of a model with these tokens, and what it wrote.
+    /// One turn of a model with these tokens and this text.
     pub fn turn(&mut self, who: &str, tokens: u64, payloads: &[String]) -> Delivery {
         let delivery = self.delivery(who);
         let note = core("model-turn", "", "");
@@ -579,7 +585,7 @@ impl World {
         rules.collect()
     }
 
-    /// The client's result of a call: `how: payloads`.
+    /// The client's result of a call, as `how: payloads`.
     pub fn result(&self, call: CallId) -> String {
         match self.results.get(&call) {
             None => "none".to_owned(),
@@ -591,7 +597,7 @@ impl World {
     }
 }
 
-/// Every scenario is also a replay.
+/// Every scenario is also replayed.
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -602,11 +608,11 @@ impl Drop for World {
     }
 }
 
-/// `local(text)` of a test word; `local` with its telling attributes of a core word.
+/// `local(text)` for a payload of the tests; `local` with its main attributes for a core payload.
 pub fn gist(message: &Message) -> String {
     let text = message.payload.as_str();
     let local = &message.name.local;
-    if message.kind != Kind::System && !message.name.namespace.starts_with("https:") {
+    if message.kind != MessageKind::System && !message.name.namespace.starts_with("https:") {
         let inner = text.split_once("<text>").and_then(|(_, rest)| rest.split_once("</text>"));
         return format!("{local}({})", inner.map_or("", |(inner, _)| inner));
     }
@@ -631,7 +637,7 @@ pub fn gist(message: &Message) -> String {
     format!("{local}{first}")
 }
 
-/// The gists of what is new in a delivery.
+/// Summaries of the new messages in a delivery.
 pub fn fresh(delivery: &Delivery) -> Vec<String> {
     let skip = delivery.messages.len() - delivery.fresh;
     delivery.messages[skip..].iter().map(|message| gist(message)).collect()
@@ -642,7 +648,7 @@ pub fn reservation(spending: Spending) -> Reservation {
     Reservation { spending, counted: true, request: 0, route: None }
 }
 
-/// The record as a journal gives it back: from its text and its payloads' bytes.
+/// The record as a journal returns it: from its text and the bytes of its payloads.
 pub fn reread(record: &Record) -> Record {
     let mut text = Vec::new();
     record.write_text(&mut text).unwrap();
@@ -656,7 +662,7 @@ pub fn reread(record: &Record) -> Record {
     };
     let reread = read(&text);
     assert_eq!(reread, *record, "{text}");
-    // Written otherwise, it is read by the rules of JSON alone.
+    // Another spelling of the same JSON gives the same record.
     assert_eq!(read(&format!(" {text}")), *record, "{text}");
     reread
 }

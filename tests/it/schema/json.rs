@@ -1,4 +1,4 @@
-//! Payloads as JSON and back: both ways are the same payload, for every schema there is.
+//! Payloads as JSON and back: both forms are the same payload, for every schema of the repository.
 
 mod made;
 mod wrong;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{GOOD, loaded, name};
 use made::{Rng, json as made, schema as made_schema};
 
-/// Every schema of the repository: the tests', the listeners', the configs' and the program's.
+/// Every schema of the repository: those of tests, listeners, configs and the program.
 fn all() -> Vec<Schemas> {
     let mut all: Vec<Schemas> = GOOD.iter().map(|file| loaded(file)).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -55,7 +55,7 @@ fn bare(element: &Element) -> Element {
     Element { attributes, content: content.collect(), ..element.clone() }
 }
 
-/// XML to JSON to XML: the same element, and as valid as before.
+/// XML to JSON to XML: the same element with the same verdict.
 fn through_json(schemas: &Schemas, name: &organism::ids::PayloadName, xml: &str) {
     let json = schemas.to_json(name, xml).unwrap_or_else(|found| panic!("{xml}\n{found:?}"));
     let again = schemas.to_xml(name, &json.to_string());

@@ -7,7 +7,7 @@ use organism::schema::{SchemaProblem, Schemas};
 
 use super::{data, loaded, schema, try_text};
 
-/// By the clock, with room for a busy machine.
+/// By the clock, with a margin for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn timed<T>(what: &str, run: impl FnOnce() -> T) -> T {
@@ -149,13 +149,13 @@ fn nothing_outside_the_schemas_folder_is_read() {
         std::fs::write(&file, schema(&body)).unwrap();
         assert_eq!(first(Schemas::default().add_file(&file)), format!("schema.xsd:2 {code}"));
     }
-    // Up and down again within the folder is fine.
+    // A path that leaves and re-enters the folder is valid.
     std::fs::write(&file, schema("<xs:include schemaLocation=\"sub/up.xsd\"/>")).unwrap();
     assert_eq!(Schemas::default().add_file(&file).unwrap().len(), 1);
 }
 
 #[test]
-fn an_import_nobody_can_place_is_refused() {
+fn an_import_without_a_location_is_refused() {
     let located = schema("\n<xs:import namespace=\"urn:c\"/><xs:element name=\"r\"/>");
     assert_eq!(first(try_text(&located)), "schema.xsd:2 schema-import-missing");
     let nameless = schema("<xs:include/><xs:element name=\"r\"/>");
@@ -191,7 +191,7 @@ fn nothing_is_ever_fetched() {
 }
 
 #[test]
-fn what_is_no_readable_text_is_refused() {
+fn unreadable_text_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("schema.xsd");
     let text = schema("<xs:element name=\"r\"/>");
@@ -231,7 +231,7 @@ fn too_many_documents_are_refused() {
 }
 
 #[test]
-fn a_compile_error_names_the_file_it_stands_in() {
+fn a_compile_error_names_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let part = schema("\n\n<xs:element name=\"r\" type=\"nowhere\"/>");
     std::fs::write(folder.path().join("part.xsd"), part).unwrap();
@@ -249,7 +249,7 @@ fn reserved_namespaces_and_names_defined_twice_are_refused() {
     let problems = schemas.add_file(&data("xsd/hostile/hijack_namespace.xsd"));
     assert_eq!(first(problems), "hijack_namespace.xsd:1 schema-reserved-namespace");
     schemas.add_file(&data("xsd/hostile/recursive_type.xsd")).unwrap();
-    // The same again is the same; another definition of the same name is not.
+    // The same definition again is permitted; another definition of the same name is not.
     schemas.add_file(&data("xsd/hostile/recursive_type.xsd")).unwrap();
     let problems = schemas.add_file(&data("xsd/hostile/keyref_quadratic.xsd"));
     assert_eq!(first(problems), "keyref_quadratic.xsd:1 schema-duplicate-name");

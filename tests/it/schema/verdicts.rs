@@ -374,7 +374,7 @@ fn validating_costs_little_more_than_libxml2_itself() {
     }
     let each = started.elapsed() / rounds;
     println!("parse and validate {} bytes: {each:?}", text.len());
-    // The floor is about 10 µs; the room is for an unoptimised build.
+    // A validation takes about 10 µs; the limit has a margin for an unoptimised build.
     assert!(each < Duration::from_millis(1), "{each:?}");
 }
 
@@ -394,14 +394,14 @@ fn hints_in_an_instance_are_never_followed() {
     ] {
         let text = format!("<search xmlns='urn:t:search' {xsi} {hint}><query>x</query></search>");
         assert_eq!(schemas.validate(&name, text.as_bytes()), Ok(()), "{hint}");
-        // Nothing of it is remembered.
+        // No state of the failed attempt remains.
         assert_eq!(schemas.validate(&name, search("<query>x</query>").as_bytes()), Ok(()));
     }
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]
-fn what_is_hostile_to_validate_is_judged_in_bounded_time() {
+fn hostile_texts_are_validated_in_bounded_time() {
     let timed = |file: &str, text: &str| {
         let schemas = loaded(file);
         let started = ProcessorTime::start();

@@ -1,35 +1,35 @@
-//! The provider's own count of what model calls took, held against what the record charges: each
-//! attempt once, and what it took, however it ended.
+//! The provider's own account of the cost of model calls, compared with the recorded charges: each
+//! attempt is charged once, with its actual cost, however it ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use organism::envelope::{Failure, Money, Reservation, Spending};
+use organism::envelope::{AttemptFailure, Money, Reservation, Spending};
 use organism::ids::{Attempt, CallId};
 use organism::thread::{Fact, Input, Record};
 
-/// One model call reserves so much before its request leaves.
+/// The reservation of one model call, made before its request.
 pub const RESERVED: Spending = Spending { tokens: 100, money: Money(1_000) };
 
-/// Its prompt takes so much.
+/// The cost of its prompt.
 pub const PROMPT: Spending = Spending { tokens: 10, money: Money(100) };
 
-/// One more piece of its answer takes so much.
+/// The cost of one more piece of its answer.
 pub const PIECE: Spending = Spending { tokens: 3, money: Money(70) };
 
 type Place = (CallId, Attempt);
 
 #[derive(Default)]
 pub struct Bill {
-    /// By the provider, up to the last piece that it sent.
+    /// According to the provider, up to the last piece that it sent.
     took: BTreeMap<Place, Spending>,
     reserved: BTreeSet<Place>,
     charged: BTreeMap<Place, Spending>,
-    /// How many of these were charged when their call had its result already.
+    /// Number of these that were charged after their call had its result.
     after_the_call: usize,
 }
 
 impl Bill {
-    /// The provider has sent a piece.
+    /// Adds a piece that the provider has sent.
     pub fn took(&mut self, place: Place, so_far: Spending) {
         self.took.insert(place, so_far);
     }
@@ -38,7 +38,7 @@ impl Bill {
         self.after_the_call
     }
 
-    /// Everything that the record charges.
+    /// Adds everything that a record charges.
     pub fn total(&self) -> Spending {
         self.charged.values().fold(Spending::default(), |sum, one| sum.plus(*one))
     }
@@ -82,7 +82,7 @@ impl Bill {
         assert_eq!(before, None, "{place:?} is charged twice");
     }
 
-    /// Once all work has ended.
+    /// Compares the accounts after all work has ended.
     pub fn verdict(&self, usage: Spending) {
         let charged: BTreeSet<_> = self.charged.keys().copied().collect();
         let free: Vec<_> = self.reserved.difference(&charged).collect();
@@ -104,15 +104,15 @@ pub fn reservation() -> Reservation {
     Reservation { spending: RESERVED, counted: true, request: 1, route: None }
 }
 
-/// A model call whose stream was closed, as its host reports it.
-pub fn cancelled(spent: Spending) -> Failure {
+/// The failure that a host reports for a closed stream.
+pub fn cancelled(spent: Spending) -> AttemptFailure {
     let detail = "its caller is gone: the stream was closed".to_owned();
     let (reason, tries) = ("cancelled".to_owned(), Vec::new());
-    Failure::Model { reason, detail, spent, passing: false, tries }
+    AttemptFailure::Model { reason, detail, spent, passing: false, tries }
 }
 
-/// A model call whose stream broke off.
-pub fn cut(spent: Spending) -> Failure {
+/// The failure that a host reports for a stream that broke off.
+pub fn cut(spent: Spending) -> AttemptFailure {
     let detail = "the stream broke off".to_owned();
-    Failure::CutShort { detail, spent, retried: true }
+    AttemptFailure::CutShort { detail, spent, retried: true }
 }

@@ -1,4 +1,4 @@
-//! The faults there are, the dice that choose among them, and how often each came up.
+//! The faults, the random choice among them, and the number of occurrences of each.
 
 use std::fmt;
 
@@ -7,91 +7,91 @@ use std::fmt;
 pub enum Fault {
     /// The client's submission never reaches the pump.
     SubmissionLost,
-    /// It was accepted, and the client is never told.
+    /// The submission was accepted, and the response is lost.
     ReceiptLost,
-    /// The call has its result, and the client is never told.
+    /// The call has its result, and the message to the client is lost.
     ResultLost,
-    /// The pump dies with a step decided and not recorded.
+    /// The pump dies after a step was decided and before it is recorded.
     RecordLost,
-    /// The pump dies with a step recorded and nothing of it done.
+    /// The pump dies after a step was recorded and before its effects.
     RecordKept,
-    /// The pump dies half way through what follows from a step.
+    /// The pump dies during the effects of a step.
     EffectsCut,
-    /// Nothing is appended until there is room.
+    /// The disk is full, so nothing is appended until it has space.
     DiskFull,
     /// The pump dies between steps.
     Killed,
-    /// It dies again as it starts, before its start is on record.
+    /// The pump dies again during its start, before the start is recorded.
     StartLost,
-    /// And after.
+    /// The pump dies again after its start is recorded.
     StartKept,
-    /// A delivery is lost on its way to the listener, without an error.
+    /// A delivery is lost on its way to the listener without an error.
     DeliveryLost,
-    /// It cannot be handed over.
+    /// A delivery fails with an error.
     Unreachable,
-    /// No program runs a listener for a while.
+    /// No program runs the listener for a while.
     Absent,
-    /// The pump dies with a delivery out that may not be repeated.
+    /// The pump dies while a delivery is in flight that must not be repeated.
     KilledWithSingle,
     /// The pump is frozen, or its machine is suspended.
     Frozen,
-    /// A listener is never told that its caller is gone.
+    /// The cancellation of a call does not reach the listener.
     CancelLost,
-    /// A listener dies with the work not done.
+    /// A listener dies before its work is done.
     DiedBefore,
-    /// A listener dies with the work done and the answer not given.
+    /// A listener dies after its work is done and before its answer.
     DiedAfter,
-    /// The answer is given and never arrives.
+    /// The answer is lost.
     AnswerLost,
     AnswerTwice,
-    /// The attempt was reported as failed, and its answer comes after all.
+    /// The attempt was reported as failed, and its answer arrives afterwards.
     AnswerLate,
-    /// The answer to an attempt of a pump that has died.
+    /// An answer to an attempt of a dead pump arrives.
     AnswerOfAnotherRun,
     AnswerGarbled,
     /// Another listener answers the delivery.
     AnswerForged,
-    /// Another instance answers, under this delivery's name.
+    /// Another instance answers under the name of this delivery.
     AnswerStray,
     ClockForward,
     ClockBack,
-    /// An operator decides, and the pump never hears of it.
+    /// The decision of an operator is lost before the pump.
     DecisionLost,
-    /// Two operators decide at once.
+    /// Two operators decide at the same time.
     DecisionTwice,
-    /// An operator approves what they have not looked at.
+    /// An operator approves another hash than that of the payload.
     WrongHash,
-    /// It was decided, and the operator is never told.
+    /// The decision was made, and the response to the operator is lost.
     RulingLost,
     /// No person decides until the time limit.
     NobodyDecides,
     /// The pump dies with calls that wait for a person.
     KilledWhileHeld,
-    /// An agent's host asks whether its request may leave, and the pump never hears of it.
+    /// The reservation request of an agent's host is lost.
     ReservationLost,
-    /// It may leave, and its host never learns it.
+    /// The reservation is granted, and the response to the host is lost.
     GrantLost,
-    /// A model's stream breaks off.
+    /// The stream of a model breaks off.
     StreamCut,
-    /// An operator ends a thread in which a model streams.
+    /// An operator cancels a thread while a model streams in it.
     StreamCancelled,
-    /// The host of a closed stream reports twice what it took.
+    /// The host of a closed stream reports its cost twice.
     ReportTwice,
-    /// An agent was sent this before, under the same key, and its client knows so.
+    /// A client repeats a request to an agent with the same key, after it got the receipt.
     KeyRepeatedToAgent,
-    /// And a group.
+    /// A client repeats a request to a group with the same key, after it got the receipt.
     KeyRepeatedToGroup,
-    /// A key of an earlier request, with another payload.
+    /// A client repeats a key with another payload.
     KeyReused,
-    /// A client writes the envelope itself, with another sender in it.
+    /// A client submits an envelope with another sender.
     SenderForged,
-    /// A listener's host submits as if it were a client.
+    /// A listener's host submits in the name of a client.
     ListenerSubmits,
-    /// An agent writes what only the core writes.
+    /// An agent writes a payload that only the core may write.
     SystemForged,
-    /// A listener answers what the pump of another project handed over.
+    /// A listener answers a delivery of another project's pump.
     AnswerOfAnotherProject,
-    /// An operator approves what waits in another project.
+    /// An operator approves a call that waits in another project.
     DecisionOfAnotherProject,
 }
 
@@ -145,7 +145,7 @@ impl Fault {
         Self::DecisionOfAnotherProject,
     ];
 
-    /// One time in how many it happens where it can.
+    /// A fault occurs at one in this number of opportunities.
     const fn odds(self) -> usize {
         match self {
             Self::RecordLost | Self::RecordKept | Self::EffectsCut => 40,
@@ -166,7 +166,7 @@ impl Fault {
 /// Xorshift, 64 bits.
 pub struct Dice {
     state: u64,
-    /// No faults: they are never rolled for.
+    /// No faults; the generator is not used.
     quiet: bool,
     pub tally: Tally,
 }
@@ -188,12 +188,12 @@ impl Dice {
         self.below(n) == 0
     }
 
-    /// From here on everything goes well.
+    /// From here on, no fault occurs.
     pub fn be_quiet(&mut self) {
         self.quiet = true;
     }
 
-    /// Whether this goes wrong now; counted when it does.
+    /// Whether this fault occurs now. Counts the fault if it does.
     pub fn strikes(&mut self, fault: Fault) -> bool {
         let strikes = !self.quiet && self.one_in(fault.odds());
         self.tally.0[fault as usize] += u64::from(strikes);

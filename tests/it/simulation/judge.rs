@@ -1,4 +1,5 @@
-//! A ledger of what was sent, told and done, kept outside the pump, and held against the record.
+//! A ledger of sent messages, responses and effects, kept outside the pump and compared with the
+//! record.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::Gather;
-use organism::envelope::{Disposition, Kind, Message};
+use organism::envelope::{Disposition, Message, MessageKind};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{Alarm, Event, Receipt};
 use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, Record};
@@ -15,43 +16,43 @@ use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, Record};
 use super::bill::Bill;
 use super::listeners::{PERSON, SINGLE, TIMEOUT};
 
-/// It stands in every payload that claims another sender, and in nothing that anyone may be given.
+/// Text in every payload with a forged sender, and in no other payload.
 const FORGED: &str = "forged by ";
 
-/// A text that names who really sent it.
+/// A text that names its true sender.
 pub fn forged_by(sender: &ListenerName) -> String {
     format!("{FORGED}{sender}")
 }
 
-/// The hash of nothing that is ever sent.
+/// A hash of a payload that is never sent.
 pub const NOT_LOOKED_AT: &str = "0000000000000000";
 
 #[derive(Default)]
 pub struct Judge {
-    /// Every submission by its key, with the responses that its client got.
-    submissions: BTreeMap<String, Told>,
+    /// Submissions by key, with the responses that their clients got.
+    submissions: BTreeMap<String, SubmissionFate>,
     /// Effects by message and attempt.
     effects: HashSet<(MessageId, Attempt)>,
     touched: HashSet<MessageId>,
     /// Attempts of actions that must not be repeated, by request.
     single: HashMap<MessageId, Attempt>,
-    /// Time of the last hand-over of each call, by a clock that is never set.
+    /// Time of the last hand-over of each call, by a clock that never jumps.
     offered: HashMap<CallId, Time>,
     /// Time of the latest record.
     time: Time,
-    /// Attempts that were handed over; the last of each call.
+    /// The last attempt of each call that was handed over.
     handed: HashMap<CallId, Attempt>,
-    /// With the payloads, as the clients got them, at once or by a repeated key.
+    /// Results with their payloads, as clients got them directly or by a repeated key.
     results: HashMap<CallId, (Closing, Vec<String>)>,
-    /// Calls whose clients got the result as they ended.
+    /// Calls whose clients got the result when the call ended.
     notified: HashSet<CallId>,
-    /// Answers in another's name, by who really gave them.
+    /// Answers with a forged name, by their true sender.
     forged_answers: HashSet<(ListenerName, CallId, Attempt)>,
     forged_submissions: HashSet<MessageId>,
-    /// Calls whose decision was acknowledged to a person.
+    /// Calls whose decision was confirmed to a person.
     ruled: HashSet<CallId>,
-    /// Messages with a disposition from before the group that is being carried out: what is
-    /// handed over and cancelled in one group is handed over, and then withdrawn.
+    /// Messages that had a disposition before the present group. A delivery that is both handed
+    /// over and cancelled in one group is first handed over and then withdrawn.
     settled: HashSet<MessageId>,
     /// Submissions that were refused because the disk was full.
     turned_away: HashSet<MessageId>,
@@ -61,7 +62,7 @@ pub struct Judge {
 
 /// The knowledge of a client about one submission.
 #[derive(Default, Debug)]
-struct Told {
+struct SubmissionFate {
     accepted: Option<Vec<CallId>>,
     refused: bool,
 }
@@ -71,7 +72,7 @@ struct Told {
 struct Recorded {
     messages: BTreeMap<MessageId, Message>,
     disposed: HashMap<MessageId, Disposition>,
-    /// Disposed of in the latest group.
+    /// Messages whose disposition is in the latest group.
     fresh: Vec<MessageId>,
     seqs: HashMap<ThreadId, u64>,
     keys: HashMap<String, Vec<MessageId>>,
@@ -79,7 +80,7 @@ struct Recorded {
     closed: HashMap<CallId, Closing>,
     held: HashSet<CallId>,
     released: HashSet<CallId>,
-    heard: HashMap<CallId, Attempt>,
+    outcomes: HashMap<CallId, Attempt>,
 }
 
 impl Judge {
@@ -87,20 +88,20 @@ impl Judge {
         self.submissions.entry(key.to_owned()).or_default();
     }
 
-    /// Submissions whose clients do not know what became of them.
+    /// Submissions whose clients do not know the outcome.
     pub fn untold(&self) -> Vec<String> {
         let untold =
             self.submissions.iter().filter(|(_, told)| told.accepted.is_none() && !told.refused);
         untold.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Submissions of which their clients know that they were accepted.
+    /// Submissions whose clients know that they were accepted.
     pub fn accepted(&self) -> Vec<String> {
         let accepted = self.submissions.iter().filter(|(_, told)| told.accepted.is_some());
         accepted.map(|(key, _)| key.clone()).collect()
     }
 
-    pub fn told(&mut self, key: &str, receipt: Receipt) {
+    pub fn record_receipt(&mut self, key: &str, receipt: Receipt) {
         let told = self.submissions.get_mut(key).unwrap();
         match receipt {
             Receipt::Accepted { calls, .. } => {
@@ -108,7 +109,7 @@ impl Judge {
                 assert!(before.is_none_or(|before| before == calls), "{key} was told two things");
                 assert!(!told.refused, "{key} was refused and accepted");
             }
-            // Only these are final; `busy` is to be tried again.
+            // Only these refusals are final; after `busy`, the client tries again.
             Receipt::Refused { refusal, retry_after: None } => panic!("{key}: {refusal:?}"),
             Receipt::Refused { .. } => {}
             Receipt::NoThread { answer } => panic!("{key}: {answer}"),
@@ -130,8 +131,8 @@ impl Judge {
         self.same_result(call, how, payloads);
     }
 
-    /// A repeated key gets the result of its own request, byte for byte as the first time. `text`:
-    /// the text that every listener answers to this request.
+    /// A repeated key gets the result of its own request, byte for byte as at first. `text` is the
+    /// text of every listener's answer to this request.
     pub fn repeated(&mut self, call: CallId, how: Closing, payloads: Vec<String>, text: &str) {
         let text = format!("<text>{text}</text>");
         let is_own = how != Closing::Completed || payloads.iter().all(|own| own.contains(&text));
@@ -147,7 +148,7 @@ impl Judge {
         assert!(before.is_none_or(|before| before == told), "{call} has two results: {told:?}");
     }
 
-    /// A submission that claims another sender, or another request's key.
+    /// A submission with a forged sender, or with the key of another request.
     pub fn forged(&mut self, submission: MessageId) {
         self.forged_submissions.insert(submission);
     }
@@ -167,7 +168,7 @@ impl Judge {
         assert!(!counts || self.ruled.insert(call), "two decisions about {call} count");
     }
 
-    /// Before a delivery is handed over, all of it must be on record and in flight.
+    /// At the hand-over of a delivery, all its messages must be on record and in flight.
     pub fn handed_over(&mut self, delivery: &Delivery) {
         let (call, attempt) = (delivery.call, delivery.attempt);
         let before = self.handed.insert(call, attempt);
@@ -182,7 +183,7 @@ impl Judge {
         }
     }
 
-    /// A listener does its work for an attempt.
+    /// Records the effect of an attempt by a listener.
     pub fn effect(&mut self, delivery: &Delivery) {
         if delivery.listener.as_str() == SINGLE {
             let before = self.single.insert(delivery.call.0, delivery.attempt);
@@ -208,7 +209,7 @@ impl Judge {
         self.settled.extend(std::mem::take(&mut self.record.fresh));
     }
 
-    /// `uncounted`: how much of the time so far was nobody's.
+    /// `uncounted`: the part of the time so far that does not count.
     pub fn recorded(&mut self, record: &Record, uncounted: Duration) {
         assert!(record.time >= self.time, "record time runs backwards");
         self.time = record.time;
@@ -237,7 +238,7 @@ impl Judge {
         }
     }
 
-    /// A payload in another's name is refused on record, under the name of its true sender.
+    /// A payload with a forged name is refused on record, under the name of its true sender.
     fn true_names(&self, record: &Record) {
         let sender = match &record.input {
             Input::Submitted { id, client, .. } => self.is_forged(*id).then_some(client),
@@ -260,7 +261,7 @@ impl Judge {
         }
     }
 
-    /// No deadline fires while an answer that came in time waits to be stepped.
+    /// No deadline fires while an answer that arrived in time waits for its step.
     pub fn due(&self, due: Option<&Event>, inbox: &[Event]) {
         let Some(Event::Alarm(Alarm::Deadline { call, attempt })) = due else { return };
         let deadline = self.offered[call].plus(TIMEOUT);
@@ -274,7 +275,7 @@ impl Judge {
         assert!(!inbox.iter().any(is_in_time), "{call} has its answer, and its deadline fires");
     }
 
-    /// Holds the whole ledger against the whole record once nothing is left to do.
+    /// Compares the whole ledger with the whole record after all work has ended.
     pub fn verdict(&self) {
         assert_eq!(self.in_flight(), 0, "accepted without a disposition");
         self.submissions_are_recorded_once();
@@ -284,13 +285,13 @@ impl Judge {
         self.first_groups_have_one_reply_or_every_fault();
         for (id, message) in &self.record.messages {
             let text = message.payload.as_str();
-            // Its own sender is shown what was refused.
+            // The true sender gets the refusal.
             let is_shown = &*message.name.local == "huh" && text.contains(&forged_by(&message.to));
             let is_forged = text.contains(FORGED) && !(message.from.is_core() && is_shown);
             assert!(!is_forged, "a forged answer was taken: {text}");
             assert!(!self.turned_away.contains(id), "{id} was turned away and taken");
             let done = self.record.disposed.get(id) == Some(&Disposition::Handled);
-            let to_listener = message.kind == Kind::Call
+            let to_listener = message.kind == MessageKind::Call
                 && !message.to.is_core()
                 && message.to.as_str() != PERSON;
             assert!(!done || !to_listener || self.touched.contains(id), "handled by nobody: {id}");
@@ -308,7 +309,7 @@ impl Judge {
         }
     }
 
-    /// A client that gathers the first reply gets it alone, or the fault of each leg.
+    /// A client that gathers the first reply gets only that reply, or the fault of each leg.
     fn first_groups_have_one_reply_or_every_fault(&self) {
         let mut groups: HashMap<CallId, Vec<CallId>> = HashMap::new();
         for (call, opening) in &self.record.calls {
@@ -337,11 +338,11 @@ impl Judge {
             message.cause == Some(call.0)
                 && own_thread
                 && message.to == *opening.opener.name()
-                && matches!(message.kind, Kind::Reply | Kind::System)
+                && matches!(message.kind, MessageKind::Reply | MessageKind::System)
                 && self.record.disposed.get(&message.id) != Some(&Disposition::Late)
         });
         let parts: Vec<_> = parts.collect();
-        let systems = parts.iter().filter(|message| message.kind == Kind::System).count();
+        let systems = parts.iter().filter(|message| message.kind == MessageKind::System).count();
         let of_client = matches!(opening.opener, Opener::Client { .. });
         let is_superfluous = matches!(opening.group, Some((_, Gather::First)));
         match (how, parts.len()) {
@@ -374,7 +375,7 @@ impl Recorded {
                 assert!(self.disposed.insert(*message, *how).is_none(), "one disposition each");
             }
             Fact::OutcomeReceived { call, attempt } => {
-                let before = self.heard.insert(*call, *attempt);
+                let before = self.outcomes.insert(*call, *attempt);
                 assert!(before < Some(*attempt), "attempts rise");
             }
             Fact::Held { call, .. } => {

@@ -1,11 +1,11 @@
-//! Six listeners by script and a person, and the contracts they are held to.
+//! Six scripted listeners and a person, with their contracts.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::{Approval, Contracts, Gather, Role};
-use organism::envelope::{Kind, Spending, Turn};
+use organism::envelope::{MessageKind, Spending, Turn};
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 
@@ -23,10 +23,10 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// A human listener.
 pub const PERSON: &str = "boss";
 
-/// Requests of clients.
+/// The requests of clients.
 pub const QUESTIONS: [&str; 8] = ["plan", "plan", "plan", "plan", "look", "vote", "run", "ask"];
 
-/// One gate for every way to gather; made once, as schemas take long to compile.
+/// One gate for each way to gather; made once, because schemas take long to compile.
 pub fn gate(gather: Gather) -> Gate {
     static GATES: LazyLock<[Gate; 2]> =
         LazyLock::new(|| [Gather::All, Gather::First].map(make_gate));
@@ -70,13 +70,13 @@ fn make_gate(gather: Gather) -> Gate {
 }
 
 /// The text of the request that a delivery's call began with.
-fn asked(delivery: &Delivery) -> &str {
+fn request_text(delivery: &Delivery) -> &str {
     let text = delivery.messages.first().map_or("", |request| request.payload.as_str());
     let inner = text.split_once("<text>").and_then(|(_, rest)| rest.split_once("</text>"));
     inner.map_or("", |(inner, _)| inner)
 }
 
-/// Whether a model is behind it.
+/// Whether the listener of the delivery is an agent.
 pub fn is_agent(delivery: &Delivery) -> bool {
     delivery.listener.as_str() == "thinker"
 }
@@ -84,7 +84,7 @@ pub fn is_agent(delivery: &Delivery) -> bool {
 /// The answer of a listener. It depends on the content of the delivery only, so every attempt has
 /// the same answer. `took` is the use of an agent's model call.
 pub fn script(delivery: &Delivery, took: Spending) -> (Vec<String>, Option<Turn>) {
-    let text = asked(delivery);
+    let text = request_text(delivery);
     let is_first = delivery.messages.len() == 1;
     let payloads = match delivery.listener.as_str() {
         "thinker" => thinker(delivery, text, is_first),
@@ -102,7 +102,7 @@ pub fn script(delivery: &Delivery, took: Spending) -> (Vec<String>, Option<Turn>
 
 fn thinker(delivery: &Delivery, text: &str, is_first: bool) -> Vec<String> {
     let last = delivery.messages.last().map(|message| message.kind);
-    if !is_first && last == Some(Kind::Own) {
+    if !is_first && last == Some(MessageKind::Own) {
         return vec![word("look", text), word("vote", text)];
     }
     if !is_first {

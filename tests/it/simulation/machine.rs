@@ -1,5 +1,5 @@
-//! The pump as its driver runs it, with a journal that is a list: steps in groups, one append a
-//! group, then the effects in order; death at each of these places.
+//! The pump as its driver runs it, with a list as its journal: steps in groups, one append for each
+//! group, then the effects in order. The pump can die at each of these places.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ pub struct Machine {
     pub gate: Gate,
     journal: Uuid,
     core: Core,
-    /// The state that the durable records alone give.
+    /// The state according to the durable records alone.
     shadow: Core,
-    /// Durable: what a death leaves behind.
+    /// The durable records, which survive a crash.
     pub records: Vec<Record>,
     epoch: u32,
     alarms: Vec<(Time, Alarm)>,
     /// Time of the wall clock, which may jump.
     pub wall: Time,
-    /// The pump's own time, which never goes back while it lives.
+    /// The pump's own time, which never goes back in one process.
     last: Time,
     /// A standstill, or a change of the clock, that the pump has not detected yet.
     unnoticed: Standstill,
-    /// All of that so far, kept outside the core.
+    /// The sum of all uncounted time so far, kept outside the core.
     uncounted: Duration,
 }
 
-/// A group of steps that is not on record yet.
+/// A group of steps that is not recorded yet.
 pub struct Decided {
     effects: Vec<Effect>,
     records: Vec<Record>,
@@ -51,7 +51,7 @@ impl Decided {
 /// The result of a group of steps.
 pub struct Done {
     pub effects: Vec<Effect>,
-    /// The pump died after these.
+    /// The pump died after these effects.
     pub dead: bool,
 }
 
@@ -82,13 +82,13 @@ impl Machine {
         self.core.state().calls.is_empty()
     }
 
-    /// By all trees.
+    /// The accounts of all trees.
     pub fn spent(&self) -> Spending {
         let spent = self.core.state().trees.values().map(|tree| tree.usage.spending());
         spent.fold(Spending::default(), Spending::plus)
     }
 
-    /// Calls that wait for a person, with whom they are for and the digest of what they ask.
+    /// Calls that wait for a person, with the person and the digest of the request.
     pub fn held(&self) -> Vec<(CallId, Hold, Digest)> {
         let trees = self.core.state().trees.values();
         let held = trees
@@ -106,17 +106,17 @@ impl Machine {
         format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
     }
 
-    /// Starts on what is durable, again and again until a start succeeds.
+    /// Restarts from the durable records until a start succeeds.
     pub fn start(&mut self, dice: &mut Dice, judge: &mut Judge) -> Vec<Effect> {
         loop {
             self.core = Core::new(self.gate.contracts.clone(), TreeLimits::default(), config());
             self.records.iter().for_each(|record| self.core.replay(record));
             assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
             self.alarms.clear();
-            // A new pump goes on from the last recorded time, and knows of nothing before it.
+            // A new pump continues from the last recorded time.
             self.last = self.core.state().time;
             self.unnoticed = Standstill::default();
-            // The journal raises the epoch as it is opened, whatever becomes of the start.
+            // The journal raises the epoch when it is opened, also if the start fails.
             self.epoch += 1;
             if dice.strikes(Fault::StartLost) {
                 continue;
@@ -162,7 +162,7 @@ impl Machine {
         Decided { effects, records, uncounted: self.uncounted }
     }
 
-    /// Time that passes while the disk is full is nobody's.
+    /// Time that passes while the disk is full does not count.
     pub fn stand_still(&mut self, time: Duration) {
         self.wall = self.wall.plus(time);
         self.unnoticed.stood += time;
@@ -178,7 +178,7 @@ impl Machine {
         self.uncounted += ahead;
     }
 
-    /// Makes the records of a group durable, and gives what is to be done then.
+    /// Makes the records of a group durable. Returns the effects to carry out.
     pub fn commit(&mut self, decided: Decided, dice: &mut Dice, judge: &mut Judge) -> Done {
         let Decided { mut effects, records, uncounted } = decided;
         judge.begin_group();
@@ -224,7 +224,7 @@ impl Machine {
         self.last.max(self.wall)
     }
 
-    /// As the driver does: answers that have come in and are not stepped yet.
+    /// As in the driver: answers that have arrived and are not stepped yet.
     pub fn notice_arrivals(&mut self, inbox: &[Event]) {
         for event in inbox {
             if let Event::Outcome { listener, call, attempt, arrived: Some(at), .. } = event {
@@ -238,7 +238,7 @@ impl Machine {
         [alarm, self.core.next_deadline()].into_iter().flatten().min()
     }
 
-    /// The alarm that is due by now.
+    /// The alarm that is due at this time.
     pub fn due(&mut self) -> Option<Event> {
         let (at, alarm) = self.next_due()?;
         if at > self.now() {
@@ -248,7 +248,7 @@ impl Machine {
         Some(Event::Alarm(alarm))
     }
 
-    /// Lets time pass until something is due.
+    /// Lets time pass until an alarm is due.
     pub fn wait(&mut self) {
         if let Some((at, _)) = self.next_due() {
             self.wall = self.wall.max(at);

@@ -1,8 +1,8 @@
-//! Another project of the same name and config beside the simulated one: it uses the same keys, and
-//! its listeners and operators sometimes reach the wrong pump.
+//! Another project with the same name and config: it uses the same keys, and its listeners and
+//! operators sometimes reach the wrong pump.
 //!
-//! The core knows a project by its journal alone. Directories, sockets and streams that two projects
-//! share need real files: see `organism::neighbours` and `organism::streams`.
+//! The core identifies a project by its journal alone. Directories, sockets and streams that two
+//! projects share need real files: see `organism::neighbours` and `organism::streams`.
 
 use organism::bus::Delivery;
 use organism::ids::{CallId, Digest, MessageId};
@@ -19,14 +19,14 @@ use crate::pump::world::{name, word};
 const JOURNAL: Uuid = Uuid::from_u128(8);
 
 pub struct Neighbour {
-    /// Its listeners work on these.
+    /// Deliveries that its listeners handle.
     pub deliveries: Vec<Delivery>,
     /// Its calls that wait for a person, with the digests of their payloads.
     pub held: Vec<(CallId, Digest)>,
 }
 
 impl Neighbour {
-    /// It has taken one request of each kind, and nothing went wrong.
+    /// Takes one request of each kind, without any fault.
     pub fn new(gate: Gate) -> Self {
         let (mut judge, mut dice) = (Judge::default(), Dice::new(0));
         let mut machine = Machine::new(gate, JOURNAL);
@@ -45,7 +45,7 @@ impl Neighbour {
     }
 }
 
-/// Under the key that the simulated project's client uses, too.
+/// Under a key that the simulated project's client uses, too.
 fn submission(gate: &Gate, at: usize) -> Event {
     let (client, key) = (name("desk"), format!("k{at}"));
     let number = (at as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,12 +1,14 @@
-//! One run from one seed: work comes in, everything that can fail fails now and then, and in the
-//! end nothing does, so that all work must come to its end.
+//! One run from one seed: requests arrive, and faults occur from time to time at every boundary. In
+//! the end, faults stop, so that all work must end.
 
 use std::fmt;
 use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::Gather;
-use organism::envelope::{Failure, Message, NotReserved, Refusal, Rule, Spending, Turn};
+use organism::envelope::{
+    AttemptFailure, Message, NotReserved, Refusal, RefusalRule, Spending, Turn,
+};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
     CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Submission, Target,
@@ -39,7 +41,7 @@ pub struct Totals {
     records: usize,
     effects: usize,
     starts: usize,
-    /// Submissions that were refused as the disk was full.
+    /// Submissions that were refused because the disk was full.
     pub turned_away: usize,
     /// Model calls that were charged after their calls had ended.
     pub charged_after: usize,
@@ -64,14 +66,14 @@ impl fmt::Display for Totals {
     }
 }
 
-/// A delivery in a listener's hands.
+/// A delivery that a listener handles.
 struct InHand {
     delivery: Delivery,
-    /// Which start of the pump handed it over.
+    /// The start of the pump that handed it over.
     run: usize,
-    /// Its caller is gone, and it goes on all the same. However it ends, its host says so.
+    /// Its caller is gone, and the handler continues. Its host reports the end in any case.
     withdrawn: bool,
-    /// The spending so far of an agent's model call, once its request may leave.
+    /// Cost so far of an agent's model call, after its reservation was granted.
     stream: Option<Spending>,
 }
 
@@ -81,7 +83,7 @@ impl InHand {
     }
 }
 
-/// A submission as its client keeps it until it knows what became of it.
+/// A submission that its client keeps until it knows the outcome.
 struct Sent {
     key: String,
     question: &'static str,
@@ -92,19 +94,19 @@ struct Simulation {
     neighbour: Neighbour,
     judge: Judge,
     dice: Dice,
-    /// Events that have arrived and not been stepped. They are lost when the pump dies.
+    /// Events that have arrived and have not been stepped. A crash of the pump loses them.
     inbox: Vec<Event>,
     in_hand: Vec<InHand>,
-    /// Deliveries that will never be answered.
+    /// Deliveries without a future answer.
     silent: Vec<InHand>,
-    /// Listeners that no program runs for now.
+    /// Listeners whose program does not run at present.
     absent: Vec<&'static str>,
     sent: Vec<Sent>,
     /// Calls without a result whose keys were repeated.
     awaited: Vec<(CallId, String)>,
-    /// Which submission an id on its way belongs to.
+    /// The submission that a ticket belongs to.
     under_way: Vec<(MessageId, String)>,
-    /// Where work was accepted.
+    /// Threads in which work was accepted.
     threads: Vec<ThreadId>,
     ids: u32,
     starts: usize,
@@ -167,13 +169,13 @@ impl Simulation {
         self.step();
     }
 
-    /// Whether a delivery is out that may not be repeated.
+    /// Whether a delivery is in flight that must not be repeated.
     fn has_single(&self) -> bool {
         let mut out = self.in_hand.iter().chain(&self.silent);
         out.any(|held| held.run == self.starts && held.delivery.listener.as_str() == SINGLE)
     }
 
-    /// A listener's program ends, or one is started; whether it says so or not.
+    /// Ends or starts the program of a listener, with or without an announcement.
     fn come_or_go(&mut self) {
         if self.dice.strikes(Fault::Absent) {
             self.absent.push(NAMES[self.dice.below(NAMES.len())]);
@@ -186,7 +188,7 @@ impl Simulation {
         }
     }
 
-    /// The pump takes some of what has come in.
+    /// The pump takes some of the events that have arrived.
     fn step(&mut self) {
         let take = (1 + self.dice.below(4)).min(self.inbox.len());
         let mut events: Vec<Event> = self.inbox.drain(..take).collect();
@@ -208,8 +210,8 @@ impl Simulation {
         }
     }
 
-    /// The disk is full with a group decided. As the driver does, new submissions are turned away
-    /// and everything else keeps its place.
+    /// The disk is full after a group was decided. As in the driver, new submissions are refused,
+    /// and all other events keep their order.
     fn wait_for_room(&mut self) {
         for _ in 0..self.dice.below(6) {
             match self.dice.below(3) {
@@ -224,7 +226,7 @@ impl Simulation {
         for event in submitted {
             let Event::Submit(Submission { id, .. }) = event else { continue };
             self.judge.turned_away(id);
-            let refusal = Refusal::new(Rule::StorageFull, "the disk is full", b"");
+            let refusal = Refusal::new(RefusalRule::StorageFull, "the disk is full", b"");
             let retry_after = Some(Duration::from_millis(500));
             let receipt = Receipt::Refused { refusal, retry_after };
             self.perform(vec![Effect::Receipt { submission: id, receipt }]);
@@ -238,7 +240,7 @@ impl Simulation {
         self.perform(effects);
     }
 
-    /// Whatever the pump had not recorded is gone with it. Listeners may outlive it, and answer.
+    /// The pump loses everything that it had not recorded. Listeners may survive it and answer.
     fn die(&mut self) {
         self.inbox.clear();
         self.under_way.clear();
@@ -265,7 +267,7 @@ impl Simulation {
                         self.threads.push(thread.clone());
                     }
                     if !self.dice.strikes(Fault::ReceiptLost) {
-                        self.judge.told(&key, receipt.clone());
+                        self.judge.record_receipt(&key, receipt.clone());
                         self.read_results(&key, receipt);
                     }
                 }
@@ -275,7 +277,7 @@ impl Simulation {
                         self.judge.result(call, how, payloads.collect());
                     }
                 }
-                // Nobody waits for a cancellation.
+                // No client waits for a cancellation.
                 Effect::Ruled { ticket, .. } if ticket.is_nil() => {}
                 Effect::Ruled { ticket, ruling } => {
                     if !self.dice.strikes(Fault::RulingLost) {
@@ -290,8 +292,8 @@ impl Simulation {
         }
     }
 
-    /// A listener that works on may answer all the same; for one that never will, its host has
-    /// the last word.
+    /// A listener that continues may still answer; for one that never will, its host reports the
+    /// end.
     fn withdraw(&mut self, call: CallId, attempt: Attempt) {
         let is_meant = |held: &InHand| held.is_of(call, attempt);
         if let Some(at) = self.silent.iter().position(is_meant) {
@@ -349,8 +351,8 @@ impl Simulation {
         self.submit(at);
     }
 
-    /// A client that knows that an agent or a group has its request sends it again, or sends
-    /// another one under its key.
+    /// A client that knows that an agent or a group accepted its request repeats the request, or
+    /// sends another one with the same key.
     fn repeat_key(&mut self) {
         let accepted = self.judge.accepted();
         if accepted.is_empty() {
@@ -378,7 +380,7 @@ impl Simulation {
     fn read_results(&mut self, key: &str, receipt: Receipt) {
         let Receipt::Accepted { calls, again: true, .. } = receipt else { return };
         let sent = self.sent.iter().find(|sent| sent.key == key).unwrap();
-        // What a person answers is theirs.
+        // The answer of a person is free text.
         let text = if sent.question == "ask" { "r" } else { key };
         for call in calls {
             if !self.read_result(call, text) {
@@ -387,7 +389,7 @@ impl Simulation {
         }
     }
 
-    /// Whether it is there.
+    /// Whether the result exists.
     fn read_result(&mut self, call: CallId, text: &str) -> bool {
         let records = &self.machine.records;
         let Some((how, messages)) = client_result(records.iter(), call) else { return false };
@@ -396,7 +398,7 @@ impl Simulation {
         true
     }
 
-    /// A client or a listener's host submits in a name that is not its own.
+    /// A client or a listener's host submits with a forged sender.
     fn submit_forged(&mut self) {
         if self.dice.strikes(Fault::SenderForged) {
             let client = name("desk");
@@ -466,7 +468,7 @@ impl Simulation {
         }
     }
 
-    /// The operator ends a thread, whatever goes on in it.
+    /// The operator cancels a thread in any state.
     fn cancel_one(&mut self) {
         let streaming = self.in_hand.iter().find(|held| held.stream.is_some());
         let streaming = streaming.map(|held| held.delivery.thread.clone());
@@ -480,7 +482,7 @@ impl Simulation {
         self.inbox.push(Event::Cancel(cancellation));
     }
 
-    /// Decides about one of the held calls.
+    /// Decides on one of the held calls.
     fn decide_one(&mut self) {
         let held = self.machine.held();
         if held.is_empty() {
@@ -515,7 +517,7 @@ impl Simulation {
         }
     }
 
-    /// A listener or an operator of another project reaches this pump.
+    /// A listener or an operator of another project sends to this pump.
     fn neighbour_errs(&mut self) {
         if self.dice.strikes(Fault::AnswerOfAnotherProject) {
             let at = self.dice.below(self.neighbour.deliveries.len());
@@ -532,7 +534,7 @@ impl Simulation {
         }
     }
 
-    /// All that one listener has in hand fails with it.
+    /// All deliveries that this listener handles fail with it.
     fn listener_dies(&mut self) {
         let who = NAMES[self.dice.below(NAMES.len())];
         let holds = |held: &InHand| held.delivery.listener.as_str() == who;
@@ -546,7 +548,7 @@ impl Simulation {
     }
 
     fn died(&mut self, delivery: &Delivery) {
-        let failure = Failure::Crashed { detail: "died".to_owned() };
+        let failure = AttemptFailure::Crashed { detail: "died".to_owned() };
         self.inbox.push(failed(delivery, failure));
     }
 
@@ -573,7 +575,7 @@ impl Simulation {
             return self.silent.push(InHand { delivery, run, withdrawn: false, stream });
         }
         if self.dice.strikes(Fault::AnswerGarbled) {
-            let failure = Failure::Garbage { detail: "?".to_owned() };
+            let failure = AttemptFailure::Garbage { detail: "?".to_owned() };
             return self.inbox.push(failed(&delivery, failure));
         }
         if self.dice.strikes(Fault::AnswerLate) {
@@ -594,7 +596,7 @@ impl Simulation {
         }
     }
 
-    /// An agent's host asks whether its request may leave.
+    /// The host of an agent requests a reservation.
     fn ask_to_request(&mut self, call: CallId, attempt: Attempt) {
         if !self.dice.strikes(Fault::ReservationLost) {
             let asked = bill::reservation();
@@ -616,7 +618,7 @@ impl Simulation {
             Err(refused) => {
                 let held = self.in_hand.remove(at);
                 let detail = refused.detail().to_owned();
-                self.inbox.push(failed(&held.delivery, Failure::Spent { detail }));
+                self.inbox.push(failed(&held.delivery, AttemptFailure::Spent { detail }));
             }
         }
     }
@@ -627,7 +629,7 @@ impl Simulation {
         self.judge.bill.took((held.delivery.call, held.delivery.attempt), so_far);
     }
 
-    /// Takes an agent's model call one step further; whether its answer is complete.
+    /// Advances an agent's model call by one piece. Returns whether its answer is complete.
     fn stream_on(&mut self, at: usize) -> bool {
         let InHand { delivery, run, stream, .. } = &self.in_hand[at];
         let (call, attempt, is_current) = (delivery.call, delivery.attempt, *run == self.starts);
@@ -637,7 +639,7 @@ impl Simulation {
                 self.ask_to_request(call, attempt);
                 false
             }
-            // Its pump is gone, and no other knows of its request.
+            // The pump of the request is gone, and no other pump knows the request.
             None => {
                 self.in_hand.remove(at);
                 false
@@ -655,7 +657,7 @@ impl Simulation {
         }
     }
 
-    /// The caller is gone: the host closes the stream and reports what it took.
+    /// The caller is gone: the host closes the stream and reports its cost.
     fn close_stream(&mut self, delivery: &Delivery, took: Spending) {
         let times = 1 + usize::from(self.dice.strikes(Fault::ReportTwice));
         for _ in 0..times {
@@ -675,7 +677,7 @@ impl Simulation {
         self.inbox.push(event);
     }
 
-    /// An instance answers under the name of a delivery that another instance has.
+    /// An instance answers under the name of another instance's delivery.
     fn stray(&mut self, delivery: &Delivery) {
         let listener = delivery.listener.clone();
         let reply = if listener.as_str() == "finder" { "found" } else { "counted" };
@@ -732,13 +734,13 @@ fn text_of(message: &Message) -> String {
     message.payload.as_str().to_owned()
 }
 
-/// The ticket is the id of the call, so that the response can be matched to it.
+/// The id of the call is the ticket, so that the response can be matched to it.
 fn decision(call: CallId, decision: Decision<GatedAnswer>) -> Event {
     let (ticket, message) = (call.0.0, call.0);
     Event::Decide(CallDecision { ticket, message, decision, origin: None })
 }
 
-fn failed(delivery: &Delivery, failure: Failure) -> Event {
+fn failed(delivery: &Delivery, failure: AttemptFailure) -> Event {
     let (listener, call, attempt) = (delivery.listener.clone(), delivery.call, delivery.attempt);
     Event::Failed { listener, call, attempt, failure }
 }

@@ -1,4 +1,4 @@
-//! A collector on this machine: takes OTLP over HTTP, and reads it as strictly as the format says.
+//! A local collector: accepts OTLP over HTTP and parses it strictly.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -11,26 +11,26 @@ use serde_json::Value as Json;
 
 use crate::organism::{PATIENCE, until};
 
-/// How it meets who comes.
+/// Behaviour towards requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Takes,
-    /// Answers with this status, and this header if it is any.
+    /// Responds with this status and, if it is not empty, this header.
     Says(u16, &'static str),
-    /// Takes only what has at most so many bytes.
+    /// Accepts only requests of at most this number of bytes.
     TakesUpTo(usize),
-    /// Takes, but for so many spans.
+    /// Accepts the request, but rejects this number of spans.
     TakesBut(u64),
-    /// Takes, and responds a second later.
+    /// Accepts, and responds a second later.
     TakesSlowly,
-    /// Reads and never answers.
+    /// Reads and never responds.
     Hangs,
 }
 
-/// A span as it came.
+/// A received span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Which process it comes from.
+    /// The process that exported the span.
     pub instance: String,
     pub trace: String,
     pub id: String,
@@ -44,7 +44,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// An attribute that is text or a number, as text.
+    /// A string or integer attribute, as text.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value = self.attributes.get(name)?;
         ["stringValue", "intValue"].iter().find_map(|kind| value[*kind].as_str())
@@ -53,7 +53,7 @@ impl Span {
 
 #[derive(Default)]
 struct Seen {
-    /// Head and body of each request, as they came.
+    /// Head and body of each request.
     requests: Vec<String>,
     /// Spans of the accepted requests.
     spans: Vec<Span>,
@@ -72,7 +72,7 @@ pub struct Collector {
 impl Drop for Collector {
     fn drop(&mut self) {
         *self.over.lock().unwrap() = true;
-        // One more, so that it looks.
+        // One more connection, so that the thread sees the flag.
         TcpStream::connect(("127.0.0.1", self.port)).ok();
         if let Some(accepting) = self.accepting.take() {
             accepting.join().ok();
@@ -85,7 +85,7 @@ impl Collector {
         Self::at(0, mood)
     }
 
-    /// At this port.
+    /// Starts a collector at this port.
     pub fn at(port: u16, mood: Mood) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -128,7 +128,7 @@ impl Collector {
         self.seen.lock().unwrap().connections
     }
 
-    /// Waits until that many spans have come that `which` is true of.
+    /// Waits until this number of spans for which `which` holds have arrived.
     pub fn wait_for(&self, count: usize, which: impl Fn(&Span) -> bool) -> Vec<Span> {
         until(&format!("{count} spans come; there are {:?}", names(&self.spans())), || {
             let spans: Vec<_> = self.spans().into_iter().filter(&which).collect();
@@ -178,7 +178,7 @@ fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, seen: &Mutex<Seen>) {
         Mood::TakesUpTo(_) => (200, "", "{}".to_owned()),
         Mood::Says(status, header) => (status, header, String::new()),
         Mood::Hangs => {
-            // Until the other side has had enough.
+            // Until the client closes the connection.
             while matches!(stream.read(&mut [0]), Ok(1..)) {}
             return;
         }

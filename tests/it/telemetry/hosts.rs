@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Collector, Mood, paths, told};
+use super::{Collector, Mood, paths, with_collector};
 use crate::nats::{Server, Settings};
 use crate::organism::{CONFIG, House, numbered};
 
@@ -18,13 +18,13 @@ fn a_trace_crosses_from_the_host_it_comes_in_to_the_one_that_pumps_it() {
          [nats]\nurl = \"{address}\"\n"
     );
     let hosts = ["east", "west"].map(|service| {
-        House::settled(&told(&config, &collector, &format!("service = \"{service}\"")))
+        House::settled(&with_collector(&config, &collector, &format!("service = \"{service}\"")))
     });
     let running = [0, 1].map(|partition: usize| {
         let partitions = partition.to_string();
         hosts[partition].run_with(hosts[partition].command(&["run", "--partitions", &partitions]))
     });
-    // Somebody asks both of them, and each asks the other where it must.
+    // A client sends to both processes, and each forwards to the other if necessary.
     let threads = ["sess-part000001", "sess-part000002", "sess-part000003", "sess-part000004"];
     for (thread, host) in threads.iter().zip([0, 1, 0, 1]) {
         let order = numbered("order", "7");

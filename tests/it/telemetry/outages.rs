@@ -1,4 +1,5 @@
-//! A collector that is away, slow, full or choosy: the organism does not notice, and says so once.
+//! A collector that is down, slow, full or selective: the organism is not affected, and logs the
+//! condition once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use organism::model::http::ProviderEndpoint;
 use organism::telemetry::SpanExporter;
 use organism::trace::{Span, SpanId, SpanKind};
 
-use super::{Collector, Mood, house, told};
-use crate::organism::{CONFIG, House, said, say, until};
+use super::{Collector, Mood, house, with_collector};
+use crate::organism::{CONFIG, House, say, talk_reply, until};
 use crate::web;
 
-/// Counted, by what became of them: exported, dropped, rejected.
+/// Numbers of exported, dropped and rejected spans.
 fn counted(house: &House) -> [u64; 3] {
     let page = web::ask(web::address(house), "/metrics").body;
     ["exported", "dropped", "rejected"].map(|outcome| {
@@ -27,14 +28,14 @@ fn counted(house: &House) -> [u64; 3] {
 }
 
 fn observed(collector: &Collector) -> House {
-    House::with(&told(&web::listening(CONFIG), collector, ""))
+    House::with(&with_collector(&web::listening(CONFIG), collector, ""))
 }
 
-/// Says something and hears the answer: how long that took.
+/// Sends a request and waits for the answer. Returns the duration.
 fn exchange(house: &House, text: &str) -> Duration {
     let began = Instant::now();
     let sent = house.send_text(&say(text), &[]);
-    assert_eq!((sent.code, sent.out), (Some(0), said(text)), "{}", sent.err);
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply(text)), "{}", sent.err);
     began.elapsed()
 }
 
@@ -45,7 +46,7 @@ fn an_unreachable_collector_is_logged_once_and_its_return_too() {
     drop(collector);
     let running = house.run();
     (0..3).for_each(|_| _ = exchange(&house, "hello"));
-    until("it is told", || house.log().contains("takes no spans").then_some(()));
+    until("it is told", || house.log().contains("does not accept spans").then_some(()));
     assert_eq!(counted(&house), [0, 0, 0], "all of them wait");
     let collector = Collector::at(port, Mood::Takes);
     collector.wait_for(6, |_| true);
@@ -54,14 +55,14 @@ fn an_unreachable_collector_is_logged_once_and_its_return_too() {
     collector.wait_for(8, |_| true);
     until("all are counted", || (counted(&house) == [8, 0, 0]).then_some(()));
     assert_eq!(running.stop(), Some(0));
-    for once in ["takes no spans", "is back"] {
+    for once in ["does not accept spans", "is back"] {
         assert_eq!(house.log().matches(once).count(), 1, "{}", house.log());
     }
     house.verified();
 }
 
 #[test]
-fn a_collector_that_never_answers_slows_nobody_and_holds_no_end_up_for_long() {
+fn a_silent_collector_delays_no_request_and_only_briefly_a_stop() {
     let collector = Collector::start(Mood::Hangs);
     let house = house(&collector);
     let running = house.run();
@@ -91,7 +92,7 @@ fn a_stop_does_not_send_the_spans_of_a_request_under_way_again() {
 }
 
 #[test]
-fn what_a_collector_takes_later_is_sent_again_and_what_it_never_takes_is_not() {
+fn temporarily_rejected_spans_are_sent_again_and_others_are_not() {
     let collector = Collector::start(Mood::Says(503, "Retry-After: 0\r\n"));
     let house = observed(&collector);
     let running = house.run();
@@ -108,14 +109,14 @@ fn what_a_collector_takes_later_is_sent_again_and_what_it_never_takes_is_not() {
     exchange(&house, "hello");
     until("one of them is not taken", || (counted(&house)[2] >= 3).then_some(()));
     assert_eq!(running.stop(), Some(0));
-    // However often it was asked in vain.
-    for once in ["takes no spans", "is back", "would not have"] {
+    // Regardless of the number of failed attempts.
+    for once in ["does not accept spans", "accepts spans again", "later rejections"] {
         assert_eq!(house.log().matches(once).count(), 1, "{once}: {}", house.log());
     }
 }
 
 #[test]
-fn what_is_too_much_at_once_is_sent_in_halves() {
+fn a_batch_that_is_too_large_is_sent_in_halves() {
     let collector = Collector::start(Mood::Says(503, "Retry-After: 0\r\n"));
     let house = observed(&collector);
     let running = house.run();
@@ -138,7 +139,7 @@ fn what_is_too_much_at_once_is_sent_in_halves() {
 /// A queue that overflows while the collector is down. The queued spans are exported in the end,
 /// and the fate of every span is counted.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() {
+async fn spans_beyond_the_queue_are_dropped_and_counted_and_the_rest_is_exported() {
     let collector = Collector::start(Mood::Says(503, ""));
     let telemetry = TelemetryConfig {
         endpoint: ProviderEndpoint::parse(&collector.url(), false).unwrap(),
@@ -154,12 +155,12 @@ async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() 
     let began = Instant::now();
     for _ in 0..handed_in {
         let own = at.at(tracer.another(first));
-        tracer.hand_in(Span::new(own, SpanKind::Internal, "x".to_owned(), Time(0)));
+        tracer.enqueue(Span::new(own, SpanKind::Internal, "x".to_owned(), Time(0)));
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let counts = Arc::clone(tracer.counts().unwrap());
     let dropped = counts.dropped.get();
-    // What is being sent has left the queue.
+    // Spans that are being sent have left the queue.
     let least = handed_in - (limits::SPANS_QUEUED_MAX + 2 * limits::SPANS_SENT_MAX) as u64;
     assert!(dropped >= least, "{dropped}");
     collector.feels(Mood::Takes);
@@ -186,14 +187,14 @@ fn a_stopping_organism_exports_its_last_spans() {
 }
 
 #[test]
-fn without_a_collector_nobody_is_connected_to_and_no_trace_begins() {
+fn without_a_collector_no_connection_is_opened_and_no_trace_begins() {
     let collector = Collector::start(Mood::Takes);
     let off =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()), ("OTEL_SDK_DISABLED", "true".into())];
     for (config, variables) in [
         (CONFIG.to_owned(), &off[1..]),
         (CONFIG.to_owned(), &off[..]),
-        (told(CONFIG, &collector, ""), &off[1..]),
+        (with_collector(CONFIG, &collector, ""), &off[1..]),
     ] {
         let house = House::with(&config);
         let mut command = house.command(&["run"]);
@@ -208,7 +209,7 @@ fn without_a_collector_nobody_is_connected_to_and_no_trace_begins() {
 }
 
 #[test]
-fn looking_at_the_record_tells_nobody() {
+fn commands_that_read_the_record_export_no_spans() {
     let collector = Collector::start(Mood::Takes);
     let house = house(&collector);
     exchange(&house, "hello");
@@ -240,7 +241,7 @@ fn the_variables_of_opentelemetry_hold_where_the_config_says_nothing() {
     let head = requests[0].split_once("\r\n\r\n").unwrap().0;
     assert!(head.contains("authorization: Basic c2VjcmV0\r\nx-tenant: 7"), "{head}");
     assert!(collector.resources()[0].to_string().contains("by-variable"));
-    // A listener may tell the same collector, but not in our name.
+    // A listener may use the same collector, but not under the organism's name.
     let environment = std::fs::read_to_string(house.path("env.txt")).unwrap();
     assert!(environment.contains("OTEL_SERVICE_NAME=by-variable"), "{environment}");
     assert!(!environment.contains("c2VjcmV0"), "{environment}");

@@ -1,18 +1,20 @@
-//! Which spans there are, what they are part of, and what they say.
+//! The spans, their parents, and their attributes.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use tokio::runtime::Runtime;
 
-use super::{CLIENT, CONSUMER, Collector, INTERNAL, Mood, PRODUCER, Span, house, paths, told};
-use crate::bus::ear::script;
+use super::{
+    CLIENT, CONSUMER, Collector, INTERNAL, Mood, PRODUCER, Span, house, paths, with_collector,
+};
+use crate::bus::harness::script;
 use crate::bus::remote::{Kit, Meeting};
 use crate::model::server::{KEY, Script, Server};
 use crate::model::wires::{OPENAI, Scene};
 use crate::nats::{self, Settings};
 use crate::organism::hosted::Hosting;
-use crate::organism::{CONFIG, House, Said, numbered, say};
+use crate::organism::{CONFIG, CommandOutput, House, numbered, say};
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -21,9 +23,14 @@ const PLAN: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   <xs:element name="plan" type="xs:string"/>
 </xs:schema>"#;
 
-/// An agent that asks a process, which asks another one, and a listener on NATS; `place` says where
-/// its turns are taken.
-fn agency(nats: &nats::Server, model: &Server, collector: &Collector, place: &str) -> House {
+/// An agent that calls a process, which calls another one, and a listener on NATS. `place` sets
+/// where the agent runs.
+fn nested_agents_house(
+    nats: &nats::Server,
+    model: &Server,
+    collector: &Collector,
+    place: &str,
+) -> House {
     let (_, processes) = CONFIG.split_once("[listeners.front]").unwrap();
     let config = format!(
         r#"
@@ -56,7 +63,7 @@ replies = ["said"]
         model.url(),
     );
     let headers = "headers = { Authorization = \"Bearer ${COLLECTOR_KEY}\" }\nservice = \"desk\"";
-    let house = House::settled(&told(&config, collector, headers));
+    let house = House::settled(&with_collector(&config, collector, headers));
     house.write("plan.xsd", PLAN);
     house.write("plan.xml", "<plan xmlns=\"urn:example:plan\">secret-plan</plan>");
     house
@@ -78,7 +85,7 @@ fn model() -> (Runtime, Server) {
     (runtime, server)
 }
 
-/// The collector's key, and the model's.
+/// The keys of the collector and of the model.
 fn with_keys(command: Command) -> Command {
     let mut command = with_the_collectors(command);
     command.env("LIVE_KEY", KEY);
@@ -97,15 +104,15 @@ fn one<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     span
 }
 
-/// The spans of a whole tree, whose agent takes its turns beside the pump or in a host of its own.
+/// The spans of a whole tree, whose agent runs in the pump's process or in a separate host.
 fn played(is_hosted: bool) -> Vec<Span> {
     let collector = Collector::start(Mood::Takes);
     let nats = nats::Server::start_with(Settings { jetstream: None, more: "" });
     let (_runtime, model) = model();
     let place = if is_hosted { "nats = true" } else { "" };
-    let house = agency(&nats, &model, &collector, place);
+    let house = nested_agents_house(&nats, &model, &collector, place);
     let meeting = Meeting::of("talk", &nats);
-    // Where its turns are taken elsewhere, the model is nobody's here.
+    // With a separate host, this process calls no model.
     let keys = if is_hosted { with_the_collectors } else { with_keys };
     let mut run = keys(house.command(&["run"]));
     run.env("ORGANISM_LOG", "info");
@@ -116,7 +123,7 @@ fn played(is_hosted: bool) -> Vec<Span> {
     let host = || with_keys(house.command(&["host", "--only", "writer"]));
     let hosting = is_hosted.then(|| Hosting::of(host(), &house, "host"));
     let mut sending = keys(house.command(&["send", "plan.xml", "--as", "desk"]));
-    let sent: Said = sending.args(["--traceparent", GIVEN]).output().unwrap().into();
+    let sent: CommandOutput = sending.args(["--traceparent", GIVEN]).output().unwrap().into();
     assert_eq!(sent.code, Some(0), "{sent:?} {}", house.log());
     assert!(sent.out.contains("secret-answer"), "{sent:?}");
     if let Some(mut hosting) = hosting {
@@ -128,7 +135,7 @@ fn played(is_hosted: bool) -> Vec<Span> {
     let spans = collector.spans();
     is_the_whole_tree(&spans, &house);
     hops_are_printed(&house, &model, &spans);
-    holds_nothing_that_was_said(&collector, &house);
+    assert_no_payload_exported(&collector, &house);
     house.verified();
     spans
 }
@@ -288,7 +295,7 @@ fn hops_are_printed(house: &House, model: &Server, spans: &[Span]) {
     assert_eq!(said(&noted), ids("process tested"), "listeners on NATS");
 }
 
-fn holds_nothing_that_was_said(collector: &Collector, house: &House) {
+fn assert_no_payload_exported(collector: &Collector, house: &House) {
     let requests = collector.requests();
     assert!(!requests.is_empty());
     for request in &requests {
@@ -310,7 +317,7 @@ fn holds_nothing_that_was_said(collector: &Collector, house: &House) {
 }
 
 #[test]
-fn work_that_belongs_to_no_trace_begins_one_and_goes_on_in_it_after_a_restart() {
+fn a_tree_without_a_trace_begins_one_and_keeps_it_after_a_restart() {
     let collector = Collector::start(Mood::Takes);
     let house = house(&collector);
     let running = house.run();
@@ -327,7 +334,7 @@ fn work_that_belongs_to_no_trace_begins_one_and_goes_on_in_it_after_a_restart() 
     ];
     assert_eq!(paths(&first), begun);
     assert_eq!(one(&first, "send front").parent, None);
-    // The second one is started for the command and gone with it.
+    // The second process is started for the command and ends with it.
     let sent = house.send_text(&say("more"), &["--thread", "sess-abcdefgh"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     let spans = collector.spans();
@@ -337,7 +344,7 @@ fn work_that_belongs_to_no_trace_begins_one_and_goes_on_in_it_after_a_restart() 
 }
 
 #[test]
-fn what_was_open_when_an_organism_died_ends_as_the_span_it_began_as() {
+fn a_call_that_was_open_at_a_crash_ends_with_its_original_span() {
     let collector = Collector::start(Mood::Takes);
     let house = house(&collector);
     let mut running = house.run();
@@ -362,13 +369,13 @@ fn what_was_open_when_an_organism_died_ends_as_the_span_it_began_as() {
 }
 
 #[test]
-fn what_fails_or_is_refused_is_a_span_with_the_reason_as_one_word() {
+fn failures_and_refusals_are_spans_with_the_reason_as_one_word() {
     let collector = Collector::start(Mood::Takes);
     let config = CONFIG
         .replace("command = [\"./player.py\", \"solo\"]", "command = [\"false\"]\nattempts = 2")
         .replace("\"echo\"]\nschema", "\"echo\"]\ntimeout = \"30s\"\nschema")
         .replace("\"let-go\"]", "\"let-go\"]\ntimeout = \"300ms\"\nattempts = 1");
-    let house = House::with(&told(&config, &collector, ""));
+    let house = House::with(&with_collector(&config, &collector, ""));
     let running = house.run();
     let failed = house.send_text(&numbered("ping", "1"), &["--traceparent", GIVEN]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
@@ -394,16 +401,16 @@ fn what_fails_or_is_refused_is_a_span_with_the_reason_as_one_word() {
 }
 
 #[test]
-fn a_trace_that_nobody_keeps_is_not_exported_and_neither_is_what_is_left_out_of_a_sample() {
+fn an_unsampled_trace_is_not_exported() {
     let collector = Collector::start(Mood::Takes);
-    let house = House::with(&told(CONFIG, &collector, "sample = 0.0"));
+    let house = House::with(&with_collector(CONFIG, &collector, "sample = 0.0"));
     let running = house.run();
     let unkept = GIVEN.replace("-01", "-00");
     for arguments in [&["--traceparent", unkept.as_str()][..], &[]] {
         let sent = house.send_text(&say("hello"), arguments);
         assert_eq!(sent.code, Some(0), "{sent:?}");
     }
-    // Whoever keeps a trace decides for all of it.
+    // The sampling decision at the root of a trace holds for all of it.
     let sent = house.send_text(&say("hello"), &["--traceparent", GIVEN]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert_eq!(running.stop(), Some(0));

@@ -1,11 +1,11 @@
-//! Whether it lives, whether it is ready, and who may ask.
+//! Liveness, readiness, and the callers that may query them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use super::{Answer, address, ask, ask_as, house, listening};
+use super::{HttpResponse, address, ask, ask_as, house, listening};
 use crate::organism::{CONFIG, House, numbered, until};
 
-fn told(answer: &Answer) -> (u16, serde_json::Value) {
+fn status_and_json(answer: &HttpResponse) -> (u16, serde_json::Value) {
     let json = answer.head.to_lowercase().contains("content-type: application/json");
     assert!(json, "{}", answer.head);
     (answer.status, serde_json::from_str(&answer.body).unwrap())
@@ -15,7 +15,11 @@ fn told(answer: &Answer) -> (u16, serde_json::Value) {
 fn a_running_organism_is_alive_and_ready_and_its_server_ends_with_it() {
     let (_house, running, at) = house();
     for path in ["/healthz", "/readyz"] {
-        assert_eq!(told(&ask(at, path)), (200, serde_json::json!({ "ok": true })), "{path}");
+        assert_eq!(
+            status_and_json(&ask(at, path)),
+            (200, serde_json::json!({ "ok": true })),
+            "{path}"
+        );
     }
     assert_eq!(ask(at, "/").status, 404);
     assert_eq!(running.stop(), Some(0));
@@ -33,7 +37,7 @@ fn one_that_drains_is_alive_and_not_ready_and_says_why() {
     });
     running.signal("-TERM");
     let (status, said) = until("it is not ready", || {
-        let said = told(&ask(at, "/readyz"));
+        let said = status_and_json(&ask(at, "/readyz"));
         (said.0 != 200).then_some(said)
     });
     assert_eq!((status, &said["ok"]), (503, &false.into()));

@@ -1,4 +1,4 @@
-//! The numbers are those of the record, and say nothing that came from outside.
+//! The metrics agree with the record, and contain no text from outside.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use organism::thread::Fact;
 
 use super::page::Page;
 use super::{ask, house};
-use crate::organism::{House, numbered, said, say, until};
+use crate::organism::{House, numbered, say, talk_reply, until};
 
 fn page(at: SocketAddr) -> Page {
     let answer = ask(at, "/metrics");
@@ -17,7 +17,7 @@ fn page(at: SocketAddr) -> Page {
     Page::read(&answer.body)
 }
 
-/// How many facts of the record are such.
+/// Number of facts of the record for which the predicate holds.
 fn facts(house: &House, is: impl Fn(&Fact) -> bool) -> f64 {
     let reader = house.reader();
     let records = reader.records(organism::ids::Position(1), reader.last().unwrap()).unwrap();
@@ -29,7 +29,7 @@ fn facts(house: &House, is: impl Fn(&Fact) -> bool) -> f64 {
 fn every_number_is_that_of_the_record() {
     let (house, running, at) = house();
     for n in 0..3 {
-        assert_eq!(house.send_text(&say(&n.to_string()), &[]).out, said(&n.to_string()));
+        assert_eq!(house.send_text(&say(&n.to_string()), &[]).out, talk_reply(&n.to_string()));
     }
     let order = house.send_text(&numbered("order", "7"), &[]);
     assert_eq!(order.code, Some(0), "{order:?}");
@@ -55,7 +55,7 @@ fn every_number_is_that_of_the_record() {
     let echoed = [("listener", "echo"), ("outcome", "answered")];
     assert_eq!(page.get("organism_deliveries_total", &echoed), 3.0);
     assert_eq!(page.get("organism_delivery_seconds_count", &[("listener", "echo")]), 3.0);
-    // Handed over with the order, and again with its answer.
+    // Handed over with the request, and again with the answer.
     let fronted = [("listener", "front"), ("outcome", "answered")];
     assert_eq!(page.get("organism_deliveries_total", &fronted), 2.0);
     assert_eq!(page.sum("organism_deliveries_under_way"), 0.0);
@@ -68,7 +68,7 @@ fn every_number_is_that_of_the_record() {
 }
 
 #[test]
-fn what_waits_fails_and_is_started_again_is_counted_by_listener() {
+fn waits_failures_and_restarts_are_counted_by_listener() {
     let (house, running, at) = house();
     for n in ["1", "2", "3"] {
         let sent = house.send_text(&numbered("hold", n), &["--no-wait"]);
@@ -104,7 +104,7 @@ fn page_sum(at: SocketAddr, name: &str) -> f64 {
 }
 
 #[test]
-fn no_label_is_anything_that_came_from_outside_and_their_number_stands() {
+fn no_label_contains_foreign_text_and_their_number_is_fixed() {
     let (house, running, at) = house();
     let before = page(at);
     let marks = ["smuggled", "sess-smuggled1"];
@@ -131,7 +131,7 @@ fn the_docs_have_a_row_for_every_number() {
     let page = page(at);
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/OPERATIONS.md");
     let docs = std::fs::read_to_string(docs).unwrap();
-    // There only with several pumps.
+    // This metric exists only with several pumps.
     assert!(docs.contains("| `organism_partition_pumped` | gauge | `partition` |"));
     let missing: Vec<_> = page
         .names()

@@ -1,10 +1,10 @@
-//! A reader of Prometheus' text format that takes nothing which is not right.
+//! A strict parser of Prometheus' text format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 type Labels = BTreeMap<String, String>;
 
-/// Samples by name and labels, each read by the rules.
+/// Samples by name and labels.
 #[derive(Debug, Default)]
 pub struct Page {
     samples: BTreeMap<(String, Labels), f64>,
@@ -82,14 +82,14 @@ impl Page {
         *self.samples.get(&key).unwrap_or_else(|| panic!("no {key:?} in {self:#?}"))
     }
 
-    /// All series of a name, added up.
+    /// The sum of all series of a name.
     pub fn sum(&self, name: &str) -> f64 {
         let own: Vec<_> = self.samples.iter().filter(|((own, _), _)| own == name).collect();
         assert!(!own.is_empty(), "no {name}");
         own.into_iter().map(|(_, value)| value).sum()
     }
 
-    /// Every value that a label has somewhere.
+    /// Every value of a label.
     pub fn values(&self, label: &str) -> BTreeSet<&str> {
         self.samples
             .keys()

@@ -17,7 +17,7 @@ fn document(workflow: &str, context: &[(&str, &str)], goal: &str, prompt: &str) 
     }
 }
 
-/// The golden file of one document; it ends with a line break, the document does not.
+/// The golden file of one document. The file ends with a line break, the document does not.
 fn assert_golden(text: &str, golden: &str) {
     assert_eq!(format!("{text}\n"), golden);
 }
@@ -181,7 +181,7 @@ fn an_empty_body_has_no_line() {
     assert!(text.contains("  <goal id=\"a\">\n  </goal>\n"), "{text}");
 }
 
-/// Texts that try to close an element, or to open one of the writer's.
+/// Texts that try to close an element, or to open an element of the writer.
 fn forged() -> Vec<String> {
     let elements =
         ["goal", "current-goal", "context", "workflow", "iteration", "correction", "task"];

@@ -195,7 +195,7 @@ fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
     }
 }
 
-/// A small disk, if this test may mount one.
+/// A small disk, if the machine permits this test to mount one.
 struct Disk {
     at: PathBuf,
 }

@@ -55,7 +55,7 @@ impl NativeTools {
     /// Makes a tool for every payload name except reasoning, which needs no tool. `finals` and
     /// `progress` state which payloads are finals and the progress report.
     pub fn new(
-        lexicon: &AgentVocabulary,
+        vocabulary: &AgentVocabulary,
         schemas: &Schemas,
         finals: &AgentFinals,
         with_finals: bool,
@@ -69,7 +69,7 @@ impl NativeTools {
             _ => true,
         };
 
-        for word in lexicon.iter().filter(offered) {
+        for word in vocabulary.iter().filter(offered) {
             let mut parameters = schemas.json(&word.name);
             let is_final = word.meaning == Meaning::Reply;
             if is_final {
@@ -87,7 +87,7 @@ impl NativeTools {
                 },
                 word: word.name.clone(),
                 place: core.map(|(_, place)| *place),
-                addressable: lexicon.is_addressable(word),
+                addressable: vocabulary.is_addressable(word),
                 is_call: matches!(word.meaning, Meaning::Call { .. }),
                 is_final,
             });

@@ -36,8 +36,8 @@ pub fn conversation(
     let mut talk = ConversationBuilder::new(viewer, version);
     for item in items {
         match item {
-            MemoryItem::ModelText(model_text) => talk.speak(model_text, provider),
-            MemoryItem::ThreadMessage(seen) => talk.hear(seen),
+            MemoryItem::ModelText(model_text) => talk.push_model_turn(model_text, provider),
+            MemoryItem::ThreadMessage(seen) => talk.push_message(seen),
             MemoryItem::Cleared => talk.incoming.push(CLEARED.to_owned()),
         }
     }
@@ -80,7 +80,7 @@ impl<'a> ConversationBuilder<'a> {
         }
     }
 
-    fn speak(&mut self, model_text: &ModelText, provider: Option<&str>) {
+    fn push_model_turn(&mut self, model_text: &ModelText, provider: Option<&str>) {
         let first = self.messages.is_empty();
         self.answer(if first { CLEARED } else { GO_ON });
         self.turn = model_text.turn;
@@ -111,7 +111,7 @@ impl<'a> ConversationBuilder<'a> {
         self.messages.push(ChatMessage { role: ChatRole::Assistant, blocks });
     }
 
-    fn hear(&mut self, seen: &'a ThreadMessage) {
+    fn push_message(&mut self, seen: &'a ThreadMessage) {
         let shown = shown_or_stub(seen, self.viewer, self.version);
         let call = seen.native.filter(|(turn, _)| *turn == self.turn);
         if let Some(owed) = call.and_then(|(_, at)| self.owed.get_mut(at)) {

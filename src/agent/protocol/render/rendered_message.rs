@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::agent::RendererVersion;
 use crate::agent::history::{AnsweredCall, ThreadMessage};
 use crate::contract::{goal_name, read_goal};
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Message, MessageKind};
 use crate::ids::ListenerName;
 use crate::mutant::mutant;
 use crate::system;
@@ -168,9 +168,11 @@ fn shown<'a>(
 ) -> RenderedMessage<'a> {
     let message = &seen.message;
     match (message.kind, &seen.answers) {
-        (Kind::Own, _) => RenderedMessage::result(Some(&message.name.local), None, "recorded"),
-        (Kind::Reply, Some(answered)) => reply(message, answered, version),
-        (Kind::System, answered) if message.from.is_core() => {
+        (MessageKind::Own, _) => {
+            RenderedMessage::result(Some(&message.name.local), None, "recorded")
+        }
+        (MessageKind::Reply, Some(answered)) => reply(message, answered, version),
+        (MessageKind::System, answered) if message.from.is_core() => {
             system_payload(message, answered.as_ref())
         }
         _ => RenderedMessage::Plain(others(message, viewer, version)),
@@ -421,7 +423,7 @@ mod tests {
         let writer = name("writer");
         let message = Message {
             id: MessageId(Uuid::nil()),
-            kind: Kind::Call,
+            kind: MessageKind::Call,
             from: name("flow"),
             to: writer.clone(),
             thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),

@@ -17,7 +17,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::bus::{Delivery, Host, Sink as _};
-use crate::envelope::Failure;
+use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
 use crate::limits;
 use crate::nats::{HeaderMap, Message, Subscriber};
@@ -174,7 +174,7 @@ impl RemoteAgentHost {
         let (Some(reply), Some(headers)) = (&message.reply, &message.headers) else { return };
         let (delivery, config) = match delivery(&self.listener, headers) {
             Ok(read) => read,
-            Err(why) => return tracing::error!("a delivery cannot be read: {why}"),
+            Err(why) => return tracing::error!("ignored a delivery that cannot be decoded: {why}"),
         };
 
         let call = delivery.call;
@@ -186,7 +186,7 @@ impl RemoteAgentHost {
 
         let detail = format!(
             "its host has another config than the pump, {} and not {config}: give both the same \
-             file, the same files beside it, and the same variables",
+             config file, the same prompt and schema files, and the same variables",
             self.config
         );
         tracing::error!(agent = %self.listener, "{detail}");
@@ -196,7 +196,7 @@ impl RemoteAgentHost {
             // Another agent host may soon have the right config: a rolling upgrade does not restart
             // the pump and all hosts at once.
             sleep(limits::NATS_OTHER_CONFIG_DELAY).await;
-            relay.ended(&listener, call, attempt, Err(Failure::Unreachable { detail }));
+            relay.ended(&listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
         });
     }
 
@@ -220,7 +220,7 @@ impl RemoteAgentHost {
         }
 
         for subject in subjects {
-            self.relay.say(subject, lease()).await;
+            self.relay.publish_headers(subject, lease()).await;
         }
 
         if is_new {
@@ -257,7 +257,7 @@ impl DeliveryHeaders<'_> {
 
     fn parsed<T: FromStr>(&self, name: &'static str) -> Result<T, String> {
         let text = self.text(name)?;
-        text.parse().map_err(|_| format!("`{text}` is no `{name}`"))
+        text.parse().map_err(|_| format!("`{text}` is not a valid `{name}`"))
     }
 }
 

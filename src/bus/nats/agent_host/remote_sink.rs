@@ -15,7 +15,7 @@ use crate::bus::nats::ListenerSubjects;
 use crate::bus::nats::agent_requests::{self, AgentRequest, RequestRefusal};
 use crate::bus::nats::header_names;
 use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
-use crate::envelope::{Failure, NotReserved, Reservation};
+use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
@@ -93,9 +93,9 @@ impl RemoteSink {
     ///
     /// # Errors
     ///
-    /// [`Failure::Unreachable`] if the pump does not send the thread.
-    pub async fn thread(&self, delivery: &Delivery) -> Result<Vec<u8>, Failure> {
-        let unread = |detail: String| Failure::Unreachable {
+    /// [`AttemptFailure::Unreachable`] if the pump does not send the thread.
+    pub async fn thread(&self, delivery: &Delivery) -> Result<Vec<u8>, AttemptFailure> {
+        let unread = |detail: String| AttemptFailure::Unreachable {
             detail: format!("the thread cannot be read: {detail}"),
         };
 
@@ -143,7 +143,7 @@ impl RemoteSink {
             let Ok(answer) = timeout(2 * limits::NATS_REQUEST_TIMEOUT, request).await else {
                 return Err(RequestRefusal::new(
                     RequestRefusal::LATER,
-                    "the connection takes no more questions",
+                    "the connection accepts no more requests",
                 ));
             };
             let silent = match answer {
@@ -181,12 +181,12 @@ impl RemoteSink {
         Ok(())
     }
 
-    async fn put_answer(&self, key: DeliveryKey, answer: Result<Outcome, Failure>) {
+    async fn put_answer(&self, key: DeliveryKey, answer: Result<Outcome, AttemptFailure>) {
         let Some(reply) = self.reply(key) else { return };
         let mut whole = agent_requests::write(answer);
         if whole.len() > limits::NATS_ANSWER_BYTES_MAX {
             let detail = format!("an answer of {} bytes", whole.len());
-            whole = agent_requests::write(Err(Failure::Garbage { detail }));
+            whole = agent_requests::write(Err(AttemptFailure::Garbage { detail }));
         }
 
         let mut taken = self.answer(&reply, &whole).await;
@@ -199,10 +199,10 @@ impl RemoteSink {
         match taken {
             Ok(()) => {}
             Err(refused) if refused.code == RequestRefusal::GONE => {
-                tracing::info!("an answer came when its attempt was over");
+                tracing::info!("the pump dropped an answer, because its attempt had already ended");
             }
             Err(refused) => {
-                tracing::warn!("an answer was not taken, and its turn is taken again: {}", {
+                tracing::warn!("the pump rejected an answer, so the turn will be repeated: {}", {
                     refused.detail
                 });
             }
@@ -227,7 +227,11 @@ impl RemoteSink {
                 Some(Err(NotReserved::Exhausted(detail)))
             }
             Err(refused) => {
-                tracing::warn!("a model call is not made: {}", refused.detail);
+                tracing::warn!(
+                    "the pump rejected the reservation of a model call, so the call is \
+                                not made: {}",
+                    refused.detail
+                );
                 None
             }
         }
@@ -243,7 +247,7 @@ impl RemoteSink {
     }
 
     /// Publishes an empty message with these headers to the reply subject of a delivery.
-    pub(super) async fn say(&self, subject: String, headers: HeaderMap) {
+    pub(super) async fn publish_headers(&self, subject: String, headers: HeaderMap) {
         // If the message is lost, the pump notices that no keep-alive arrives.
         self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();
     }
@@ -255,7 +259,7 @@ impl Sink for RemoteSink {
         _: &ListenerName,
         call: CallId,
         attempt: Attempt,
-        result: Result<Outcome, Failure>,
+        result: Result<Outcome, AttemptFailure>,
     ) {
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.put_answer((call, attempt), result).await });
@@ -266,7 +270,7 @@ impl Sink for RemoteSink {
         let mut headers = HeaderMap::new();
         headers.insert(header_names::HEARTBEAT, "1");
         let relay = self.clone();
-        self.0.runtime.spawn(async move { relay.say(reply, headers).await });
+        self.0.runtime.spawn(async move { relay.publish_headers(reply, headers).await });
     }
 
     fn model_state(&self, _: &ListenerName, call: CallId, state: ModelState) {
@@ -276,7 +280,7 @@ impl Sink for RemoteSink {
         let mut headers = HeaderMap::new();
         headers.insert(header_names::MODEL_STATE, state);
         let relay = self.clone();
-        self.0.runtime.spawn(async move { relay.say(reply, headers).await });
+        self.0.runtime.spawn(async move { relay.publish_headers(reply, headers).await });
     }
 
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {

@@ -5,7 +5,7 @@ use organism::agent::ActionTransport;
 use organism::system;
 use serde_json::{Value as Json, json};
 
-use super::wire::Heard;
+use super::wire::PromptMessage;
 
 /// A thread of another client.
 pub const VICTIM: &str = "sess-victim0001";
@@ -26,12 +26,12 @@ pub struct Says {
 pub struct Attack {
     pub kind: &'static str,
     pub says: Says,
-    /// Marks that must never stand in anything the attacker brought about.
+    /// Marks that must not occur in any effect of the attack.
     pub evil: Vec<String>,
-    /// Marks of what it may do: each becomes a message of its own, while there is budget.
+    /// Marks of permitted payloads. Each must become a message, as long as the budget lasts.
     pub good: Vec<String>,
     /// Texts that the next prompt must contain.
-    pub told: Vec<&'static str>,
+    pub prompt_texts: Vec<&'static str>,
 }
 
 /// The part of its prompt that the attacker uses.
@@ -44,7 +44,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    pub fn of(heard: &[Heard]) -> Self {
+    pub fn of(heard: &[PromptMessage]) -> Self {
         let all = |before: &str| {
             let texts = heard.iter().flat_map(|heard| heard.text.split(before).skip(1));
             texts.filter_map(|rest| Some(rest.split('"').next()?.to_owned())).collect::<Vec<_>>()
@@ -79,7 +79,8 @@ impl Dice {
     }
 }
 
-/// The attack of that number: every kind comes once in a round, in an order of the round's own.
+/// The attack with that number. Every round contains each kind of attack once, in the round's own
+/// order.
 pub fn attack(way: ActionTransport, seed: u64, number: usize, sight: &Sight) -> Attack {
     let (round, place) = (number / KINDS.len(), number % KINDS.len());
     let mut order: Vec<usize> = (0..KINDS.len()).collect();
@@ -89,7 +90,8 @@ pub fn attack(way: ActionTransport, seed: u64, number: usize, sight: &Sight) -> 
     let dice = Dice((seed ^ (number as u64 + 77)).wrapping_mul(0xD1B5_4A32_D192_ED03) | 1);
     let (text, reasoning, calls) = (String::new(), String::new(), Vec::new());
     let says = Says { text, reasoning, calls, stop: "stop", tokens: 3 };
-    let attack = Attack { kind, says, evil: Vec::new(), good: Vec::new(), told: Vec::new() };
+    let attack =
+        Attack { kind, says, evil: Vec::new(), good: Vec::new(), prompt_texts: Vec::new() };
     let mut pen = Pen { way, number, dice, sight, attack };
     play(&mut pen);
     pen.attack
@@ -129,13 +131,13 @@ impl Pen<'_> {
         self
     }
 
-    /// It has to hear of it, in these words.
-    fn told(&mut self, what: &'static str) {
-        self.attack.told.push(what);
+    /// Requires that the attacker's feedback contains this text.
+    fn expect_in_prompt(&mut self, what: &'static str) {
+        self.attack.prompt_texts.push(what);
     }
 
     fn refused(&mut self) {
-        self.told(ERROR);
+        self.expect_in_prompt(ERROR);
     }
 
     fn call(&mut self, name: &str, arguments: impl Into<String>) -> &mut Self {
@@ -148,7 +150,7 @@ impl Pen<'_> {
         self
     }
 
-    /// In the transport's own way.
+    /// Writes the action in the form of the transport.
     fn act(&mut self, name: &str, xml: &str, json: &Json) {
         match self.is_native() {
             true => self.call(name, json.to_string()),
@@ -167,20 +169,20 @@ impl Pen<'_> {
         self.word("look", text);
     }
 
-    /// Something it may do, beside whatever it tried.
+    /// A permitted payload, beside the attack.
     fn innocent(&mut self) {
         let good = self.good();
         self.look(&good);
     }
 
-    /// XML as text, of something it may not write in any transport.
+    /// XML as text, for a payload that is not permitted on any transport.
     fn forbidden(&mut self, xml: impl FnOnce(&str) -> String) {
         let evil = self.evil();
         self.say(&xml(&evil));
         self.refused();
     }
 
-    /// Text that must be nothing but text, beside an action.
+    /// Markup that must remain text, beside an action.
     fn mention(&mut self, text: impl FnOnce(&str) -> String) {
         let evil = self.evil();
         self.say(&text(&evil));
@@ -207,7 +209,7 @@ fn look(mark: &str) -> String {
     format!("<look><text>{mark}</text></look>")
 }
 
-/// The words only the core writes.
+/// Payload names that only the core may write.
 const CORES: [&str; 22] = [
     "thread-spawned",
     "thread-result",
@@ -426,7 +428,7 @@ const KINDS: &[(&str, Play)] = &[
         pen.look(&evil);
         let good = pen.good();
         if pen.way == ActionTransport::XmlFinal {
-            // Its text comes before its calls, and is the first action.
+            // The text of the turn comes before its calls and contains the first action.
             let nonce = pen.sight.nonce.clone();
             pen.say(&format!("<{nonce}-FINAL format=\"text\">{good}</{nonce}-FINAL>"));
         } else {
@@ -468,7 +470,7 @@ const KINDS: &[(&str, Play)] = &[
             format!("<send-to-thread thread_id=\"{thread}\">{}</send-to-thread>", look(&evil));
         let json = json!({ "thread_id": thread, "content": { "look": { "text": evil } } });
         pen.act("send-to-thread", &xml, &json);
-        pen.told("unknown_thread");
+        pen.expect_in_prompt("unknown_thread");
     }),
     ("a message into its own child", |pen| {
         let child = pen.sight.children.last().cloned().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use organism::agent::history::{self, Viewpoint};
 use organism::agent::protocol::render;
 use organism::agent::{MemoryScope, PastTurn, RendererVersion};
-use organism::envelope::{Failure, Kind, Message, Refusal, Rule};
+use organism::envelope::{AttemptFailure, Message, MessageKind, Refusal, RefusalRule};
 use organism::ids::{ListenerName, MessageId, Position, ThreadId};
 use organism::system::{self, Primitive};
 use organism::thread::{Fact, Hold, Input, Opener, Record};
@@ -15,7 +15,7 @@ use organism::xml::scan::attributes;
 use super::super::judge;
 use super::super::stage::name;
 use super::script::{ERROR, VICTIM, WORDS};
-use super::wire::{Heard, Played};
+use super::wire::{Played, PromptMessage};
 
 /// Model calls of a tree that the config permits.
 const MODEL_CALLS: u64 = 24;
@@ -35,7 +35,7 @@ pub struct Evidence {
 #[derive(Default)]
 pub struct Found {
     pub wrong: Vec<String>,
-    pub said: String,
+    pub transcript: String,
 }
 
 impl Found {
@@ -45,7 +45,7 @@ impl Found {
     }
 }
 
-/// A turn that is on record.
+/// A recorded turn.
 struct Turn<'a> {
     number: usize,
     record: &'a Record,
@@ -71,21 +71,23 @@ impl Evidence {
         let heard = self.hears(&turns, &mut found.wrong);
         let done = self.comes_of_it(&turns, &mut found.wrong);
         let refused = self.refusals().count();
-        found.said = format!(
+        found.transcript = format!(
             "{} turns, {} on record, {refused} refusals, {heard} told over the wire, {done} good \
              deeds, {} approved",
             self.played.len(),
             turns.len(),
             self.approved.len()
         );
-        let rules: HashSet<Rule> = self.refusals().map(|refusal| refusal.rule).collect();
-        let some = [Rule::ReservedName, Rule::NotInVocabulary, Rule::ExcessAction];
-        let others = [Rule::BadLabel, Rule::MalformedAction, Rule::BudgetSpent];
+        let rules: HashSet<RefusalRule> = self.refusals().map(|refusal| refusal.rule).collect();
+        let some =
+            [RefusalRule::ReservedName, RefusalRule::NotInVocabulary, RefusalRule::ExcessAction];
+        let others =
+            [RefusalRule::BadLabel, RefusalRule::MalformedAction, RefusalRule::BudgetSpent];
         for rule in some.iter().chain(&others).filter(|rule| !rules.contains(rule)) {
             found.wrong.push(format!("nothing was refused as {rule}: the attack is too tame"));
         }
         if self.approved.is_empty() || done < self.played.len() / 10 {
-            found.wrong.push(format!("too little was done at all: {}", found.said));
+            found.wrong.push(format!("too little was done at all: {}", found.transcript));
         }
         found
     }
@@ -98,7 +100,7 @@ impl Evidence {
         })
     }
 
-    /// In the order of the record; each knows its number by the usage it was answered with.
+    /// Turns in the order of the record. The usage of an answer carries the number of the turn.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
@@ -134,13 +136,13 @@ impl Evidence {
         let words = &*message.name.namespace == WORDS;
         let core = &*message.name.namespace == system::NAMESPACE;
         let right = match (message.kind, message.to.as_str()) {
-            (Kind::Call, "tool") => words && local == "look",
-            (Kind::Call, "vault") => words && local == "secret",
-            (Kind::Call, "shell") => words && local == "run",
-            (Kind::Call | Kind::Own, "mind") => words && local == "plan",
-            (Kind::Call, "core") => core && Primitive::WORDS.contains(&local),
-            (Kind::Note, "mind") => core && system::NOTES.contains(&local),
-            (Kind::Reply, to) => {
+            (MessageKind::Call, "tool") => words && local == "look",
+            (MessageKind::Call, "vault") => words && local == "secret",
+            (MessageKind::Call, "shell") => words && local == "run",
+            (MessageKind::Call | MessageKind::Own, "mind") => words && local == "plan",
+            (MessageKind::Call, "core") => core && Primitive::WORDS.contains(&local),
+            (MessageKind::Note, "mind") => core && system::NOTES.contains(&local),
+            (MessageKind::Reply, to) => {
                 let asked = message.cause.and_then(|cause| openers.get(&cause));
                 words && local == "answer" && asked.is_some_and(|opener| opener.as_str() == to)
             }
@@ -152,7 +154,7 @@ impl Evidence {
         }
     }
 
-    /// Nothing that had to be approved reached its listener without it.
+    /// Checks that no call that needs an approval reached its listener without one.
     fn approvals(&self, wrong: &mut Vec<String>) {
         let mut held = HashSet::new();
         for fact in self.records.iter().flat_map(|record| &record.facts) {
@@ -190,7 +192,7 @@ impl Evidence {
             }
         }
         for turn in turns {
-            // A turn that was being taken at the time goes on to its end.
+            // A turn that was in progress runs to its end.
             let broke = trees.get(&turn.record.tree).and_then(|spent| spent.broke);
             if broke.is_some_and(|broke| turn.past.position > broke) {
                 wrong.push(format!("turn {} was begun without a token left", turn.number));
@@ -211,9 +213,9 @@ impl Evidence {
     fn nobody_is_lost(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) {
         let numbers: HashSet<usize> = turns.iter().map(|turn| turn.number).collect();
         let facts = self.records.iter().flat_map(|record| &record.facts);
-        // Where there was no budget left, the model was not even asked.
+        // Without budget, the model gets no request.
         let failed = facts.filter(|fact| match fact {
-            Fact::AttemptFailed { failure, .. } => !matches!(failure, Failure::Spent { .. }),
+            Fact::AttemptFailed { failure, .. } => !matches!(failure, AttemptFailure::Spent { .. }),
             _ => false,
         });
         let failed: Vec<&Fact> = failed.collect();
@@ -223,7 +225,7 @@ impl Evidence {
         }
     }
 
-    /// No prompt is one that a provider would not take.
+    /// Checks that a strict provider would accept each prompt.
     fn prompts(&self, wrong: &mut Vec<String>) {
         for (number, played) in self.played.iter().enumerate() {
             let bad = played.bad.iter().map(|bad| format!("the prompt of turn {number}: {bad}"));
@@ -231,15 +233,15 @@ impl Evidence {
         }
     }
 
-    /// Each refusal has its answer from the core, and that stands in the next prompt.
+    /// Checks that the core answers each refusal, and that the next prompt contains the answer.
     fn hears(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) -> usize {
         let mut heard = 0;
         for (at, turn) in turns.iter().enumerate() {
             let played = &self.played[turn.number];
             let mut told = self.answers(turn, wrong);
-            // Where there is no budget left, that is what it hears instead.
+            // Without budget, the attacker receives the budget error instead.
             let spent = turn.record.facts.iter().any(is_about_a_budget);
-            let expected = played.attack.told.iter();
+            let expected = played.attack.prompt_texts.iter();
             told.extend(expected.map(|told| if spent { ERROR } else { told }.to_owned()));
             let same = |other: &&Turn<'_>| {
                 other.thread == turn.thread && other.past.call == turn.past.call
@@ -248,15 +250,15 @@ impl Evidence {
             let prompt = match next {
                 Some(next) => {
                     heard += told.len();
-                    since(&self.played[next.number].heard)
+                    since(&self.played[next.number].prompt)
                 }
-                // Its call is over, or the next answer never was one.
+                // The call has ended, or the next answer never was valid.
                 None => self.would_hear(turn),
             };
             for told in told.iter().filter(|told| !says(&prompt, told)) {
-                // What ends a call needs no feedback in it.
+                // A payload that ends the call needs no feedback in that call.
                 let over = next.is_none()
-                    && (told == ERROR || played.attack.told.contains(&told.as_str()));
+                    && (told == ERROR || played.attack.prompt_texts.contains(&told.as_str()));
                 if !over {
                     let (kind, number) = (played.attack.kind, turn.number);
                     wrong.push(format!("{kind} (turn {number}) was not told `{told}`: {prompt}"));
@@ -270,7 +272,8 @@ impl Evidence {
     fn answers(&self, turn: &Turn<'_>, wrong: &mut Vec<String>) -> Vec<String> {
         let (mut told, mut open) = (Vec::new(), 0);
         let call = Some(turn.past.call);
-        let is_its = |message: &Message| message.kind == Kind::System && message.call == call;
+        let is_its =
+            |message: &Message| message.kind == MessageKind::System && message.call == call;
         for fact in &turn.record.facts {
             match fact {
                 Fact::Refused { sender, .. } if *sender == name("mind") => open += 1,
@@ -314,11 +317,14 @@ impl Evidence {
         user.flat_map(|said| said.texts()).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// No evil deed, and every good one: how many.
+    /// Checks that no forbidden effect occurred and every permitted one did. Returns the number of
+    /// permitted effects.
     fn comes_of_it(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) -> usize {
-        // What is asked of the core is done when it says so, in messages of their own.
+        // A request to the core is done when the core's own message reports it.
         let deeds = judge::messages(&self.records).filter(|message| {
-            message.from == name("mind") && message.kind != Kind::Note && !message.to.is_core()
+            message.from == name("mind")
+                && message.kind != MessageKind::Note
+                && !message.to.is_core()
         });
         let done = deeds.map(|deed| deed.payload.as_str());
         let done: String =
@@ -350,8 +356,8 @@ impl Evidence {
 
 fn is_about_a_budget(fact: &Fact) -> bool {
     match fact {
-        Fact::Refused { refusal, .. } => refusal.rule == Rule::BudgetSpent,
-        Fact::Accepted { message, .. } if message.kind == Kind::System => {
+        Fact::Refused { refusal, .. } => refusal.rule == RefusalRule::BudgetSpent,
+        Fact::Accepted { message, .. } if message.kind == MessageKind::System => {
             let text = message.payload.as_str();
             text.contains("code=\"budget-spent\"") || text.contains("code=\"limit-reached\"")
         }
@@ -359,10 +365,10 @@ fn is_about_a_budget(fact: &Fact) -> bool {
     }
 }
 
-/// The answer came when its call had its result already.
+/// Whether the answer arrived after the result of its call.
 fn is_late(turn: &Turn<'_>) -> bool {
     turn.record.facts.iter().any(
-        |fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == Rule::CallClosed),
+        |fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == RefusalRule::CallClosed),
     )
 }
 
@@ -374,7 +380,7 @@ struct Spent {
     children: HashMap<ThreadId, usize>,
     model_calls: u64,
     tokens: u64,
-    /// The record after which there were no tokens left.
+    /// The record after which no tokens were left.
     broke: Option<Position>,
     messages: u64,
 }
@@ -438,20 +444,20 @@ fn openers(records: &[Record]) -> HashMap<MessageId, ListenerName> {
     openings.collect()
 }
 
-/// Everything a prompt says after the model's own last turn.
-fn since(heard: &[Heard]) -> String {
+/// The part of a prompt after the model's own last turn.
+fn since(heard: &[PromptMessage]) -> String {
     let last = heard.iter().rposition(|heard| heard.role == "assistant");
     let new = &heard[last.map_or(0, |at| at + 1)..];
     new.iter().map(|heard| heard.text.as_str()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// As it is, or escaped.
+/// Whether the text contains the mark, unescaped or escaped.
 fn says(prompt: &str, what: &str) -> bool {
     let escaped = what.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     prompt.contains(what) || prompt.contains(&escaped)
 }
 
-/// Every mark in a text.
+/// All marks in a text.
 fn marks(text: &str) -> HashSet<&str> {
     let mut found = HashSet::new();
     for kind in ["evil-", "good-"] {

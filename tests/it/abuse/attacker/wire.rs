@@ -1,5 +1,5 @@
-//! The attacker as a provider: a server on this machine that answers each chat completion with
-//! the next attack, and keeps what it was sent.
+//! The attacker as a provider: a local server that answers each chat completion with the next
+//! attack and stores the request.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,14 +14,14 @@ use crate::model::server::{STREAM_HEAD, http_chunk, read_request};
 /// An attack, and the prompt it answered.
 pub struct Played {
     pub attack: Attack,
-    pub heard: Vec<Heard>,
-    /// Why a strict provider would have turned that prompt down.
+    pub prompt: Vec<PromptMessage>,
+    /// Why a strict provider would have rejected that prompt.
     pub bad: Vec<String>,
 }
 
 /// One message of a prompt as it came over the wire.
 #[derive(Debug)]
-pub struct Heard {
+pub struct PromptMessage {
     pub role: String,
     pub text: String,
 }
@@ -60,7 +60,7 @@ impl Attacker {
         self.played.lock().unwrap().len()
     }
 
-    /// Everything it did, in order; it does nothing more.
+    /// All attacks so far, in order. Later requests get a harmless answer.
     pub fn played(self) -> Vec<Played> {
         self.accepting.0.abort();
         std::mem::take(&mut *self.played.lock().unwrap())
@@ -70,23 +70,23 @@ impl Attacker {
 async fn serve(mut stream: TcpStream, way: ActionTransport, seed: u64, log: &Mutex<Vec<Played>>) {
     let Some(request) = read_request(&mut stream).await else { return };
     let body: Json = serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
-    let (heard, bad) = (heard(&body), bad(&body));
+    let (heard, bad) = (prompt_messages(&body), bad(&body));
     let events = {
         let mut played = log.lock().unwrap();
         let number = played.len();
         let attack = attack(way, seed, number, &Sight::of(&heard));
         let events = events(&attack.says, number);
-        played.push(Played { attack, heard, bad });
+        played.push(Played { attack, prompt: heard, bad });
         events
     };
     let mut answer = STREAM_HEAD.to_vec();
     events.iter().for_each(|event| answer.extend(http_chunk(event.as_bytes())));
     answer.extend(b"0\r\n\r\n");
-    // Whoever left in the middle has its reasons; the record tells them.
+    // A client may disconnect early; the record shows why.
     stream.write_all(&answer).await.ok();
 }
 
-fn heard(body: &Json) -> Vec<Heard> {
+fn prompt_messages(body: &Json) -> Vec<PromptMessage> {
     let text = |content: &Json| match content {
         Json::String(text) => text.clone(),
         Json::Array(parts) => {
@@ -98,7 +98,7 @@ fn heard(body: &Json) -> Vec<Heard> {
     let messages = body["messages"].as_array().unwrap().iter();
     let heard = messages.map(|message| {
         let role = message["role"].as_str().unwrap().to_owned();
-        Heard { role, text: text(&message["content"]) }
+        PromptMessage { role, text: text(&message["content"]) }
     });
     heard.collect()
 }
@@ -133,7 +133,7 @@ fn bad(body: &Json) -> Vec<String> {
     bad
 }
 
-/// As an OpenAI server streams it. The number of the turn comes back as its usage.
+/// Streams the answer as an OpenAI server does. The usage contains the number of the turn.
 fn events(says: &Says, number: usize) -> Vec<String> {
     let chunk = |delta: Json, finish: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});

@@ -6,19 +6,19 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Long enough for a busy machine.
+/// A time-out that is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 struct State {
-    /// The event that each stream sends, and how often.
+    /// The event that each stream sends, and the number of repetitions.
     event: String,
     times: usize,
     waiting: usize,
     round: usize,
 }
 
-/// The state, and a bell for its changes.
+/// The state, and a condition variable that signals its changes.
 type Shared = Arc<(Mutex<State>, Condvar)>;
 
 pub struct Server {
@@ -35,7 +35,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&own);
-                // Whoever hangs up early is missed when everybody is counted.
+                // A stream that disconnects early is missing from the count.
                 std::thread::spawn(move || serve(stream, &shared).ok());
             }
         });
@@ -48,7 +48,7 @@ impl Server {
         (state.event, state.times) = (event.to_owned(), times);
     }
 
-    /// Until so many streams have said everything but their end.
+    /// Waits until this number of streams has sent everything except its end.
     pub fn wait_for(&self, streams: usize) {
         let (state, bell) = &*self.shared;
         let missing = |state: &mut State| state.waiting < streams;
@@ -113,7 +113,7 @@ fn stop() -> String {
         .to_owned()
 }
 
-/// A piece of the answer's text; it must need no escape.
+/// A piece of the answer's text. The piece must need no escaping.
 pub fn text(said: &str) -> String {
     format!(
         "data: {{\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":\
@@ -121,7 +121,7 @@ pub fn text(said: &str) -> String {
     )
 }
 
-/// About two KiB of a stream of which nothing is kept: a comment, an empty piece with padding.
+/// About two KiB of a stream without kept content: a comment, and an empty piece with padding.
 pub fn noise() -> String {
     let padding = "x4Gd".repeat(250);
     format!(

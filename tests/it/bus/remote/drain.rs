@@ -6,22 +6,22 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use futures_util::FutureExt as _;
 use organism::bus::{Host as _, Outcome, Sink};
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::ids::{Attempt, CallId, ListenerName};
 
 use super::Meeting;
-use crate::bus::ear::{Ear, Heard};
+use crate::bus::harness::{HostHarness, SinkEvent};
 use crate::nats::shared;
 
-/// A sink that takes its time for each answer.
+/// A sink that blocks in each answer.
 struct Slow {
-    told: Sender<()>,
+    reports: Sender<()>,
     go_on: Mutex<Receiver<()>>,
 }
 
 impl Sink for Slow {
-    fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, _: Result<Outcome, Failure>) {
-        self.told.send(()).unwrap();
+    fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, _: Result<Outcome, AttemptFailure>) {
+        self.reports.send(()).unwrap();
         self.go_on.lock().unwrap().recv().unwrap();
     }
     fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {}
@@ -35,14 +35,14 @@ async fn a_host_is_drained_when_its_last_answer_is_with_the_pump_and_not_before(
     let stranger = meeting.stranger().await;
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     let ((told, is_told), (go, go_on)) = (channel(), channel());
-    let slow = Arc::new(Slow { told, go_on: Mutex::new(go_on) });
+    let slow = Arc::new(Slow { reports: told, go_on: Mutex::new(go_on) });
     let host = Arc::new(meeting.host_with(meeting.options(), slow));
-    let mut ear = Ear::hosting(|_| host.clone());
+    let mut ear = HostHarness::hosting(|_| host.clone());
     ear.tell("anything");
     let reply = deliveries.next().await.reply.unwrap();
     stranger.say(&reply, &[], "<a/>").await;
     tokio::task::spawn_blocking(move || is_told.recv().unwrap()).await.unwrap();
-    // It is off the desk, and nobody has it yet.
+    // The answer has left the in-flight table, and the sink has not returned yet.
     assert!(host.drain().now_or_never().is_none(), "drained before its answer was told");
     go.send(()).unwrap();
     host.drain().await;
@@ -60,5 +60,5 @@ async fn an_answer_during_the_drain_of_a_host_is_reported() {
     let drained = tokio::spawn(async move { host.drain().await });
     stranger.say(&reply, &[], "<a/>").await;
     drained.await.unwrap();
-    ear.expect(Heard::Answer(number, vec!["<a/>".to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec!["<a/>".to_owned()])).await;
 }

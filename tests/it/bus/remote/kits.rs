@@ -1,16 +1,16 @@
-//! The Rust kit, and what both kits tell of themselves.
+//! The Rust kit on NATS, and the service information of both kits.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use organism::envelope::{Failure, Kind};
+use organism::envelope::{AttemptFailure, MessageKind};
 use organism::listener::{Listener, NatsEndpoint, Reply, Request};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{Kit, Meeting, PATIENCE, wait};
-use crate::bus::ear::{Heard, done, message, name};
+use crate::bus::harness::{SinkEvent, done, message, name};
 use crate::nats::shared;
 
 /// A listener of the Rust kit on a thread.
@@ -25,7 +25,7 @@ impl Rust {
             wait(async { meeting.stranger().await.hears(&meeting.subjects.here()).await });
         let servers = organism::nats::Options {
             servers: vec![meeting.address.clone()],
-            credentials: organism::nats::NatsCredentials::Nobody,
+            credentials: organism::nats::NatsCredentials::Anonymous,
             ca: None,
         };
         let mut place = NatsEndpoint::new(servers, meeting.organism.clone(), name("tested"));
@@ -90,21 +90,24 @@ async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
     assert_eq!(ear.ask("echo hello").await, "hello");
     assert_eq!(ear.ask("who").await, "tested sess-k3v9t2m8 1.2 1.5s tester");
     let number = ear.tell("nothing");
-    ear.expect(Heard::Answer(number, vec![])).await;
-    let number = ear.deliver(vec![message(1, Kind::Call, "count"), message(2, Kind::Reply, "")], 1);
-    ear.expect(Heard::Answer(number, vec![done("2 1")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![])).await;
+    let number = ear.deliver(
+        vec![message(1, MessageKind::Call, "count"), message(2, MessageKind::Reply, "")],
+        1,
+    );
+    ear.expect(SinkEvent::Answer(number, vec![done("2 1")])).await;
     let number = ear.tell("wait");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("gone")])).await;
     let number = ear.tell("fail for a\nreason");
     let detail = "{urn:test}do: for a reason".to_owned();
-    ear.expect(Heard::Failed(number, Failure::Crashed { detail })).await;
+    ear.expect(SinkEvent::Failed(number, AttemptFailure::Crashed { detail })).await;
     assert_eq!(ear.ask("echo again").await, "again");
     assert_eq!(rust.end(), Ok(()));
     ear.tell("echo too late");
     let left = ear.next().await;
-    assert!(matches!(left, Heard::Left(_)), "{left:?}");
+    assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");
 }
 
 #[test]
@@ -112,8 +115,8 @@ fn a_lease_that_is_no_number_of_seconds_from_one_is_refused_by_the_python_kit() 
     for lease in ["0.9", "0", "-5", "nan", "inf", "soon", "1e99"] {
         let mut command = super::python();
         command
-            .arg(crate::bus::ear::script("obedient.py"))
-            .env("PYTHONPATH", crate::bus::ear::repository().join("listeners/python"))
+            .arg(crate::bus::harness::script("obedient.py"))
+            .env("PYTHONPATH", crate::bus::harness::repository().join("listeners/python"))
             .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
             .env("ORGANISM_NAME", "talk")
             .env("ORGANISM_LISTENER", "tested")
@@ -127,7 +130,7 @@ fn a_lease_that_is_no_number_of_seconds_from_one_is_refused_by_the_python_kit() 
                 ended => break ended.and_then(|status| status.code()),
             }
         };
-        // One that goes on is not to go on for ever.
+        // Bounds the loop of a listener that does not stop.
         child.kill().ok();
         child.wait().unwrap();
         let said = std::fs::read_to_string(log.path()).unwrap();
@@ -145,28 +148,28 @@ async fn a_panic_in_the_rust_kit_is_a_crashed_attempt_and_the_programs_end() {
     let number = ear.tell("panic now");
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Crashed { .. }) if *n == number),
         "{failed:?}"
     );
     assert!(rust.thread.join().is_err());
 }
 
 #[tokio::test]
-async fn what_waits_in_the_rust_kit_is_answered_before_it_ends() {
+async fn waiting_deliveries_in_the_rust_kit_are_answered_before_it_ends() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let rust = Rust::start(&meeting);
     let numbers = [ear.tell("wait"), ear.tell("echo last")];
-    ear.expect(Heard::Beat(numbers[0])).await;
+    ear.expect(SinkEvent::Beat(numbers[0])).await;
     let ended = tokio::task::spawn_blocking(move || rust.end());
     ear.cancel(numbers[0]);
-    ear.expect(Heard::Answer(numbers[0], vec![done("gone")])).await;
-    ear.expect(Heard::Answer(numbers[1], vec![done("last")])).await;
+    ear.expect(SinkEvent::Answer(numbers[0], vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(numbers[1], vec![done("last")])).await;
     assert_eq!(ended.await.unwrap(), Ok(()));
 }
 
 /// Answer of a service to the NATS command line.
-async fn told(meeting: &Meeting, subject: &str) -> Value {
+async fn service_answer(meeting: &Meeting, subject: &str) -> Value {
     let client = meeting.stranger().await.0;
     let answer = timeout(PATIENCE, client.request(subject.to_owned(), "".into())).await;
     serde_json::from_slice(&answer.unwrap().unwrap().payload).unwrap()
@@ -177,13 +180,16 @@ async fn tells_of_itself(meeting: &Meeting, kit: &str) {
     ear.ask("echo one").await;
     ear.tell("crash two");
     ear.next().await;
-    // Names are shared by all who test here; ids are not.
-    let here = told_here(meeting).await;
+    // Other tests use the same names, but ids are unique.
+    let here = ping_answer(meeting).await;
     let id = here["id"].as_str().unwrap();
     let [ping, info, stats] =
         ["PING", "INFO", "STATS"].map(|verb| format!("$SRV.{verb}.tested.{id}"));
-    let (ping, info, stats) =
-        (told(meeting, &ping).await, told(meeting, &info).await, told(meeting, &stats).await);
+    let (ping, info, stats) = (
+        service_answer(meeting, &ping).await,
+        service_answer(meeting, &info).await,
+        service_answer(meeting, &stats).await,
+    );
     for (answer, kind) in [(&ping, "ping"), (&info, "info"), (&stats, "stats")] {
         assert_eq!(answer["type"], format!("io.nats.micro.v1.{kind}_response"));
         assert_eq!((&answer["name"], &answer["id"]), (&json!("tested"), &json!(id)));
@@ -212,19 +218,19 @@ async fn tells_of_itself(meeting: &Meeting, kit: &str) {
     is_nobody_elses(meeting, &format!("$SRV.PING.tested.{id}")).await;
 }
 
-/// Another organism with a listener of this name is not told that it is there.
+/// A listener of this name in another organism gets no announcement.
 async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
     let stranger = meeting.stranger().await;
     let mut theirs = stranger.hears("organism.another.re.tested.>").await;
     let here = "organism.another.re.tested.here";
     stranger.0.publish_with_reply(ping.to_owned(), here, "".into()).await.unwrap();
-    let after = told(meeting, ping).await;
+    let after = service_answer(meeting, ping).await;
     stranger.say("organism.another.re.tested.end", &[], "").await;
     assert_eq!(&*theirs.next().await.subject, "organism.another.re.tested.end", "{after}");
 }
 
-/// The answer of the one replica of this meeting to a ping that asks all.
-pub async fn told_here(meeting: &Meeting) -> Value {
+/// The answer of the only replica of this setup to a ping of all services.
+pub async fn ping_answer(meeting: &Meeting) -> Value {
     let stranger = meeting.stranger().await;
     let inbox = stranger.0.new_inbox();
     let mut answers = stranger.hears(&inbox).await;

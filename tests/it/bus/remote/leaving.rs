@@ -1,16 +1,16 @@
-//! A stopping listener announces itself no more, and still answers the deliveries that it has.
+//! A stopping listener no longer announces itself, and still answers its deliveries.
 
 use std::io::Read as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 use organism::nats::RequestErrorKind;
 use tokio::time::timeout;
 
-use super::kits::{Rust, told_here};
+use super::kits::{Rust, ping_answer};
 use super::{Kit, Meeting, PATIENCE, Stranger};
-use crate::bus::ear::{Ear, Heard, done, script};
+use crate::bus::harness::{HostHarness, SinkEvent, done, script};
 use crate::nats::{Server, Settings, shared};
 
 /// Waits until a stopping program has ended.
@@ -32,7 +32,7 @@ async fn is_leaving(meeting: &Meeting, stranger: &Stranger) {
     loop {
         assert!(Instant::now() < until, "it still takes what is delivered");
         let asked = stranger.0.request(meeting.subjects.deliveries(), "".into());
-        // Where somebody takes it, it waits for its turn, and nothing is answered.
+        // A delivery that a listener takes waits for its turn and gets no answer.
         match timeout(Duration::from_millis(100), asked).await {
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => return,
             _ => {}
@@ -40,22 +40,22 @@ async fn is_leaving(meeting: &Meeting, stranger: &Stranger) {
     }
 }
 
-/// A delivery that its handler works at until it is cancelled.
-async fn waits(ear: &mut Ear) -> u32 {
+/// A delivery whose handler works until it is cancelled.
+async fn waits(ear: &mut HostHarness) -> u32 {
     let number = ear.tell("wait");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     number
 }
 
-/// `answer` is what it says of a delivery that is cancelled.
-pub async fn is_silent_when_asked(
+/// Checks the listener after a cancelled delivery; `answer` is the answer to that delivery.
+pub async fn is_silent_after_cancel(
     meeting: &Meeting,
-    mut ear: Ear,
+    mut ear: HostHarness,
     answer: &str,
     ask_to_end: impl FnOnce() -> Ending,
 ) {
     let number = waits(&mut ear).await;
-    let id = told_here(meeting).await["id"].as_str().unwrap().to_owned();
+    let id = ping_answer(meeting).await["id"].as_str().unwrap().to_owned();
     let stranger = meeting.stranger().await;
     let has_ended = ask_to_end();
     is_leaving(meeting, &stranger).await;
@@ -70,14 +70,14 @@ pub async fn is_silent_when_asked(
     }
     stranger.0.flush().await.unwrap();
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![answer.to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec![answer.to_owned()])).await;
     tokio::task::spawn_blocking(has_ended).await.unwrap();
-    // Whatever it said has arrived by now; what comes next is ours.
+    // All earlier answers have arrived by now, so the next one belongs to this test.
     for (heard, subject) in [(&mut said, &inbox), (&mut announced, &here)] {
         stranger.say(subject, &[], "nothing").await;
         loop {
             let message = heard.next().await;
-            // Nobody answers: so says the server.
+            // The server reports that there is no responder.
             if message.status.is_none() {
                 assert_eq!(str::from_utf8(&message.payload), Ok("nothing"), "{message:?}");
                 break;
@@ -90,21 +90,21 @@ pub async fn is_silent_when_asked(
 async fn a_leaving_rust_kit_ignores_discovery_requests() {
     let meeting = Meeting::at(shared());
     let rust = Rust::start(&meeting);
-    is_silent_when_asked(&meeting, meeting.ear(), &done("gone"), || rust_ends(rust)).await;
+    is_silent_after_cancel(&meeting, meeting.ear(), &done("gone"), || rust_ends(rust)).await;
 }
 
 #[tokio::test]
 async fn a_leaving_python_kit_ignores_discovery_requests() {
     let meeting = Meeting::at(shared());
     let kit = Kit::start(&meeting, &[]);
-    is_silent_when_asked(&meeting, meeting.ear(), &done("gone"), || python_ends(kit)).await;
+    is_silent_after_cancel(&meeting, meeting.ear(), &done("gone"), || python_ends(kit)).await;
 }
 
-/// Every new connection is announced, but by those who leave.
+/// Every new connection is announced, except by stopping listeners.
 pub async fn is_silent_on_a_new_connection(
     server: &Server,
     meeting: &Meeting,
-    mut ear: Ear,
+    mut ear: HostHarness,
     answer: &str,
     ask_to_end: impl FnOnce() -> Ending,
 ) {
@@ -116,7 +116,7 @@ pub async fn is_silent_on_a_new_connection(
     server.kill();
     server.restart();
     stranger.0.flush().await.unwrap();
-    // A connection is announced with the first sign of life on it, or before.
+    // A connection is announced at the latest with its first keep-alive.
     let mut signs = 0;
     while signs < 2 {
         let message = answers.next().await;
@@ -126,7 +126,7 @@ pub async fn is_silent_on_a_new_connection(
     }
     is_leaving(meeting, &stranger).await;
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![answer.to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec![answer.to_owned()])).await;
     tokio::task::spawn_blocking(has_ended).await.unwrap();
 }
 
@@ -152,7 +152,7 @@ async fn a_python_kit_that_leaves_announces_no_new_connection() {
     is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || python_ends(kit)).await;
 }
 
-/// The server is stopped, and is still down when the program gets its signal to stop.
+/// The server is stopped, and is still down when the program gets its stop signal.
 fn ends_without_a_server(server: &Server, ask_to_end: impl FnOnce() -> Ending) {
     server.kill();
     ends_soon(ask_to_end());
@@ -166,7 +166,7 @@ fn ends_soon(ending: Ending) {
     });
     let told = told.recv_timeout(PATIENCE);
     assert_ne!(told, Err(RecvTimeoutError::Timeout), "it waits for a server that is away");
-    // One that ended in another way than it should has said how.
+    // A process that ended unexpectedly has printed the reason.
     thread.join().unwrap().unwrap();
 }
 
@@ -191,19 +191,19 @@ async fn a_rust_kit_ends_that_has_more_to_say_than_its_connection_takes() {
     let mut ear = meeting.ear();
     let rust = Rust::start(&meeting);
     let number = ear.tell("beat 1000000");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ends_without_a_server(&server, || rust_ends(rust));
 }
 
-/// Asked to end while the server is away, it has an answer to hand over when that is back.
+/// A listener that is stopped during an outage still sends its answer when the server returns.
 async fn answers_when_its_server_is_back(
     server: &Server,
     meeting: &Meeting,
-    mut ear: Ear,
+    mut ear: HostHarness,
     ask_to_end: impl FnOnce() -> Ending,
 ) {
     let number = waits(&mut ear).await;
-    // Leases, without which it would not be waited for.
+    // With leases; without them, the host would not wait for the answer.
     let mut leases = meeting.stranger().await.hears(&meeting.subjects.answers()).await;
     for _ in 0..2 {
         leases.next().await;
@@ -213,11 +213,11 @@ async fn answers_when_its_server_is_back(
     server.restart();
     let stranger = meeting.stranger().await;
     is_leaving(meeting, &stranger).await;
-    // A sign of life on the new connection: it hears of the cancel.
+    // The keep-alive on the new connection proves that the listener receives cancellations.
     let mut answers = stranger.hears(&meeting.subjects.answers()).await;
     while answers.next().await.status.is_some() {}
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("gone")])).await;
     tokio::task::spawn_blocking(has_ended).await.unwrap();
 }
 
@@ -251,7 +251,7 @@ fn a_python_kit_without_any_server_stops_on_request() {
         ],
         writing.into(),
     );
-    // What it says of its first attempt: it hears signals by now.
+    // The output of the first attempt proves that the listener handles signals by now.
     let mut said = vec![0];
     reading.read_exact(&mut said).unwrap();
     ends_soon(python_ends(kit));
@@ -261,25 +261,25 @@ fn a_python_kit_without_any_server_stops_on_request() {
     assert!(!said.contains("Traceback"), "{said}");
 }
 
-async fn is_not_begun(mut ear: Ear) {
+async fn is_not_begun(mut ear: HostHarness) {
     let begun = waits(&mut ear).await;
     let waiting = ear.tell("echo to nobody");
     ear.cancel(waiting);
     ear.cancel(begun);
-    ear.expect(Heard::Answer(begun, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(begun, vec![done("gone")])).await;
     let detail = "its caller was gone before it was begun".to_owned();
-    ear.expect(Heard::Failed(waiting, Failure::Refused { detail })).await;
+    ear.expect(SinkEvent::Failed(waiting, AttemptFailure::Refused { detail })).await;
 }
 
 #[tokio::test]
-async fn what_was_cancelled_while_it_waited_in_line_is_not_begun_by_a_rust_kit() {
+async fn a_rust_kit_does_not_begin_a_delivery_that_was_cancelled_in_its_queue() {
     let meeting = Meeting::at(shared());
     let _rust = Rust::start(&meeting);
     is_not_begun(meeting.ear()).await;
 }
 
 #[tokio::test]
-async fn what_was_cancelled_while_it_waited_in_line_is_not_begun_by_a_python_kit() {
+async fn a_python_kit_does_not_begin_a_delivery_that_was_cancelled_in_its_queue() {
     let meeting = Meeting::at(shared());
     let _kit = Kit::start(&meeting, &[]);
     is_not_begun(meeting.ear()).await;

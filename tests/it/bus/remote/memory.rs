@@ -1,45 +1,45 @@
-//! Replicas that remember the messages of a call, and get only the new ones.
+//! Replicas that remember the messages of a call receive only the new ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use organism::envelope::{Failure, Kind, Message, NAMESPACE};
+use organism::envelope::{AttemptFailure, Message, MessageKind, NAMESPACE};
 use organism::nats::Message as Published;
 use tempfile::TempDir;
 
 use super::kits::Rust;
 use super::{Kit, Meeting, Stranger};
-use crate::bus::ear::{Ear, Heard, call, done, message};
+use crate::bus::harness::{HostHarness, SinkEvent, call, done, message};
 use crate::nats::{Server, Settings, included, shared};
 
-/// The subject of a replica that remembers.
+/// The subject of one replica, which remembers calls.
 fn own_subject(meeting: &Meeting) -> String {
     format!("_INBOX_tested.{}", meeting.organism.replace('-', "x"))
 }
 
 /// The first messages of a call: its request, then replies.
 fn messages(count: u64) -> Vec<Arc<Message>> {
-    let kind = |seq| if seq == 1 { Kind::Call } else { Kind::Reply };
+    let kind = |seq| if seq == 1 { MessageKind::Call } else { MessageKind::Reply };
     (1..=count).map(|seq| message(seq, kind(seq), "count")).collect()
 }
 
-/// Answers a delivery as a replica that remembers its call, and takes what comes next at `own`.
+/// Answers a delivery as a replica that remembers its call and receives the next delivery at `own`.
 async fn answer(stranger: &Stranger, delivery: &Published, own: &str) {
     let reply = delivery.reply.clone().unwrap();
     stranger.say(&reply, &[("Organism-Remembers", own)], &done("so")).await;
 }
 
-async fn is_answered(ear: &mut Ear, number: u32) {
-    ear.expect(Heard::Answer(number, vec![done("so")])).await;
+async fn is_answered(ear: &mut HostHarness, number: u32) {
+    ear.expect(SinkEvent::Answer(number, vec![done("so")])).await;
 }
 
-/// The replica answers the first delivery of a call, and remembers the call from then on.
+/// The replica answers the first delivery of a call, and remembers the call afterwards.
 async fn first_is_remembered(
     meeting: &Meeting,
-    ear: &mut Ear,
+    ear: &mut HostHarness,
     replica: &Stranger,
-    deliveries: &mut super::Heard,
+    deliveries: &mut super::TestSubscription,
 ) {
     let number = ear.deliver_again(1, messages(1), 1);
     answer(replica, &deliveries.next().await, &own_subject(meeting)).await;
@@ -86,7 +86,7 @@ async fn a_replica_that_remembers_gets_only_new_messages_at_its_own_subject() {
         is_answered(&mut ear, number).await;
     }
 
-    // A retry: the pump takes the same messages for new ones again.
+    // A retry: the pump delivers the same messages as new again.
     ear.deliver_again(1, messages(4), 1);
     assert_eq!(count_of(&all.next().await), 4);
 }
@@ -139,10 +139,10 @@ async fn a_cancelled_delivery_that_its_replica_lacks_is_not_delivered_again() {
 
     let number = ear.deliver_again(1, messages(2), 1);
     let partial = own.next().await;
-    ear.host.cancel(call(1), crate::bus::ear::attempt(number));
+    ear.host.cancel(call(1), crate::bus::harness::attempt(number));
     stranger.say(&partial.reply.clone().unwrap(), &[], &missing_memory(&partial, 1)).await;
     let detail = "its caller was gone before it was handed over".to_owned();
-    ear.expect(Heard::Failed(number, Failure::Refused { detail })).await;
+    ear.expect(SinkEvent::Failed(number, AttemptFailure::Refused { detail })).await;
 }
 
 #[tokio::test]
@@ -156,11 +156,11 @@ async fn a_replica_that_lacks_a_complete_delivery_has_answered_garbage() {
     let other = missing_memory(&delivery, 7);
     stranger.say(&delivery.reply.clone().unwrap(), &[], &other).await;
     let named = format!("attempt 1.1 at call {}", call(7));
-    ear.expect(Heard::Stray(named, vec![])).await;
+    ear.expect(SinkEvent::Stray(named, vec![])).await;
 
     stranger.say(&delivery.reply.clone().unwrap(), &[], &missing_memory(&delivery, 1)).await;
     let detail = "asks for messages of a delivery that had them all".to_owned();
-    ear.expect(Heard::Failed(number, Failure::Garbage { detail })).await;
+    ear.expect(SinkEvent::Failed(number, AttemptFailure::Garbage { detail })).await;
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn nothing_is_published_to_a_subject_that_is_no_inbox_of_the_listener() {
     }
 }
 
-/// A server that lets nothing be published to these subjects, as long as this file says so.
+/// A server that denies publishes to these subjects while this file requires it.
 fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
     let users = folder.path().join("users.conf");
     let text = format!(
@@ -195,7 +195,7 @@ fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
     (Server::start_with(Settings { jetstream: None, more: more.leak() }), users)
 }
 
-/// How often the server has denied a publish to replicas since then.
+/// Number of publishes to replicas that the server has denied since then.
 fn denials(meeting: &Meeting, since: Instant) -> usize {
     let inboxes = format!("{}.", meeting.subjects.inbox());
     meeting.wire.denials().publishes_denied_below(&inboxes, since).len()
@@ -212,11 +212,12 @@ async fn a_pump_that_may_not_publish_to_replicas_delivers_every_message_until_it
     let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
     let mut own = stranger.hears(&own_subject(&meeting)).await;
 
-    // The first denial shows when its delivery went nowhere; after it none is tried.
+    // The first denial shows that its delivery was lost; afterwards no delivery to a replica is
+    // tried.
     for count in 1..=4 {
         let number = ear.deliver_again(1, messages(count), 1);
         let delivery = all.next().await;
-        // A request alone has no frame around it.
+        // A delivery with only a request has no frame around it.
         assert!(count == 1 || count_of(&delivery) == usize::try_from(count).unwrap());
         answer(&stranger, &delivery, &own_subject(&meeting)).await;
         is_answered(&mut ear, number).await;
@@ -227,7 +228,7 @@ async fn a_pump_that_may_not_publish_to_replicas_delivers_every_message_until_it
     server.kill();
     std::fs::write(&users, "").unwrap();
     server.restart();
-    // The server has what was subscribed to before once it has this.
+    // The server answers this request after it has processed the earlier subscription.
     let _again = stranger.hears("again").await;
     let number = ear.deliver_again(1, messages(5), 1);
     let delivery = own.next().await;
@@ -255,7 +256,7 @@ async fn a_denial_leaves_alone_what_a_handler_has_begun() {
     let partial = own.next().await;
     let reply = partial.reply.clone().unwrap();
     stranger.say(&reply, &[("Organism-Heartbeat", "1")], "").await;
-    ear.expect(Heard::Beat(at_work)).await;
+    ear.expect(SinkEvent::Beat(at_work)).await;
     for of in [2, 3] {
         let number = ear.deliver_again(of, messages(2), 1);
         let delivery = all.next().await;
@@ -285,13 +286,13 @@ async fn a_delivery_whose_replica_is_silent_beyond_its_lease_is_a_crashed_attemp
     assert!(is_partial(&partial, 1), "{}", text(&partial));
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Crashed { .. }) if *n == number),
         "{failed:?}"
     );
 
-    // From now on a test that is slow does not matter.
+    // Later waits of the test need no time limit.
     stranger.say(&meeting.subjects.here(), &[("Organism-Lease", "600")], "").await;
-    // The first that any replica gets is the next attempt.
+    // The first delivery that any replica gets is the next attempt.
     let number = ear.deliver_again(1, messages(2), 1);
     let complete = all.next().await;
     assert_eq!(count_of(&complete), 2);
@@ -300,13 +301,13 @@ async fn a_delivery_whose_replica_is_silent_beyond_its_lease_is_a_crashed_attemp
     is_answered(&mut ear, number).await;
 }
 
-/// Each delivery of a call is answered with the number of its messages, and of the new ones.
-async fn counts(ear: &mut Ear, of: u32, count: u64, fresh: usize) {
+/// A replica that answers each delivery with the number of its messages, and of the new ones.
+async fn counts(ear: &mut HostHarness, of: u32, count: u64, fresh: usize) {
     let number = ear.deliver_again(of, messages(count), fresh);
-    ear.expect(Heard::Answer(number, vec![done(&format!("{count} {fresh}"))])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done(&format!("{count} {fresh}"))])).await;
 }
 
-async fn remembers(meeting: &Meeting, ear: &mut Ear) {
+async fn remembers(meeting: &Meeting, ear: &mut HostHarness) {
     let stranger = meeting.stranger().await;
     let mut answers = stranger.hears(&meeting.subjects.answers()).await;
     counts(ear, 1, 1, 1).await;
@@ -318,7 +319,7 @@ async fn remembers(meeting: &Meeting, ear: &mut Ear) {
         }
     };
 
-    // Whoever listens in counts as somebody there: at this subject of the replica alone.
+    // A subscriber to the subject of the replica counts as a responder.
     let mut own = stranger.hears(&own).await;
     counts(ear, 1, 3, 2).await;
     counts(ear, 1, 4, 1).await;

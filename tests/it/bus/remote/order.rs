@@ -1,17 +1,17 @@
-//! Messages are sent in the order in which they were queued, however many there are.
+//! Messages are sent in the order in which they were queued, also in large numbers.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use organism::envelope::Kind;
+use organism::envelope::MessageKind;
 
 use super::{Meeting, PATIENCE};
-use crate::bus::ear::message;
+use crate::bus::harness::message;
 use crate::nats::{Server, Settings};
 
-/// More than a connection takes before it has to write: async-nats queues 2048 commands.
+/// More messages than a connection queues before it writes: async-nats queues 2048 commands.
 const DELIVERIES: u32 = 5000;
-/// All of them together are more than sockets hold.
+/// All messages together exceed the buffers of the sockets.
 const EACH_BYTES: usize = 4000;
 
 #[tokio::test]
@@ -22,14 +22,14 @@ async fn a_cancel_never_overtakes_its_delivery() {
     let mut all = stranger.hears(&format!("organism.{}.>", meeting.organism)).await;
     let mut pinged = stranger.hears(&meeting.subjects.ping()).await;
     let mut ear = meeting.ear();
-    // What it asks at its start is not to be taken for a delivery.
+    // The ping of the host at its start must not be counted as a delivery.
     pinged.next().await;
     let sent = || meeting.wire.client().statistics().out_messages.load(Ordering::Relaxed);
     let text = "x".repeat(EACH_BYTES);
     let before = sent();
-    // It reads nothing: whoever sends has to wait in the middle of it.
+    // The server reads nothing, so the sender blocks in the middle of a write.
     server.signal("-STOP");
-    let put = |_| ear.put(vec![message(1, Kind::Call, &text)], 1);
+    let put = |_| ear.put(vec![message(1, MessageKind::Call, &text)], 1);
     let last = (0..DELIVERIES).map(put).last().unwrap();
     ear.host.flush();
     let until = Instant::now() + PATIENCE;

@@ -1,12 +1,12 @@
-//! The server goes away, and comes back.
+//! The server fails and recovers.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 
 use super::{Kit, Meeting, python};
-use crate::bus::ear::{Heard, done, repository};
+use crate::bus::harness::{SinkEvent, done, repository};
 use crate::nats::{Server, Settings};
 
 fn server() -> Server {
@@ -25,7 +25,7 @@ async fn deliveries_of_a_foreign_listener_are_repeated_after_a_broken_connection
     server.kill();
     server.restart();
     let failed = ear.next().await;
-    let Heard::Failed(n, failure @ Failure::Lost { .. }) = &failed else {
+    let SinkEvent::Failed(n, failure @ AttemptFailure::Lost { .. }) = &failed else {
         panic!("expected a failure, heard {failed:?}");
     };
     assert!(*n == number && failure.to_string().contains("broke"), "{failed:?}");
@@ -38,19 +38,19 @@ async fn a_kit_that_runs_through_an_outage_answers_after_it() {
     let mut ear = meeting.ear();
     let _kit = Kit::start(&meeting, &[]);
     let number = ear.tell("wait");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     let stranger = meeting.stranger().await;
     server.kill();
     server.restart();
     let mut here = stranger.hears(&meeting.subjects.here()).await;
     here.next().await;
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("gone")])).await;
     assert_eq!(ear.ask("echo as before").await, "as before");
 }
 
 #[tokio::test]
-async fn what_is_delivered_during_an_outage_is_answered_after_it() {
+async fn deliveries_during_an_outage_are_answered_after_it() {
     let server = server();
     let meeting = Meeting::at(&server);
     let mut ear = meeting.ear();
@@ -59,23 +59,24 @@ async fn what_is_delivered_during_an_outage_is_answered_after_it() {
     server.kill();
     let number = ear.tell("echo during");
     server.restart();
-    // As a pump would, where the listener was slower to come back than the host.
+    // The test repeats the delivery as a pump would, because the listener may reconnect later than
+    // the host.
     let mut pending = number;
     loop {
         match ear.next().await {
-            Heard::Answer(n, payloads) if n == pending => {
+            SinkEvent::Answer(n, payloads) if n == pending => {
                 return assert_eq!(payloads, [done("during")]);
             }
-            Heard::Failed(n, failure) if n == pending && failure.is_retried() => {
+            SinkEvent::Failed(n, failure) if n == pending && failure.is_retried() => {
                 pending = ear.tell("echo during");
             }
-            Heard::Left(_) | Heard::Joined => {}
+            SinkEvent::Left(_) | SinkEvent::Joined => {}
             other => panic!("expected an answer, heard {other:?}"),
         }
     }
 }
 
-/// A listener of the Python kit, started by another program than the organism.
+/// A listener of the Python kit that another program than the organism has started.
 fn listener(address: &str) -> Command {
     let mut command = python();
     command
@@ -89,12 +90,12 @@ fn listener(address: &str) -> Command {
     command
 }
 
-/// Killed when this is dropped, if it has not ended.
+/// Kills the process when dropped, unless it has exited.
 struct Waiting(Child);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // One that has ended cannot be killed.
+        // A process that has exited cannot be killed.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -102,7 +103,7 @@ impl Drop for Waiting {
 
 #[test]
 fn a_python_listener_without_a_server_logs_it_once_and_stops_on_request() {
-    // Somebody who hangs up is no server.
+    // A server that closes the connection is not available.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("nats://{}", nobody.local_addr().unwrap());
     let mut waiting = Waiting(listener(&address).spawn().unwrap());

@@ -1,33 +1,33 @@
-//! Several programs under one name, and none.
+//! Several replicas of one listener, and none.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
-use organism::envelope::Failure;
+use organism::envelope::AttemptFailure;
 
 use super::{Kit, Meeting};
-use crate::bus::ear::{Heard, done};
+use crate::bus::harness::{SinkEvent, done};
 use crate::nats::shared;
 
-/// Seconds: as short as a lease may be.
+/// Duration of a lease in seconds: the minimum.
 const LEASE: (&str, &str) = ("ORGANISM_BUS_LEASE", "1");
 
 #[tokio::test]
-async fn a_replica_that_is_killed_while_it_holds_a_delivery_is_noticed_and_another_goes_on() {
+async fn a_replica_killed_during_a_delivery_is_detected_and_another_continues() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let mut doomed = Kit::start(&meeting, &[LEASE]);
     let number = ear.tell("stuck");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     let _other = Kit::start(&meeting, &[LEASE]);
     doomed.kill();
     match ear.next().await {
-        Heard::Failed(n, failure @ Failure::Crashed { .. }) if n == number => {
-            assert!(failure.to_string().contains("not heard of for 1 s"), "{failure}");
+        SinkEvent::Failed(n, failure @ AttemptFailure::Crashed { .. }) if n == number => {
+            assert!(failure.to_string().contains("no keep-alive for 1 s"), "{failure}");
         }
         other => panic!("expected a crash, heard {other:?}"),
     }
     let number = ear.tell("echo again");
-    ear.expect(Heard::Answer(number, vec![done("again")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("again")])).await;
 }
 
 #[tokio::test]
@@ -36,12 +36,12 @@ async fn a_replica_busy_for_longer_than_its_lease_keeps_its_delivery() {
     let mut ear = meeting.ear();
     let _kit = Kit::start(&meeting, &[LEASE, ("ORGANISM_BUS_WORKERS", "2")]);
     let long = ear.tell("wait");
-    ear.expect(Heard::Beat(long)).await;
-    // Three leases, by the kit's own clock.
+    ear.expect(SinkEvent::Beat(long)).await;
+    // Three leases, measured by the kit's clock.
     let other = ear.tell("sleep 3");
-    ear.expect(Heard::Answer(other, vec![done("slept")])).await;
+    ear.expect(SinkEvent::Answer(other, vec![done("slept")])).await;
     ear.cancel(long);
-    ear.expect(Heard::Answer(long, vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(long, vec![done("gone")])).await;
 }
 
 #[tokio::test]
@@ -51,46 +51,46 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once() {
     for round in 0..2 {
         let first = ear.tell("echo lost");
         let left = ear.next().await;
-        assert!(matches!(&left, Heard::Left(why) if why.contains("no replica")), "{left:?}");
+        assert!(matches!(&left, SinkEvent::Left(why) if why.contains("no replica")), "{left:?}");
         for number in [first, ear.tell("echo lost, too")] {
             let failed = ear.next().await;
-            let Heard::Failed(n, failure @ Failure::Unreachable { .. }) = &failed else {
+            let SinkEvent::Failed(n, failure @ AttemptFailure::Unreachable { .. }) = &failed else {
                 panic!("expected a failure, heard {failed:?}");
             };
             assert!(*n == number && failure.is_retried(), "{failed:?}");
         }
         let mut kit = Kit::start(&meeting, &[]);
-        ear.expect(Heard::Joined).await;
+        ear.expect(SinkEvent::Joined).await;
         assert_eq!(ear.ask("echo found").await, "found", "round {round}");
         assert!(kit.terminate().success());
     }
 }
 
-/// The announcements of replicas are forgotten after a request without a responder, which replicas
-/// need not notice.
+/// The host forgets the announcements of replicas after a request without a responder, which
+/// replicas may not notice.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
     let meeting = Meeting::at(shared());
     let stranger = meeting.stranger().await;
     let mut pings = stranger.hears(&meeting.subjects.ping()).await;
-    // Other organisms ask the same subject.
+    // Other organisms publish to the same subject.
     let mut asked =
         async || while *pings.next().await.reply.unwrap() != *meeting.subjects.here() {};
     let mut ear = meeting.ear();
     asked().await;
     ear.tell("echo lost");
-    assert!(matches!(ear.next().await, Heard::Left(_)));
-    assert!(matches!(ear.next().await, Heard::Failed(..)));
+    assert!(matches!(ear.next().await, SinkEvent::Left(_)));
+    assert!(matches!(ear.next().await, SinkEvent::Failed(..)));
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     let number = ear.tell("echo found");
     let reply = deliveries.next().await.reply.unwrap();
     stranger.say(&reply, &[], &done("found")).await;
-    ear.expect(Heard::Joined).await;
-    ear.expect(Heard::Answer(number, vec![done("found")])).await;
+    ear.expect(SinkEvent::Joined).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("found")])).await;
     asked().await;
 }
 
-/// Every user that may publish can forge a message that only servers send.
+/// Every user with a publish right can forge a message that only servers send.
 #[tokio::test]
 async fn a_listener_cannot_be_made_to_leave_by_a_message() {
     let meeting = Meeting::at(shared());
@@ -110,7 +110,7 @@ async fn a_listener_cannot_be_made_to_leave_by_a_message() {
     let mut told = BufReader::new(raw).lines().map(Result::unwrap);
     assert!(told.any(|line| line == "PONG"), "the server has it");
     stranger.say(&reply, &[], &done("still here")).await;
-    ear.expect(Heard::Answer(number, vec![done("still here")])).await;
+    ear.expect(SinkEvent::Answer(number, vec![done("still here")])).await;
     ear.host.drain().await;
     assert!(ear.is_quiet());
 }
@@ -121,10 +121,10 @@ async fn a_stopping_replica_ends_its_deliveries_first() {
     let mut ear = meeting.ear();
     let mut kit = Kit::start(&meeting, &[]);
     let numbers = [ear.tell("wait"), ear.tell("echo last")];
-    ear.expect(Heard::Beat(numbers[0])).await;
+    ear.expect(SinkEvent::Beat(numbers[0])).await;
     ear.cancel(numbers[0]);
     let ended = tokio::task::spawn_blocking(move || kit.terminate());
-    ear.expect(Heard::Answer(numbers[0], vec![done("gone")])).await;
-    ear.expect(Heard::Answer(numbers[1], vec![done("last")])).await;
+    ear.expect(SinkEvent::Answer(numbers[0], vec![done("gone")])).await;
+    ear.expect(SinkEvent::Answer(numbers[1], vec![done("last")])).await;
     assert!(ended.await.unwrap().success());
 }

@@ -1,10 +1,10 @@
-//! Programs that know NATS and not us: as listeners, and as those who pretend.
+//! NATS programs without a kit, as listeners and as forgers.
 
 use organism::bus::nats::{Options, fits};
-use organism::envelope::{Failure, Kind};
+use organism::envelope::{AttemptFailure, MessageKind};
 
 use super::{Kit, Meeting};
-use crate::bus::ear::{Ear, Heard, TRACEPARENT, done, message, name, repository};
+use crate::bus::harness::{HostHarness, SinkEvent, TRACEPARENT, done, message, name, repository};
 use crate::nats::{Server, Settings, shared};
 
 #[tokio::test]
@@ -33,8 +33,11 @@ async fn a_delivery_says_in_its_headers_what_it_is() {
     }
     assert_eq!(headers.len(), 9);
     stranger.say(&delivery.reply.unwrap(), &[], "<a/>\n<b/>").await;
-    ear.expect(Heard::Answer(number, vec!["<a/>".to_owned(), "<b/>".to_owned()])).await;
-    ear.deliver(vec![message(1, Kind::Call, "one"), message(2, Kind::Reply, "two")], 1);
+    ear.expect(SinkEvent::Answer(number, vec!["<a/>".to_owned(), "<b/>".to_owned()])).await;
+    ear.deliver(
+        vec![message(1, MessageKind::Call, "one"), message(2, MessageKind::Reply, "two")],
+        1,
+    );
     let delivery = deliveries.next().await;
     let frame = std::str::from_utf8(&delivery.payload).unwrap();
     assert!(frame.starts_with("<e:delivery ") && frame.contains("two</do></e:message>"), "{frame}");
@@ -48,14 +51,14 @@ async fn failures_of_foreign_listeners_are_distinguished() {
     let stranger = meeting.stranger().await;
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     for (code, expected) in [
-        ("422", Failure::Refused { detail: "why".to_owned() }),
-        ("500", Failure::Crashed { detail: "why".to_owned() }),
+        ("422", AttemptFailure::Refused { detail: "why".to_owned() }),
+        ("500", AttemptFailure::Crashed { detail: "why".to_owned() }),
     ] {
         let number = ear.tell("anything");
         let reply = deliveries.next().await.reply.unwrap();
         let headers = [("Nats-Service-Error-Code", code), ("Nats-Service-Error", "why")];
         stranger.say(&reply, &headers, "").await;
-        ear.expect(Heard::Failed(number, expected)).await;
+        ear.expect(SinkEvent::Failed(number, expected)).await;
     }
 }
 
@@ -70,25 +73,26 @@ async fn a_late_answer_is_reported_once_for_the_pump_to_refuse() {
     stranger.say(&reply, &[("Organism-Lease", "1")], "").await;
     let failed = ear.next().await;
     assert!(
-        matches!(failed, Heard::Failed(n, Failure::Crashed { .. }) if n == number),
+        matches!(failed, SinkEvent::Failed(n, AttemptFailure::Crashed { .. }) if n == number),
         "{failed:?}"
     );
     stranger.say(&reply, &[], "<late/>").await;
-    ear.expect(Heard::Answer(number, vec!["<late/>".to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec!["<late/>".to_owned()])).await;
     stranger.say(&reply, &[], "<later/>").await;
-    // What comes after it is what comes next.
+    // The next message is the one that follows.
     let number = ear.tell("anything");
     let reply = deliveries.next().await.reply.unwrap();
     stranger.say(&reply, &[], "<next/>").await;
-    ear.expect(Heard::Answer(number, vec!["<next/>".to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec!["<next/>".to_owned()])).await;
 }
 
 #[tokio::test]
-async fn an_answer_under_another_name_or_to_nothing_reaches_nobody() {
+async fn an_answer_with_a_wrong_name_or_without_an_attempt_is_not_delivered() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
     let other = Options::new(meeting.organism.clone(), name("other"));
-    let mut others = Ear::hosting(|sink| std::sync::Arc::new(meeting.host_with(other, sink)));
+    let mut others =
+        HostHarness::hosting(|sink| std::sync::Arc::new(meeting.host_with(other, sink)));
     let stranger = meeting.stranger().await;
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     let number = ear.tell("anything");
@@ -102,7 +106,7 @@ async fn an_answer_under_another_name_or_to_nothing_reaches_nobody() {
         stranger.say(subject, &[("Organism-Heartbeat", "1")], "").await;
     }
     stranger.say(&reply, &[], "<true/>").await;
-    ear.expect(Heard::Answer(number, vec!["<true/>".to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec!["<true/>".to_owned()])).await;
     others.host.drain().await;
     assert!(others.is_quiet());
     ear.host.drain().await;
@@ -121,13 +125,13 @@ async fn a_payload_too_large_for_the_server_is_refused_at_the_start_or_fails_its
     let number = ear.tell(&"x".repeat(20_000));
     let failed = ear.next().await;
     assert!(
-        matches!(&failed, Heard::Failed(n, Failure::TooLarge { .. }) if *n == number),
+        matches!(&failed, SinkEvent::Failed(n, AttemptFailure::TooLarge { .. }) if *n == number),
         "{failed:?}"
     );
     let _kit = Kit::start(&meeting, &[]);
     let number = ear.tell("many 1000");
     match ear.next().await {
-        Heard::Failed(n, Failure::Refused { detail }) if n == number => {
+        SinkEvent::Failed(n, AttemptFailure::Refused { detail }) if n == number => {
             assert!(detail.starts_with("an answer of"), "{detail}");
         }
         other => panic!("expected a refusal, heard {other:?}"),
@@ -135,7 +139,7 @@ async fn a_payload_too_large_for_the_server_is_refused_at_the_start_or_fails_its
     assert_eq!(ear.ask("echo still here").await, "still here");
 }
 
-/// The program that docs/PROTOCOL.md shows: everything indented after its heading.
+/// The program in docs/PROTOCOL.md: all indented lines after its heading.
 fn documented() -> String {
     let text = std::fs::read_to_string(repository().join("docs/PROTOCOL.md")).unwrap();
     let (_, rest) = text.split_once("**Nothing but a stock client.**").unwrap();
@@ -153,16 +157,16 @@ async fn the_documented_listener_needs_nothing_but_a_stock_client() {
         .replace("organism.desk.to.shout", &meeting.subjects.deliveries())
         .replace("\"shout\"", "\"tested\"");
     let _shouting = Kit(super::python().args(["-c", &program]).spawn().unwrap());
-    let said = message(1, Kind::Call, "<text>hello &amp; <b>goodbye</b></text>");
+    let said = message(1, MessageKind::Call, "<text>hello &amp; <b>goodbye</b></text>");
     let mut number = ear.deliver(vec![said.clone()], 1);
     let payloads = loop {
         match ear.next().await {
-            Heard::Answer(n, payloads) if n == number => break payloads,
-            // It is not there yet.
-            Heard::Failed(_, Failure::Unreachable { .. }) => {
+            SinkEvent::Answer(n, payloads) if n == number => break payloads,
+            // The listener has not started yet.
+            SinkEvent::Failed(_, AttemptFailure::Unreachable { .. }) => {
                 number = ear.deliver(vec![said.clone()], 1);
             }
-            Heard::Left(_) | Heard::Joined => {}
+            SinkEvent::Left(_) | SinkEvent::Joined => {}
             other => panic!("expected an answer, heard {other:?}"),
         }
     };

@@ -34,21 +34,21 @@ enum Pump {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Refused,
-    /// Goes on; everything is proved to it.
+    /// The pump starts, and all records are proved.
     Proved,
-    /// Goes on, and reports what it accepted on the server's statement alone.
+    /// The pump starts, and reports the records that it accepts without proof.
     Partly,
 }
 
-/// A stream with a past, and the host that wrote it.
+/// A stream with records, and the host that wrote it.
 struct Scene {
     place: Place,
     key: String,
-    /// Open where the pump runs.
+    /// Opens the stream on the host of its pump.
     journal: Option<StreamJournal>,
-    /// A copy of its checkpoints, elsewhere.
+    /// A copy of its checkpoints, on other storage.
     copy: PathBuf,
-    /// The host, the stream and its past after the first tree.
+    /// The host, the stream, and the records after the first tree.
     earlier: Place,
     early: Vec<String>,
 }
@@ -91,7 +91,7 @@ impl Scene {
         messages(&self.place)
     }
 
-    /// Makes the stream anew with these messages, and forgets what the leases show of it.
+    /// Recreates the stream with these messages, and deletes the leases' record of its end.
     fn rewrite(&self, messages: &[String]) {
         let (admin, stream) = (self.place.admin(), self.place.options.stream());
         let config = admin.info(&stream)["config"].clone();
@@ -103,7 +103,7 @@ impl Scene {
         self.place.let_lapse();
     }
 
-    /// As `organism verify --stream`, where the pump ran, with the copy elsewhere.
+    /// Runs `organism verify --stream` on the host of the pump, with the copy of the checkpoints.
     fn verify(&self) -> ProofReport {
         self.verify_with(vec![self.copy.clone()])
     }
@@ -122,7 +122,7 @@ impl Scene {
         report
     }
 
-    /// Another host, which knows the key of the first one, opens the stream.
+    /// Opens the stream on another host, which knows the key of the first one.
     fn take_over(&self) -> Result<StreamTakeover, Error> {
         let mut other = self.place.elsewhere();
         other.options.known_keys = vec![self.key.clone()];
@@ -145,7 +145,7 @@ fn messages(place: &Place) -> Vec<String> {
 
 fn outcome(opened: &Result<StreamTakeover, Error>) -> Outcome {
     match opened {
-        Err(Error::Broken { .. } | Error::Strange { .. }) => Refused,
+        Err(Error::Broken { .. } | Error::ForeignJournal { .. }) => Refused,
         Err(error) => panic!("{error}"),
         Ok(takeover) if takeover.proved == takeover.last => Proved,
         Ok(_) => Partly,
@@ -168,7 +168,7 @@ fn last_group(messages: &[String]) -> usize {
     messages.iter().rposition(|message| message.contains("{\"step\":")).unwrap()
 }
 
-/// A record of nobody's behind the last one of the scene, with what follows it in its message.
+/// A record that no pump wrote, after the last one of the setup, and the rest of its message.
 fn forged(scene: &Scene, after: &str) -> String {
     let HashedRecord { mut record, hash, .. } = scene.place.records().pop().unwrap();
     record.previous = record.position;
@@ -253,7 +253,8 @@ fn change_a_blob(_: &Scene, messages: &mut Vec<String>) {
     }
 }
 
-/// No host can read the stream past the changed one, so the copy behind it mends nothing.
+/// No host can read past the changed message, so the checkpoint copy of a later position does not
+/// help.
 fn change_a_blob_and_repeat_it(scene: &Scene, messages: &mut Vec<String>) {
     let has_blob = |message: &String| message.contains("the config");
     let at = messages.iter().position(has_blob).unwrap();
@@ -266,12 +267,12 @@ fn delete_the_blobs(_: &Scene, messages: &mut Vec<String>) {
     messages.retain(|message| !message.contains("\n{\"blob\":"));
 }
 
-/// The payloads are as long as before, and empty of everything.
+/// The payloads keep their length and lose their content.
 fn blank_the_payloads(_: &Scene, messages: &mut Vec<String>) {
     messages.iter_mut().for_each(|message| *message = blanked(message));
 }
 
-/// The message with a NUL in the place of each byte of its steps' payloads.
+/// The message with NULs in place of the bytes of its steps' payloads.
 fn blanked(message: &str) -> String {
     let (mut blanked, mut rest) = (String::new(), message);
     while let Some((line, after)) = rest.split_once('\n') {
@@ -288,7 +289,7 @@ fn blanked(message: &str) -> String {
     blanked + rest
 }
 
-/// Another journal, by a program with a key of its own.
+/// Another journal, written by a program with its own key.
 fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
     let other = Scene::new(Stopped);
     let names =
@@ -299,7 +300,7 @@ fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
 
 type Attack = (&'static str, Pump, fn(&Scene, &mut Vec<String>), ProofVerdict, Outcome);
 
-/// With the verdict of a proof where the pump ran, and what comes of a take-over elsewhere.
+/// Checks the verdict of a proof on the pump's host, and the result of a takeover on another host.
 const ATTACKS: &[Attack] = &[
     ("nothing", Stopped, nothing, ProofVerdict::Proved, Proved),
     ("nothing", Killed, nothing, ProofVerdict::Proved, Partly),
@@ -324,7 +325,7 @@ const ATTACKS: &[Attack] = &[
     ("change a blob and repeat it", Stopped, change_a_blob_and_repeat_it, Broken, Refused),
     ("delete the blobs", Stopped, delete_the_blobs, Broken, Proved),
     ("another key", Stopped, rewrite_with_another_key, Broken, Partly),
-    // A take-over proves digests alone; `verify` finds the payloads that are gone.
+    // A takeover verifies digests alone; `verify` finds the missing payloads.
     ("blank every payload", Stopped, blank_the_payloads, Broken, Proved),
 ];
 
@@ -343,8 +344,8 @@ fn an_attack_on_a_stream_is_never_proved_where_its_pump_ran() {
     }
 }
 
-/// An attacker with the key of the host and the right to write on the servers makes the stream anew
-/// from its past, has another pump go on, and puts its data and state in place of the host's.
+/// An attacker with the key of the host and write access to the servers recreates the stream from
+/// an earlier copy, lets another pump continue it, and replaces the data and the state of the host.
 #[test]
 fn a_stream_rewritten_with_the_key_is_contradicted_by_a_copy_elsewhere_and_proved_by_nothing() {
     let scene = Scene::new(Stopped);

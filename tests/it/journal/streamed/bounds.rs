@@ -1,4 +1,4 @@
-//! A stream that lost its end has no leader: each place that knows more is enough to refuse it.
+//! A stream that lost its end gets no leader: one place that knows more is enough to refuse it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::journal::script::Script;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A journal with records up to position `last`, which was closed.
+/// A closed journal with records up to position `last`.
 fn with_records(last: u64) -> Place {
     let place = Place::new();
     append(&place, last);
@@ -30,7 +30,7 @@ fn append(place: &Place, count: u64) {
     journal.close(Time(0)).unwrap();
 }
 
-/// Puts an older copy of the stream in its place: its first messages, up to and with record `last`.
+/// Replaces the stream by an older copy: its first messages, up to and including record `last`.
 pub(super) fn cut(place: &Place, last: u64) {
     let (admin, stream, subject) = (place.admin(), place.options.stream(), place.options.subject());
     let info = admin.info(&stream);
@@ -58,7 +58,7 @@ fn lose_state(place: &Place) {
     std::fs::create_dir_all(place.state()).unwrap();
 }
 
-/// The refusal, which left the stream as it was.
+/// The refusal, which leaves the stream unchanged.
 fn refused(place: &Place) -> Error {
     let (admin, stream) = (place.admin(), place.options.stream());
     let messages = || {
@@ -80,7 +80,7 @@ fn assert_shorter(refused: &Error, source: &str, more: u64) {
 }
 
 #[test]
-fn a_stream_that_is_shorter_than_the_projection_is_led_by_nobody() {
+fn a_stream_that_is_shorter_than_the_projection_gets_no_leader() {
     let place = with_records(7);
     cut(&place, 3);
     place.let_lapse();
@@ -91,7 +91,7 @@ fn a_stream_that_is_shorter_than_the_projection_is_led_by_nobody() {
 }
 
 #[test]
-fn a_stream_that_is_shorter_than_the_state_shows_is_led_by_nobody() {
+fn a_stream_that_is_shorter_than_the_state_shows_gets_no_leader() {
     let place = with_records(7);
     cut(&place, 3);
     place.let_lapse();
@@ -100,12 +100,12 @@ fn a_stream_that_is_shorter_than_the_state_shows_is_led_by_nobody() {
 }
 
 #[test]
-fn a_stream_that_is_shorter_than_the_lease_shows_is_led_by_nobody() {
+fn a_stream_that_is_shorter_than_the_lease_shows_gets_no_leader() {
     let place = with_records(7);
     cut(&place, 3);
     let other = place.elsewhere();
     assert_shorter(&refused(&other), "the lease in", 7);
-    // Whoever was refused hands the bound on.
+    // A refused host passes the bound on.
     assert_shorter(&refused(&place.elsewhere()), "the lease in", 7);
 }
 
@@ -143,11 +143,11 @@ fn a_renewed_lease_names_the_last_record() {
     }
 }
 
-/// Another process of the organism, which answers for a projection.
+/// Another process of the organism, which reports the position of a projection.
 struct Member(tokio::runtime::Runtime);
 
 impl Member {
-    /// It names these others, too.
+    /// The report includes these other projections.
     fn answers(place: &Place, head: ProjectionHead, others: &[&str]) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (servers, subject) = (place.server().options(), place.options.bound_subject());
@@ -180,7 +180,7 @@ fn head(place: &Place) -> ProjectionHead {
 }
 
 #[test]
-fn a_stream_that_is_shorter_than_another_hosts_projection_is_led_by_nobody() {
+fn a_stream_that_is_shorter_than_another_hosts_projection_gets_no_leader() {
     let place = with_records(7);
     let head = head(&place);
     cut(&place, 3);
@@ -204,7 +204,7 @@ fn a_stream_that_was_lost_with_its_bucket_is_not_made_anew_while_a_projection_an
 }
 
 #[test]
-fn another_record_in_another_hosts_projection_is_a_fork_and_led_by_nobody() {
+fn another_record_in_another_hosts_projection_is_a_fork_without_a_leader() {
     let place = with_records(7);
     let other = ProjectionHead { hash: Digest::of(b"another"), ..head(&place) };
     let _member = Member::answers(&place, ProjectionHead { position: Position(5), ..other }, &[]);
@@ -214,11 +214,11 @@ fn another_record_in_another_hosts_projection_is_a_fork_and_led_by_nobody() {
 }
 
 #[test]
-fn a_stream_that_another_host_continued_is_a_fork_and_led_by_nobody() {
+fn a_stream_that_another_host_continued_is_a_fork_without_a_leader() {
     let place = with_records(7);
     cut(&place, 3);
     place.let_lapse();
-    // Nothing that it can reach shows more.
+    // No reachable place knows more records.
     append(&place.elsewhere(), 9);
     let refused = refused(&place);
     assert!(matches!(refused, Error::StreamForked { position: Position(4), .. }), "{refused}");

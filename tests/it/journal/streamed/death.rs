@@ -1,4 +1,4 @@
-//! The process dies at every named place, also between the stream and its projection.
+//! A crash at every failpoint, also between the stream and its projection.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -24,8 +24,11 @@ const RECORDS: u32 = 4;
 fn writer() {
     let variable = |name| std::env::var(name).expect("started by a test");
     let home = std::path::PathBuf::from(variable(HOME));
-    let servers =
-        Options { servers: vec![variable(SERVER)], credentials: NatsCredentials::Nobody, ca: None };
+    let servers = Options {
+        servers: vec![variable(SERVER)],
+        credentials: NatsCredentials::Anonymous,
+        ca: None,
+    };
     let options = super::place::options(&variable(NAME));
     let (data, state) = (home.join("data"), home.join("state"));
     let mut journal =
@@ -35,7 +38,7 @@ fn writer() {
     let mut script = Script::default();
     for _ in 0..RECORDS {
         let mut record = script.boot(journal.epoch());
-        // Late enough that each commit brings a checkpoint with it.
+        // Late enough that each commit includes a checkpoint.
         let apart =
             organism::limits::CHECKPOINT_INTERVAL * u32::try_from(journal.next().0).unwrap();
         record.time = record.time.plus(apart);
@@ -45,7 +48,7 @@ fn writer() {
     journal.close(Time::now()).unwrap();
 }
 
-/// Runs the writer; true where it died at its failpoint.
+/// Runs the writer. Returns true if it crashed at its failpoint.
 fn write(place: &Place, failpoint: &str) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "journal::streamed::death::writer", "--ignored", "--quiet"])

@@ -1,4 +1,4 @@
-//! Two pumps on one stream: one of them writes.
+//! Two pumps on one stream: only one of them writes.
 
 use std::time::{Duration, Instant};
 
@@ -18,17 +18,17 @@ fn a_second_pump_elsewhere_is_refused_within_a_second_with_the_holders_name() {
     let journal = first.open().unwrap();
     let begun = Instant::now();
     let refused = first.elsewhere().open().unwrap_err();
-    // A beat, and some room for a busy machine.
+    // One renewal of the lease, and a margin for a busy machine.
     assert!(
         begun.elapsed() < limits::LEASE_RENEWAL_INTERVAL + Duration::from_secs(2),
         "{:?}",
         begun.elapsed()
     );
-    assert!(matches!(refused, Error::Held { .. }), "{refused}");
+    assert!(matches!(refused, Error::InUse { .. }), "{refused}");
     let holder = format!("process {} on ", std::process::id());
     assert!(refused.to_string().contains(&holder), "{refused}");
     drop(journal);
-    // The lease was let go of: nobody waits for it to lapse.
+    // The lease was released, so the next pump does not wait for its expiry.
     let begun = Instant::now();
     first.elsewhere().open().unwrap();
     assert!(begun.elapsed() < limits::LEASE_LAPSE, "{:?}", begun.elapsed());
@@ -54,7 +54,7 @@ fn a_pump_that_was_frozen_while_another_took_over_appends_nothing_more() {
 }
 
 #[test]
-fn what_another_wrote_into_the_stream_fences_whatever_the_lease_says() {
+fn a_foreign_write_into_the_stream_fences_the_pump_whatever_the_lease_contains() {
     let place = Place::new();
     let mut journal = place.open().unwrap();
     journal.append(&mut [Script::default().boot(1)]).unwrap();
@@ -63,12 +63,12 @@ fn what_another_wrote_into_the_stream_fences_whatever_the_lease_says() {
     let fenced = journal.append(&mut [Script::default().boot(1)]).unwrap_err();
     assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");
     let info = place.admin().info(&place.options.stream());
-    // Whose journal it is, the epoch, a record, and theirs.
+    // The id of the journal, the epoch, a record, and the record of the other pump.
     assert_eq!(info["state"]["messages"], 4, "nothing of ours stands behind it");
 }
 
 #[test]
-fn a_pump_whose_lease_was_taken_hears_of_it_though_it_writes_nothing() {
+fn an_idle_pump_detects_that_its_lease_was_taken() {
     let first = Place::new();
     let mut idle = first.open().unwrap();
     first.let_lapse();
@@ -84,7 +84,7 @@ fn a_pump_whose_lease_was_taken_hears_of_it_though_it_writes_nothing() {
     assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
 }
 
-/// Messages of a stream; None where there is no such stream.
+/// Number of messages of a stream; `None` if the stream does not exist.
 fn messages(admin: &Admin, stream: &str) -> Option<u64> {
     admin.ask(&format!("STREAM.INFO.{stream}"), &json!({}))["state"]["messages"].as_u64()
 }
@@ -94,13 +94,14 @@ fn messages(admin: &Admin, stream: &str) -> Option<u64> {
 #[test]
 fn a_lease_is_renewed_during_the_check_of_sync_settings() {
     let mut place = Place::new();
-    place.options.system = Some(Box::new(NatsCredentials::Nobody));
+    place.options.system = Some(Box::new(NatsCredentials::Anonymous));
     let (admin, stream) = (place.admin(), place.options.stream());
     let leases = format!("KV_{}", place.options.bucket());
     let beats = || admin.info(&leases)["state"]["last_seq"].as_u64().unwrap();
     let opened = std::thread::scope(|scope| {
         let opened = scope.spawn(|| place.open());
-        // It is made by whoever has the lease, and nothing is written before the proof is over.
+        // The holder of the lease creates the stream, and writes nothing before the check has
+        // ended.
         while messages(&admin, &stream).is_none() && !opened.is_finished() {}
         let first = beats();
         let mut last = first;

@@ -1,4 +1,4 @@
-//! The server goes away, comes back, has no room, or loses the stream: under load.
+//! The server fails, recovers, runs out of space, or loses the stream, under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,8 @@ use crate::nats::{Server, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Appends the record until the server takes it; false where it was away meanwhile.
+/// Appends the record until the server accepts it. Returns false if the server was unavailable in
+/// between.
 fn append(
     journal: &mut organism::journal::jetstream::StreamJournal,
     record: organism::thread::Record,
@@ -24,9 +25,9 @@ fn append(
     let mut at_once = true;
     loop {
         match journal.append(&mut record) {
-            // A short outage is waited out in there.
+            // The append itself waits for the end of a short outage.
             Ok(_) => return at_once && begun.elapsed() < Duration::from_millis(100),
-            Err(Error::Away { .. }) if begun.elapsed() < PATIENCE => at_once = false,
+            Err(Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => at_once = false,
             Err(error) => panic!("{error}"),
         }
     }
@@ -44,7 +45,7 @@ fn a_server_killed_and_restarted_under_load_loses_nothing_and_keeps_nothing_twic
             let load = scope.spawn(|| {
                 let mut waited = false;
                 let mut appended = 0;
-                // However fast it is: the outage falls into it.
+                // Enough appends that the outage happens during one of them.
                 while appended < 50 || !is_back.load(Ordering::Acquire) {
                     waited |= !append(&mut journal, script.boot(1));
                     appended += 1;
@@ -76,7 +77,7 @@ fn a_frozen_server_is_reported_in_time_and_its_records_exist_once() {
     let mut script = Script::default();
     append(&mut journal, script.boot(1));
     place.server().signal("-STOP");
-    // Its threads may stop a moment later than they are told to.
+    // The threads of the journal may stop slightly later.
     let (mut record, begun, away) = loop {
         let (mut record, begun) = ([script.boot(1)], Instant::now());
         if let Err(away) = journal.append(&mut record) {
@@ -84,10 +85,10 @@ fn a_frozen_server_is_reported_in_time_and_its_records_exist_once() {
         }
         assert!(journal.heads().last() < Position(1_000), "it does not freeze");
     };
-    assert!(matches!(away, Error::Away { .. }), "{away}");
+    assert!(matches!(away, Error::Unavailable { .. }), "{away}");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     place.server().signal("-CONT");
-    while matches!(journal.append(&mut record), Err(Error::Away { .. })) {
+    while matches!(journal.append(&mut record), Err(Error::Unavailable { .. })) {
         assert!(begun.elapsed() < PATIENCE);
     }
     append(&mut journal, script.boot(1));
@@ -124,18 +125,18 @@ fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let begun = Instant::now();
     let told = loop {
         match journal.append(&mut [script.boot(1)]) {
-            Ok(_) | Err(Error::Away { .. } | Error::Full { .. }) => {}
+            Ok(_) | Err(Error::Unavailable { .. } | Error::Full { .. }) => {}
             Err(error) => break error,
         }
         assert!(begun.elapsed() < PATIENCE, "nobody notices");
     };
-    // Five seconds, and some room for a busy machine.
+    // Five seconds, and a margin for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     assert!(matches!(told, Error::Broken { .. }), "{told}");
     told.to_string()
 }
 
-/// As [`told`], of a stream that is gone and stays so.
+/// As [`told`], for a stream that is deleted and stays deleted.
 fn hears(place: &Place, journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());
@@ -185,7 +186,7 @@ fn a_stream_that_was_replaced_is_noticed() {
     let mut script = Script::default();
     let told = loop {
         match journal.append(&mut [script.boot(1)]) {
-            Ok(_) | Err(Error::Away { .. }) => {}
+            Ok(_) | Err(Error::Unavailable { .. }) => {}
             Err(error) => break error,
         }
     };
@@ -193,13 +194,13 @@ fn a_stream_that_was_replaced_is_noticed() {
 }
 
 #[test]
-fn the_server_lets_nobody_purge_a_journal() {
+fn the_server_denies_the_purge_of_a_journal() {
     let place = Place::new();
     drop(place.open().unwrap());
     let stream = place.options.stream();
     let refused = place.admin().ask(&format!("STREAM.PURGE.{stream}"), &serde_json::json!({}));
     assert!(refused.get("error").is_some(), "{refused}");
-    // Nor to be let.
+    // The lease does not come back either.
     let mut config = place.admin().info(&stream)["config"].clone();
     config["deny_purge"] = false.into();
     let refused = place.admin().ask(&format!("STREAM.UPDATE.{stream}"), &config);

@@ -1,4 +1,4 @@
-//! Where a journal on JetStream is: a stream of its own, and directories for its projection.
+//! The location of a journal on JetStream: a separate stream, and directories for the projection.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Place {
     pub home: Directories,
 }
 
-/// Unlike every other in this process and in others beside it.
+/// Unique in this process and in parallel ones.
 fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -36,7 +36,7 @@ impl Place {
         Self { server: Some(Arc::clone(server)), ..Self::new() }
     }
 
-    /// The same stream, seen from another host.
+    /// The same stream on another host.
     pub fn elsewhere(&self) -> Self {
         let home = Directories::new();
         Self { server: self.server.clone(), options: self.options.clone(), home }
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// From here on it is a host of this journal's organism.
+    /// From here on, the host belongs to the organism of this journal.
     pub fn belongs_to(&self, journal: Uuid) {
         identity::note(&self.state(), &self.options, journal).unwrap();
     }
@@ -93,14 +93,15 @@ impl Place {
         self.home.reader()
     }
 
-    /// Everything as it stands now, as a power cut would leave it; its pump's lease has lapsed.
+    /// A copy of all files in their present state, as after a power cut, with the lease of the pump
+    /// expired.
     pub fn copy(&self) -> Self {
         self.let_lapse();
         let home = self.home.copy();
         Self { server: self.server.clone(), options: self.options.clone(), home }
     }
 
-    /// Lets the lease of a dead or frozen pump lapse at once.
+    /// Expires the lease of a dead or frozen pump at once.
     pub fn let_lapse(&self) {
         let bucket = format!("KV_{}", self.options.bucket());
         self.admin().must(&format!("STREAM.PURGE.{bucket}"), &json!({}));

@@ -1,4 +1,4 @@
-//! The stream is the journal: whatever becomes of a projection, it is made good from there.
+//! The stream is the journal: a lost or damaged projection is rebuilt from it.
 
 use organism::audit;
 use organism::clock::Time;
@@ -48,7 +48,7 @@ fn a_host_that_never_saw_the_journal_has_all_of_it() {
     assert_eq!((about.epoch, checkpoints.len()), (3, 2));
     assert_eq!(CheckpointFile::new(&second.state(), about.journal).read().unwrap(), checkpoints);
     assert_eq!(verified(&second).records, records.len() as u64 + 1);
-    // And the first host goes on from where it left off.
+    // The first host continues at its own position.
     let journal = first.open().unwrap();
     assert_eq!(journal.heads().last(), Position(records.len() as u64 + 1));
     drop(journal);
@@ -64,7 +64,7 @@ fn an_interrupted_projection_still_knows_its_first_epoch() {
     }
     let mut journal = place.open().unwrap();
     let mut script = Script::default();
-    // More than are read at once, so that some of them are kept.
+    // More records than one read returns, so that some of them are stored.
     for _ in 0..3 * limits::STREAM_READ_AHEAD {
         journal.append(&mut [script.boot(3)]).unwrap();
     }
@@ -83,7 +83,7 @@ fn an_interrupted_projection_still_knows_its_first_epoch() {
 }
 
 #[test]
-fn a_projection_that_lost_its_end_hears_it_again() {
+fn a_projection_that_lost_its_end_reads_it_again() {
     let place = Place::new();
     let mut journal = place.open().unwrap();
     let mut script = Script::default();
@@ -93,7 +93,7 @@ fn a_projection_that_lost_its_end_hears_it_again() {
     let mut journal = place.open().unwrap();
     journal.append(&mut [script.boot(2), script.boot(2), script.boot(2)]).unwrap();
     drop(journal);
-    // Its watermark speaks of records that the file does not have any more.
+    // Its watermark refers to records that the file no longer contains.
     std::fs::copy(place.watermark(), before.watermark()).unwrap();
     let journal = before.open().unwrap();
     assert_eq!((journal.heads().last(), journal.epoch()), (Position(5), 3));
@@ -123,7 +123,7 @@ fn a_group_too_large_for_a_message_travels_in_several() {
     journal.append(&mut group).unwrap();
     drop(journal);
     let info = place.admin().info(&place.options.stream());
-    // Whose journal, the epoch, and five parts.
+    // The id of the journal, the epoch, and five parts.
     assert_eq!(info["state"]["messages"], 7);
     let elsewhere = place.elsewhere();
     drop(elsewhere.open().unwrap());
@@ -147,7 +147,7 @@ fn parts_that_their_pump_did_not_live_to_complete_count_for_nothing() {
 }
 
 #[test]
-fn what_was_changed_in_the_stream_is_found() {
+fn changes_in_the_stream_are_found() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
     let place = Place::with(&mut records);
     let foreign = "{\"organism\":1,\"epoch\":1,\"part\":1,\"parts\":1}\n{\"step\":{}}\n\n";

@@ -1,4 +1,4 @@
-//! A pump that stands by knows everything when its turn comes.
+//! A standby has all records when it takes over.
 
 use std::time::Instant;
 
@@ -30,14 +30,14 @@ fn held(standby: Standby) -> Standby {
             assert!(holder.contains("process"), "{holder}");
             standby
         }
-        LeaseCheck::Unheard(_, error) => panic!("{error}"),
+        LeaseCheck::Unavailable(_, error) => panic!("{error}"),
         LeaseCheck::Left(_) => panic!("it was left to nobody"),
         LeaseCheck::Ours(_) => panic!("somebody has it"),
     }
 }
 
 #[test]
-fn a_standby_hears_what_is_written_and_goes_on_from_there_when_the_lease_is_free() {
+fn a_standby_follows_the_stream_and_continues_it_when_the_lease_is_free() {
     let first = Place::new();
     let mut journal = first.open().unwrap();
     let mut script = Script::default();
@@ -95,8 +95,7 @@ fn where_nothing_was_ever_written_a_standby_waits_and_then_begins() {
 }
 
 #[test]
-fn a_lease_that_is_left_to_somebody_is_taken_by_them_at_once_and_by_others_only_when_they_do_not_come()
- {
+fn a_released_lease_goes_to_its_heir_at_once_and_to_others_only_after_a_delay() {
     for (heir, at_once) in [(MemberId::here(), true), (MemberId::new(), false)] {
         let first = Place::new();
         let mut journal = first.open().unwrap();
@@ -104,14 +103,14 @@ fn a_lease_that_is_left_to_somebody_is_taken_by_them_at_once_and_by_others_only_
         let second = first.elsewhere();
         let mut standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
         assert!(standby.is_ready());
-        journal.bequest().to(heir);
+        journal.handover().to(heir);
         journal.close(Time(0)).unwrap();
         let left = Instant::now();
         let elect = loop {
             match standby.look().unwrap() {
                 LeaseCheck::Ours(elect) => break elect,
                 LeaseCheck::Left(again) => standby = again,
-                LeaseCheck::Held(..) | LeaseCheck::Unheard(..) => panic!("nobody has it"),
+                LeaseCheck::Held(..) | LeaseCheck::Unavailable(..) => panic!("nobody has it"),
             }
         };
         let waited = left.elapsed() >= limits::LEASE_RESERVED_FOR_HEIR;

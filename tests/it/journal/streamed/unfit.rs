@@ -1,4 +1,4 @@
-//! Streams and servers on which a journal would lose something are refused, each by what is wrong.
+//! Streams and servers that could lose records are refused, each with the reason.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
 
-/// Error for a stream with this setting; `None` if the server does not know the setting.
+/// The error for a stream with this setting; `None` if the server does not know the setting.
 fn refused_with(key: &str, value: Value) -> Option<String> {
     let place = Place::new();
     let mut config = json!({
@@ -23,7 +23,7 @@ fn refused_with(key: &str, value: Value) -> Option<String> {
         "deny_purge": true,
     });
     if key == "mirror" {
-        // What a mirror has is the other stream's choice.
+        // The content of a mirror depends on the other stream.
         config
             .as_object_mut()
             .unwrap()
@@ -34,7 +34,7 @@ fn refused_with(key: &str, value: Value) -> Option<String> {
     let made = place.admin().must(&create, &config);
     made["config"].get(key).or((config[key] == json!(false)).then_some(&Value::Null))?;
     let refused = place.open().unwrap_err();
-    assert!(matches!(refused, Error::Unfit { .. }), "{key}: {refused}");
+    assert!(matches!(refused, Error::UnsafeServer { .. }), "{key}: {refused}");
     Some(refused.to_string())
 }
 
@@ -61,7 +61,7 @@ fn a_stream_that_loses_something_is_refused_by_the_setting() {
     ];
     for (key, value) in lossy {
         let (key, value) = match key {
-            // The server takes these only together.
+            // The server accepts these settings only together.
             "allow_rollup_hdrs" => ("deny_purge", json!(false)),
             "subjects" => ("subjects", json!([format!("other.{}", std::process::id())])),
             _ => (key, value),
@@ -81,7 +81,7 @@ fn a_stream_with_fewer_replicas_than_configured_is_refused() {
     drop(place.open().unwrap());
     place.options.replicas = 3;
     let refused = place.open().unwrap_err();
-    assert!(matches!(refused, Error::Unfit { .. }), "{refused}");
+    assert!(matches!(refused, Error::UnsafeServer { .. }), "{refused}");
     assert!(refused.to_string().contains("`num_replicas` is 1, not 3"), "{refused}");
 }
 
@@ -111,7 +111,7 @@ fn a_stream_that_differs_in_what_loses_nothing_is_taken() {
     }
 }
 
-/// A server that says it is of this version, and says nothing more.
+/// A server that states only this version.
 fn of_version(version: &'static str) -> String {
     use std::io::{BufRead as _, BufReader, Write as _};
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -144,7 +144,7 @@ fn an_old_server_is_refused_and_one_that_may_lose_records_is_reported() {
         ("2.8.4", "its version is 2.8.4; 2.9 or later is needed"),
         ("2.9.10", "older than 2.10.23"),
         ("2.10.22", "older than 2.10.23"),
-        ("2.10.23", "the journal's server is away"),
+        ("2.10.23", "the journal's server is unavailable"),
     ] {
         let address = of_version(version);
         let jetstream = "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"";
@@ -163,7 +163,7 @@ fn a_server_that_takes_smaller_messages_is_refused() {
     let server =
         Arc::new(Server::start_with(Settings { jetstream: Some(""), more: "max_payload: 512KB" }));
     let refused = Place::on(&server).open().unwrap_err();
-    assert!(matches!(refused, Error::Unfit { .. }), "{refused}");
+    assert!(matches!(refused, Error::UnsafeServer { .. }), "{refused}");
     assert!(refused.to_string().contains("max_payload"), "{refused}");
 }
 
@@ -171,7 +171,10 @@ fn a_server_that_takes_smaller_messages_is_refused() {
 fn a_server_without_jetstream_and_a_missing_server_give_different_errors() {
     let server = Arc::new(Server::start_with(Settings::default()));
     let away = Place::on(&server).open().unwrap_err();
-    assert!(matches!(away, Error::Away { .. }) && away.to_string().contains("JetStream"), "{away}");
+    assert!(
+        matches!(away, Error::Unavailable { .. }) && away.to_string().contains("JetStream"),
+        "{away}"
+    );
     let server = Server::start();
     server.kill();
     let nobody = Place::on(&Arc::new(server)).open().unwrap_err();
@@ -179,14 +182,14 @@ fn a_server_without_jetstream_and_a_missing_server_give_different_errors() {
 }
 
 #[test]
-fn a_cluster_that_nobody_leads_is_away_and_neither_broken_nor_unfit() {
-    // One of three, which knows the others and meets none of them.
+fn a_cluster_without_a_leader_is_unavailable_and_neither_broken_nor_unsafe() {
+    // One of three servers, which cannot reach the others.
     let more = "server_name: n0\ncluster { name: test, host: 127.0.0.1, port: -1, routes: [\
                 \"nats://127.0.0.1:1\", \"nats://127.0.0.1:2\"] }";
     let server = Arc::new(Server::start_with(Settings { jetstream: Some(""), more }));
     let begun = Instant::now();
     let away = Place::on(&server).open().unwrap_err();
-    assert!(matches!(away, Error::Away { .. }), "{away}");
+    assert!(matches!(away, Error::Unavailable { .. }), "{away}");
     assert!(begun.elapsed() >= limits::STREAM_OPEN_TIMEOUT, "{:?}", begun.elapsed());
 }
 
@@ -218,7 +221,7 @@ fn a_stream_that_looks_shorter_for_a_moment_is_waited_for() {
     admin.delete(&stream);
     admin.must(&format!("STREAM.CREATE.{stream}"), &config);
     bodies[..3].iter().for_each(|body| drop(admin.publish(&subject, body)));
-    // As a follower that becomes the leader, and catches up when somebody has begun to look.
+    // A follower that becomes the leader and catches up during the check.
     let leases = format!("KV_{}", place.options.bucket());
     let beats = || admin.info(&leases)["state"]["last_seq"].as_u64().unwrap();
     let before = beats();
@@ -245,15 +248,15 @@ fn a_directory_of_another_kind_of_journal_or_of_another_stream_is_refused() {
     let embedded = place.home.open().unwrap();
     drop(embedded);
     let strange = place.open().unwrap_err();
-    assert!(matches!(strange, Error::Strange { .. }), "{strange}");
+    assert!(matches!(strange, Error::ForeignJournal { .. }), "{strange}");
     let (one, other) = (Place::new(), Place::new());
     drop(one.open().unwrap());
     drop(other.open().unwrap());
     let strange =
         sqlite::SqliteJournal::open(&one.data(), &one.state(), &mut |_| Ok(())).unwrap_err();
-    assert!(matches!(strange, Error::Strange { .. }), "{strange}");
+    assert!(matches!(strange, Error::ForeignJournal { .. }), "{strange}");
     let mut swapped = one;
     swapped.options = other.options.clone();
     let strange = swapped.open().unwrap_err();
-    assert!(matches!(strange, Error::Strange { .. }), "{strange}");
+    assert!(matches!(strange, Error::ForeignJournal { .. }), "{strange}");
 }

@@ -1,9 +1,9 @@
-//! Proposals as models write them, all the way to the files.
+//! Proposals as models write them, from the turn to the files.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::organism::{House, Said};
+use crate::organism::{CommandOutput, House};
 
 use super::{FILES, direct, housed, listener, project, read};
 
@@ -19,7 +19,7 @@ recording = "recording.toml"
 
 "#;
 
-/// A coder whose peers are `peers`, and which says `turns`, then ends.
+/// A coder with these peers, which takes these turns and then ends.
 fn coder(peers: &str, listeners: &str, turns: &[&str]) -> House {
     let schema = project().join("config/coder/coder.xsd");
     let agent = format!(
@@ -39,14 +39,14 @@ fn coder(peers: &str, listeners: &str, turns: &[&str]) -> House {
     house
 }
 
-fn task(house: &House) -> Said {
+fn task(house: &House) -> CommandOutput {
     let said = house
         .send_text("<task xmlns=\"https://xml-pipeline.org/ns/coder/v1\">go</task>", &["--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said
 }
 
-/// The whole record, as text.
+/// All records, as text.
 fn record(house: &House) -> String {
     house.organism(&["export", "--format", "jsonl"]).out
 }
@@ -141,7 +141,7 @@ fn a_model_gets_its_failures_as_errors() {
     assert!(record.contains("several-matches") && record.contains("in lines 1, 1"), "{record}");
 }
 
-/// `config/coder.toml` as its first lines tell to use it.
+/// Uses `config/coder.toml` as its first lines explain.
 #[test]
 fn the_example_coder_mends_the_project_and_its_tests_pass() {
     let place = tempfile::tempdir().unwrap();
@@ -164,11 +164,11 @@ fn the_example_coder_mends_the_project_and_its_tests_pass() {
     };
     let mut send = organism(&["send", "config/coder/task.xml"]);
     let sending = send.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let sender = std::thread::spawn(|| Said::from(sending.wait_with_output().unwrap()));
+    let sender = std::thread::spawn(|| CommandOutput::from(sending.wait_with_output().unwrap()));
     let mut approved = 0;
     while !sender.is_finished() {
-        let held = Said::from(organism(&["approvals", "--json"]).output().unwrap());
-        // Before there is a journal, nothing waits.
+        let held = CommandOutput::from(organism(&["approvals", "--json"]).output().unwrap());
+        // Without a journal, no call waits.
         for call in if held.code == Some(0) { held.json() } else { Vec::new() } {
             let (id, hash) = (call["message"].as_str().unwrap(), call["sha256"].as_str().unwrap());
             let approve = organism(&["approve", id, "--hash", hash]).output().unwrap();

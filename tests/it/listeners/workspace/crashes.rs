@@ -2,7 +2,7 @@
 
 use super::{action, ask, direct, house, read};
 
-/// Dies once in the middle of a set, and never again.
+/// Crashes once in the middle of a set.
 const MORTAL: &str = r#"["sh", "-c", """
 if [ -e died ]; then exec "$0" --state memory work; fi
 touch died
@@ -44,7 +44,7 @@ fn a_set_whose_listener_dies_in_the_middle_is_made_by_the_next_attempt() {
 }
 
 #[test]
-fn a_set_that_comes_again_after_the_pumps_death_is_answered_and_not_made_again() {
+fn a_repeated_set_after_a_crash_of_the_pump_is_answered_and_not_executed_again() {
     let house = prepared(direct());
     let mut command = house.command(&["run"]);
     command.env("ORGANISM_FAILPOINT", "answered:1");

@@ -119,7 +119,7 @@ fn files_come_before_commands_in_a_set() {
     assert!(!set(format!("{command}{replace}")).is_empty());
 }
 
-/// The gate lets no answer through that its schema does not admit.
+/// Asserts that the gate refuses an answer that violates its schema.
 #[test]
 fn every_kind_of_answer_passes_the_gate() {
     let house = house(direct());

@@ -1,8 +1,8 @@
-//! Costs of the model calls of agents that run in processes of their own.
+//! Costs of the model calls of agents in separate processes.
 
 use super::super::House;
 use super::super::model_calls::{THREAD, broken, charged, end, records, reserved, sending};
-use super::super::provider::{Answer, Provider};
+use super::super::provider::{Provider, ScriptedResponse};
 use super::{Hosting, Server, house_with, server};
 
 fn house(server: &Server, provider: &Provider, lines: &str) -> House {
@@ -18,7 +18,7 @@ fn host(house: &House, log: &str) -> Hosting {
 #[test]
 fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_it_received() {
     let server = server();
-    let provider = Provider::start(vec![Answer::Trickle]);
+    let provider = Provider::start(vec![ScriptedResponse::Trickle]);
     let house = house(&server, &provider, "");
     let running = house.run();
     let _hosting = host(&house, "host");
@@ -41,7 +41,8 @@ fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_
 #[test]
 fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     let server = server();
-    let provider = Provider::start(vec![Answer::Trickle, Answer::said("at last")]);
+    let provider =
+        Provider::start(vec![ScriptedResponse::Trickle, ScriptedResponse::text("at last")]);
     let house = house(&server, &provider, "");
     let running = house.run();
     let mut doomed = host(&house, "first");
@@ -64,7 +65,7 @@ fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
 fn a_live_stream_of_a_hosted_agent_is_not_cut_at_its_time_out() {
     let server = server();
     let answer = "<said xmlns=\"urn:example:talk\">after all</said>".to_owned();
-    let provider = Provider::start(vec![Answer::Slowly(250, answer)]);
+    let provider = Provider::start(vec![ScriptedResponse::Slowly(250, answer)]);
     let house = house(&server, &provider, "timeout = \"3s\"");
     let running = house.run();
     let _hosting = host(&house, "host");

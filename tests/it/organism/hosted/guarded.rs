@@ -1,8 +1,9 @@
-//! An agent elsewhere on servers that `organism nats-config` made: what its key opens.
+//! An agent in a separate process on servers that `organism nats-config` configured: the
+//! permissions of its key.
 
 use super::super::nats_config::guarded_of;
 use super::super::nats_config::probe::{Own, beyond};
-use super::super::{said, say};
+use super::super::{say, talk_reply};
 use super::{CONFIG, Hosting, TURNS};
 
 fn config() -> String {
@@ -41,7 +42,7 @@ fn an_agent_runs_with_exactly_its_granted_permissions() {
     let guarded = guarded_of(&config(), &[("turns.toml", TURNS)], "");
     let house = &guarded.house;
     let running = house.run();
-    // The pump's key is not needed there, and may be gone.
+    // The host does not need the pump's key, which may be missing.
     let own = house.path("own");
     std::fs::create_dir(&own).unwrap();
     std::fs::copy(house.path("nats/listener-writer.nk"), own.join("listener-writer.nk")).unwrap();
@@ -49,7 +50,7 @@ fn an_agent_runs_with_exactly_its_granted_permissions() {
     let hosting = Hosting::start(house, "host", &["--only", "writer", "--keys", "own"]);
     std::fs::rename(house.path("pumps"), house.path("nats")).unwrap();
     let sent = house.send_text(&say("write"), &[]);
-    assert_eq!((sent.code, sent.out), (Some(0), said("done")), "{}", sent.err);
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply("done")), "{}", sent.err);
     drop(hosting);
     assert_eq!(running.stop(), Some(0));
     house.verified();
@@ -57,7 +58,7 @@ fn an_agent_runs_with_exactly_its_granted_permissions() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     assert_eq!(runtime.block_on(beyond(&guarded, &WRITER)), [""; 0]);
 
-    // With the key of somebody else it is not there, and says so.
+    // With the key of another user, the host refuses to start and reports the reason.
     std::fs::copy(house.path("nats/operator.nk"), own.join("listener-writer.nk")).unwrap();
     let wrong = house.organism(&["host", "--only", "writer", "--keys", "own"]);
     assert_eq!(wrong.code, Some(69), "{wrong:?}");

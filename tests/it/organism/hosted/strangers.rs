@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::super::{House, Running, said, until};
-use super::{house, sending, server, told};
+use super::super::{House, Running, talk_reply, until};
+use super::{finish, house, sending, server};
 use crate::nats::Server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ fn runtime() -> Runtime {
 
 /// Watches the requests from hosts of the agent `writer`.
 pub struct Asks {
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     _runtime: Runtime,
 }
 
@@ -42,16 +42,16 @@ pub fn asks(server: &Server) -> Asks {
             }
         });
     });
-    Asks { asked, _runtime: runtime }
+    Asks { requests: asked, _runtime: runtime }
 }
 
 impl Asks {
     pub fn stop(self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.requests.lock().unwrap().clone()
     }
 }
 
-/// Takes the writer's deliveries, and whatever else comes to its mind.
+/// Takes the deliveries for the writer, and publishes arbitrary messages.
 struct Stranger {
     client: Client,
     deliveries: Subscriber,
@@ -114,7 +114,7 @@ fn header(message: &Message, name: &'static str) -> String {
     message.headers.as_ref().unwrap().get(name).unwrap().to_string()
 }
 
-/// A turn that says `text`, noted in the name of that agent.
+/// A turn with the text `text`, recorded as a turn of that agent.
 fn turn(agent: &str, call: &str, text: &str) -> String {
     let note = format!(
         "<model-turn xmlns=\"https://xml-pipeline.org/ns/core/v1\" agent=\"{agent}\" call=\"{call}\" \
@@ -158,7 +158,7 @@ fn a_thread_is_sent_only_to_the_host_of_its_open_turn() {
             let told = stranger.thread(&format!("{pump}.{guessed}")).await;
             assert_eq!((code(&told), text(&told).as_str()), (Some("410"), ""), "{guessed}");
         }
-        // Once it is given up, the turn is somebody else's.
+        // After the attempt is given up, another host has the turn.
         stranger.lease(&own, "2").await;
         let second = stranger.next().await;
         stranger.lease(&reply(&second), "60").await;
@@ -175,8 +175,8 @@ fn a_thread_is_sent_only_to_the_host_of_its_open_turn() {
         let over = stranger.thread(&reply(&second)).await;
         assert_eq!(code(&over), Some("410"));
     });
-    let told = told(sent);
-    assert_eq!((told.code, told.out), (Some(0), said("done")), "{}", told.err);
+    let told = finish(sent);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("done")), "{}", told.err);
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
@@ -231,7 +231,7 @@ fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
             );
             asked.await.unwrap();
         }
-        // Later questions are told later.
+        // Later requests are logged later.
         for _ in 0..20 {
             assert_eq!(code(&stranger.thread(&own).await), None);
         }
@@ -246,12 +246,12 @@ fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
             }
         }
     });
-    assert_eq!(told(sent).out, said("done"));
+    assert_eq!(finish(sent).out, talk_reply("done"));
     assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
-fn nobody_notes_a_turn_in_the_name_of_another_agent() {
+fn a_turn_in_the_name_of_another_agent_is_refused() {
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));
     let forged = |agent: &'static str, of_call: Option<&'static str>| {
@@ -262,7 +262,7 @@ fn nobody_notes_a_turn_in_the_name_of_another_agent() {
             let turn = turn(agent, of_call.unwrap_or(&call), "mine");
             assert_eq!(code(&stranger.answer(&reply(&delivery), &turn).await), None);
         });
-        told(sent)
+        finish(sent)
     };
     let mut forged = forged;
     for (agent, call) in
@@ -271,14 +271,14 @@ fn nobody_notes_a_turn_in_the_name_of_another_agent() {
         let told = forged(agent, call);
         assert!(told.out.contains("listener-failed"), "{told:?}");
     }
-    assert_eq!(forged("writer", None).out, said("mine"));
+    assert_eq!(forged("writer", None).out, talk_reply("mine"));
     let noted = super::record(&house);
     assert_eq!(noted.iter().filter(|fact| fact.contains("noted as another's")).count(), 2);
     assert_eq!(noted.iter().filter(|fact| fact.contains("<model-turn ")).count(), 1);
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Neither payloads without a turn nor half an answer are taken for one.
+/// Payloads without a turn, and partial answers, are refused.
 #[test]
 fn an_answer_that_is_none_of_an_agent_is_not_taken() {
     let (server, house, running, runtime) = setting();
@@ -298,11 +298,14 @@ fn an_answer_that_is_none_of_an_agent_is_not_taken() {
         let payload = "<said xmlns=\"urn:example:talk\">without a turn</said>";
         stranger.client.publish(own, payload.into()).await.unwrap();
     });
-    let told = told(sent);
+    let told = finish(sent);
     assert!(told.out.contains("listener-failed"), "{told:?}");
     until("it is on record", || {
         let noted = super::record(&house);
-        noted.iter().any(|fact| fact.contains("this is no answer of an agent")).then_some(())
+        noted
+            .iter()
+            .any(|fact| fact.contains("the answer of the agent cannot be decoded"))
+            .then_some(())
     });
     assert_eq!(house.recorded("said"), 0);
     assert_eq!(running.stop(), Some(0));

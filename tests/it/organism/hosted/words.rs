@@ -1,6 +1,6 @@
-//! The organisms of these tests, and the texts of their models.
+//! The configs of these tests, and the texts of their models.
 
-/// A tool, a payload that is refused, and the report.
+/// A call to a tool, a payload that is refused, and the report.
 pub const TURNS: &str = r#"
 recorded = "for a test"
 
@@ -57,7 +57,7 @@ turn = 3
 text = '<done xmlns="urn:example:talk"><n>7</n></done>'
 "#;
 
-/// The same as native calls: one that runs, one that is refused, and the report.
+/// The same as native calls: an accepted one, a refused one, and the report.
 pub const NATIVE: &str = r#"
 recorded = "for a test"
 

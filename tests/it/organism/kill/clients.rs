@@ -1,5 +1,5 @@
-//! Clients that keep handing in payloads, whatever happens to the organism, and a ledger of
-//! their own that is on disk before they go on.
+//! Clients that submit payloads continuously, whatever happens to the organism, and write their own
+//! ledger to the disk before they continue.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,26 +22,26 @@ use super::super::numbered;
 use super::{House, PATIENCE, torture};
 
 const CLIENTS: usize = 50;
-/// Every so many, one goes on in the thread of the last.
+/// One submission of this number continues the thread of the last one.
 const GOES_ON_EVERY: usize = 2;
 /// Minimum submissions of each client. One of them is continued, and one is refused.
 const SUBMISSIONS_MIN: usize = 3;
 
-/// A line of the ledger, and where to say that it is on disk.
+/// A line of the ledger, and the channel that reports that the line is on the disk.
 type Entry = (String, oneshot::Sender<()>);
 
 /// The fate of a submission from the view of its client.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Handed in that often.
+    /// Number of submissions.
     pub sent: u32,
     pub refused: bool,
     pub thread: Option<String>,
     /// The result that the client got.
-    pub told: Option<String>,
+    pub result: Option<String>,
 }
 
-/// By key.
+/// The fate of each submission, by key.
 pub type Ledger = HashMap<String, Seen>;
 
 pub struct Clients {
@@ -61,7 +61,7 @@ impl Clients {
         let handshake = house.handshake();
         let tasks = (0..CLIENTS).map(|number| {
             let (handshake, entries) = (handshake.clone(), entries.clone());
-            let desk = Desk { number, data: house.data(), handshake, entries };
+            let desk = LoadClient { number, data: house.data(), handshake, entries };
             runtime.spawn(desk.work(Arc::clone(&stop)))
         });
         let tasks = tasks.collect();
@@ -79,7 +79,7 @@ impl Clients {
     }
 }
 
-/// Writes whatever is ready and syncs once for all of it.
+/// Writes all waiting lines and syncs once for all of them.
 fn keep(mut file: File, inbox: &Receiver<Entry>) {
     while let Ok(first) = inbox.recv() {
         let entries: Vec<Entry> = std::iter::once(first).chain(inbox.try_iter()).collect();
@@ -87,27 +87,27 @@ fn keep(mut file: File, inbox: &Receiver<Entry>) {
         file.write_all(lines.as_bytes()).unwrap();
         file.sync_data().unwrap();
         for (_, written) in entries {
-            // Nobody waits any more where a test has failed.
+            // After a failed test, no client waits.
             written.send(()).ok();
         }
     }
 }
 
-struct Desk {
+struct LoadClient {
     number: usize,
     data: PathBuf,
     handshake: Handshake,
     entries: Sender<Entry>,
 }
 
-impl Desk {
+impl LoadClient {
     async fn note(&self, line: String) {
         let (written, done) = oneshot::channel();
         self.entries.send((line, written)).unwrap();
         done.await.unwrap();
     }
 
-    /// Submits one payload after another, each until its result arrives.
+    /// Submits payloads one after another, each until its result arrives.
     async fn work(self, stop: Arc<AtomicBool>) -> Ledger {
         let mut ledger = Ledger::new();
         let mut count = 0;
@@ -139,7 +139,8 @@ impl Desk {
             secret: None,
         };
         let mut seen = Seen::default();
-        // In a long campaign the organism may die many times before it gets to this.
+        // In a long campaign, the organism may be killed many times before it handles this
+        // submission.
         let deadline = Instant::now() + PATIENCE * if torture() { 20 } else { 2 };
         loop {
             if self.attempt(key, &parcel, &mut seen).await {
@@ -151,16 +152,17 @@ impl Desk {
         }
     }
 
-    /// Whether it came to its end; the same key is handed in again where it did not.
+    /// Whether the submission got its result; if not, it is repeated with the same key.
     async fn attempt(&self, key: &str, parcel: &SubmitRequest, seen: &mut Seen) -> bool {
-        // Where nobody runs there is nothing to note: the disk is the organism's.
+        // While no organism runs, nothing is written to the ledger, so that the disk is free for
+        // the next start.
         let found = ServiceClient::find(&self.data, self.handshake.clone()).await.unwrap();
         let Some(client) = found else { return false };
         seen.sent += 1;
         self.note(format!("sent {key}")).await;
         let mut said = Vec::new();
         let ask = ServiceRequest::Submit(parcel.clone());
-        // What was said before the connection broke counts.
+        // Responses before the connection broke count.
         client.attempt(0, &ask, |line| said.push(line)).await.ok();
         for line in said {
             match line {
@@ -184,7 +186,7 @@ impl Desk {
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Result { how, replies, .. }) => {
                     assert_eq!(how, Closing::Completed, "{replies:?}");
                     assert_eq!(replies.len(), 1, "{replies:?}");
-                    seen.told = Some(replies[0].payload.clone());
+                    seen.result = Some(replies[0].payload.clone());
                     return true;
                 }
                 _ => {}

@@ -11,11 +11,11 @@ use super::clients::Ledger;
 #[derive(Clone)]
 pub struct Evidence {
     ledger: Ledger,
-    /// The keys and threads of what was accepted, as the clients had it on disk.
+    /// Keys and threads of the accepted submissions, as the clients wrote them to the disk.
     noted: Vec<[String; 2]>,
     /// Refused texts on record.
     refused: Vec<String>,
-    /// Messages as `organism export` writes them.
+    /// Messages in the form of `organism export`.
     messages: Vec<Json>,
     /// Listener, message and attempt of every effect.
     effects: Vec<[String; 3]>,
@@ -64,7 +64,7 @@ impl Evidence {
         Self { ledger, noted: accepted.map(words).collect(), refused, messages, effects }
     }
 
-    /// Everything that must not be.
+    /// All violations.
     pub fn defects(&self) -> Vec<String> {
         let mut defects = Vec::new();
         self.submissions(&mut defects);
@@ -101,7 +101,7 @@ impl Evidence {
             if seen.refused && refusals.count() == 0 {
                 defects.push(format!("the refusal of {key} is not on record"));
             }
-            if seen.told.as_deref() != results.get(key.as_str()).copied() {
+            if seen.result.as_deref() != results.get(key.as_str()).copied() {
                 defects.push(format!("{key} was told another result than is recorded: {seen:?}"));
             }
         }
@@ -119,9 +119,9 @@ impl Evidence {
         defects.extend(open.map(|message| format!("no disposition: {message}")));
     }
 
-    /// Every call has one result; a chain is gone through once.
+    /// Checks that every call has one result, and that a chain runs once.
     fn results(&self, defects: &mut Vec<String>) {
-        // By the call and whom it was told: also a call that failed owes its caller a payload.
+        // By call and recipient, because a failed call also owes its caller a payload.
         let mut answers: HashMap<[&str; 2], usize> = HashMap::new();
         let mut beneath: HashMap<&str, usize> = HashMap::new();
         for message in &self.messages {
@@ -163,7 +163,7 @@ impl Evidence {
         }
     }
 
-    /// Every thread was opened by a client, or beneath one that was.
+    /// Checks that a client opened every thread, or an ancestor of it.
     fn threads(&self, defects: &mut Vec<String>) {
         let sent = self.messages.iter().filter(|message| message["from"] == "desk");
         let opened: HashSet<&str> = sent.map(|message| text(message, "thread")).collect();
@@ -220,10 +220,10 @@ impl Evidence {
     }
 }
 
-/// One way to spoil the evidence.
+/// One way to falsify the evidence.
 type Break<'a> = (&'a str, &'a dyn Fn(&mut Evidence));
 
-/// A judge that finds nothing proves nothing: each kind of loss is made up and must be found.
+/// Tests the judge: each kind of loss is made up and must be found.
 pub fn assert_each_defect_would_show(evidence: &Evidence) {
     let first = |kind: &str, to: &str| {
         let found = |message: &Json| message["kind"] == kind && message["to"] == to;
@@ -240,7 +240,7 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         ("an inversion", &|e| {
             let [a, b] = [sent[0], sent[1]].map(|at| e.messages[at]["payload"].clone());
             (e.messages[sent[0]]["payload"], e.messages[sent[1]]["payload"]) = (b, a);
-            // Nothing but the order is wrong.
+            // Only the order is wrong.
             let mut defects = Vec::new();
             e.submissions(&mut defects);
             assert!(defects.is_empty(), "{defects:?}");
@@ -260,7 +260,7 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         ("a doubled reply", &|e| e.messages.push(e.messages[replied].clone())),
         ("a missing disposition", &|e| e.messages[replied]["disposition"] = Json::Null),
         ("another result", &|e| {
-            let told = e.ledger.values_mut().find_map(|seen| seen.told.as_mut());
+            let told = e.ledger.values_mut().find_map(|seen| seen.result.as_mut());
             told.unwrap().push('x');
         }),
         ("another thread than was noted", &|e| {

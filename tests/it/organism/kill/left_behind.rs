@@ -1,4 +1,4 @@
-//! Processes that outlive a pump that was killed: what a listener started in a session of its own.
+//! Processes that outlive a killed pump, because their listener started them in a separate session.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use organism::bus::process::{PUMP_VARIABLE, PumpMark};
 
 use crate::organism::House;
 
-/// Starts a process that no signal to its listener reaches, and then answers.
+/// A listener that starts a process in a separate session, and then answers.
 const KEEPER: &str = "setsid sleep 300 >/dev/null 2>&1 &\nexec ./player.py solo\n";
 
-/// The listener `solo` starts such a process, each time that it is started itself.
+/// The listener `solo` starts such a process at each of its own starts.
 pub fn house(house: House) -> House {
     house.write("keeper.sh", KEEPER);
     house
@@ -19,13 +19,12 @@ pub fn config(config: &str) -> String {
     config.replace("[\"./player.py\", \"solo\"]", "[\"sh\", \"keeper.sh\"]")
 }
 
-/// Processes that pumps of this journal started, and that are still there. Empty where the system
-/// shows no environments.
+/// Running processes that pumps of this journal started. Empty if the system shows no environments.
 #[derive(Default)]
 pub struct Started {
     /// The mark of each of these pumps.
     pub pumps: HashSet<String>,
-    /// Processes in a session of their own.
+    /// Processes in a separate session.
     pub processes: u64,
 }
 

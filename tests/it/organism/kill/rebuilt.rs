@@ -1,5 +1,5 @@
-//! Rebuilt state is live state: what every run of the organism made of its inputs, a pump that
-//! was rebuilt from the records before makes of them again.
+//! Rebuilt state equals live state: a pump that is rebuilt from the records makes the same
+//! decisions from the same inputs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub fn assert_rebuilt_state_is_live_state(house: &House) {
     let mut records = records(house);
     let config = config(house);
     assert_eq!(deviation(&config, &records), None);
-    // A check that finds nothing proves nothing.
+    // Tests the check itself: it must find a difference.
     let last = records.iter().rposition(|record| record.facts.len() > 1).unwrap();
     records[last].facts.pop();
     assert!(deviation(&config, &records).is_some(), "a lost fact was not noticed");
@@ -35,7 +35,7 @@ fn records(house: &House) -> Vec<Record> {
     sealed.into_iter().map(|sealed| sealed.record).collect()
 }
 
-/// Where a rebuilt pump makes something else of an input than the one that was live.
+/// The first input from which a rebuilt pump decides differently.
 fn deviation(config: &Config, records: &[Record]) -> Option<String> {
     let gate = organism::organism::gate(config.clone()).unwrap();
     let mut rebuilt = core(config, &gate);
@@ -49,7 +49,7 @@ fn deviation(config: &Config, records: &[Record]) -> Option<String> {
         };
         let made = live.step(record.position, record.time, event).into_record();
         rebuilt.replay(record);
-        // Who wrote it and where it stands is the journal's to say.
+        // The journal assigns the writer and the position.
         let facts = made.map(|made| (made.input, made.facts));
         if facts != Some((record.input.clone(), record.facts.clone())) {
             return Some(format!("{facts:#?} instead of {record:#?}"));

@@ -1,13 +1,13 @@
 //! `durability = "synced"`: the sync settings that servers report, and the messages about them.
 
-use super::super::{House, Running, numbered, said, say, until};
+use super::super::{House, Running, numbered, say, talk_reply, until};
 use super::lacking::refused;
 use super::tls::{Echo, Solo, Way, ask, port};
 use super::{CONFIG, Guarded, guarded, guarded_with};
 use crate::nats::Server;
 use organism::nats::NatsCredentials;
 
-/// That config says that its servers sync, and may say who asks them.
+/// Sets `durability = "synced"`, and the key with which the servers are queried.
 fn synced(guarded: &Guarded, asks: &str) {
     let config = CONFIG.replace("ADDRESS", &guarded.server.address());
     let nats = format!("nkey_file = \"nats/pump.nk\"\n{asks}");
@@ -17,7 +17,7 @@ fn synced(guarded: &Guarded, asks: &str) {
 
 const ASKS: &str = "system_nkey_file = \"nats/system.nk\"";
 
-/// Starts it with everything it has to say.
+/// Starts the organism with a complete log.
 fn run(house: &House) -> Running {
     let mut command = house.command(&["run"]);
     command.env("ORGANISM_LOG", "info");
@@ -29,18 +29,18 @@ fn servers_that_sync_are_taken_by_their_own_word_and_without_it_nothing_is_claim
     let guarded = guarded();
     let house = &guarded.house;
     for (asks, told) in [
-        (ASKS, "proved: test sync the journal before they acknowledge"),
-        ("", "nothing proves it: with `system_nkey_file`"),
+        (ASKS, "verified: test sync the journal before they acknowledge"),
+        ("", "this host cannot verify that the servers sync"),
     ] {
         synced(&guarded, asks);
         let running = run(house);
         assert_eq!(running.stop(), Some(0));
         let log = house.log();
         assert!(log.contains(told), "{log}");
-        assert_eq!(log.contains("nothing proves"), asks.is_empty(), "{log}");
-        assert!(!log.contains("not proved"), "{log}");
+        assert_eq!(log.contains("cannot verify"), asks.is_empty(), "{log}");
+        assert!(!log.contains("did not state"), "{log}");
     }
-    // A key that may not ask, and one that nobody knows.
+    // A key without the permission to query, and an unknown key.
     std::fs::copy(guarded.seed("operator"), guarded.seed("system")).unwrap();
     synced(&guarded, ASKS);
     let (code, told) = refused(house);
@@ -72,7 +72,7 @@ fn a_written_cluster_config_runs_and_each_server_is_checked() {
     assert_eq!(made.code, Some(0), "{made:?}");
     let server = |name: &str| {
         let path = house.path(&format!("nats/server-{name}.conf"));
-        // Each on a machine of its own, as far as its files are concerned.
+        // The hosts share no files.
         let store = house.path(&format!("store-{name}")).display().to_string();
         let text = std::fs::read_to_string(&path).unwrap().replace("STORE", &store);
         std::fs::write(&path, text).unwrap();
@@ -83,7 +83,7 @@ fn a_written_cluster_config_runs_and_each_server_is_checked() {
     let config = CONFIG.replace("ADDRESS", &address).replace("NKEY", &nats);
     let config = config.replace("replicas = 1", "replicas = 3").replace("\"lazy\"", "\"synced\"");
     house.write("organism.toml", config);
-    // A cluster that begins needs a moment to agree on a leader.
+    // A new cluster takes a moment to elect a leader.
     until("it has a leader", || {
         let told = house.send_text(&say("first"), &["--no-wait", "--key", "first"]);
         assert!(matches!(told.code, Some(0 | 69 | 75)), "{told:?}");
@@ -97,12 +97,12 @@ fn a_written_cluster_config_runs_and_each_server_is_checked() {
     let (_echo, _solo) = (Echo::start(&way("echo")), Solo::start(&house, &way("solo")));
     let running = run(&house);
     let log = house.log();
-    let (_, proved) = log.split_once("proved: ").unwrap_or_else(|| panic!("{log}"));
+    let (_, proved) = log.split_once("verified: ").unwrap_or_else(|| panic!("{log}"));
     let (names, _) = proved.split_once(" sync the journal").unwrap();
     let mut names: Vec<_> = names.split(", ").collect();
     names.sort_unstable();
     assert_eq!(names, ["a", "b", "c"]);
-    assert_eq!(ask(&house, &say("hello"), "1"), said("hello"));
+    assert_eq!(ask(&house, &say("hello"), "1"), talk_reply("hello"));
     assert_eq!(ask(&house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
     assert_eq!(running.stop(), Some(0));
     house.verified();

@@ -3,11 +3,11 @@
 
 use organism::nats::NatsCredentials;
 
-use super::super::{House, Running, said, say, until};
+use super::super::{House, Running, say, talk_reply, until};
 use super::tls::{Echo, Solo, Way, ask};
 use super::{CONFIG, Guarded, guarded, guarded_of};
 
-/// A right of a user.
+/// A permission of a user.
 #[derive(Debug)]
 struct Right<'r> {
     user: &'r str,
@@ -16,14 +16,14 @@ struct Right<'r> {
     subject: &'r str,
 }
 
-/// While that user has no such right.
+/// Removes a permission of that user while `body` runs.
 fn without<T>(guarded: &Guarded, right: &Right<'_>, look: impl FnOnce() -> T) -> T {
     let path = guarded.house.path("nats/accounts.conf");
     let before = std::fs::read_to_string(&path).unwrap();
     guarded.with(|text| {
         let (head, own) = text.split_once(&format!("# {}\n", right.user)).unwrap();
         let (between, list) = own.split_once(&format!("{}: ", right.to)).unwrap();
-        // In its place one that is of no use, so that a list never ends up empty.
+        // Replaces the permission by a useless one, because the list must not be empty.
         let list = list.replacen(&format!("\"{}\"", right.subject), "\"of.no.use\"", 1);
         format!("{head}# {}\n{between}{}: {list}", right.user, right.to)
     });
@@ -32,7 +32,7 @@ fn without<T>(guarded: &Guarded, right: &Right<'_>, look: impl FnOnce() -> T) ->
     seen
 }
 
-/// An organism that does not get ready: its exit code and what it says.
+/// Starts an organism that does not become ready. Returns its exit code and output.
 pub fn refused(house: &House) -> (Option<i32>, String) {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let child = house.command(&["run"]).stderr(log).spawn().unwrap();
@@ -50,7 +50,7 @@ fn a_pump_that_lacks_a_right_it_cannot_do_without_says_which_and_does_not_start(
     let house = &guarded.house;
     let [stream, leases] = ["ORGANISM-talk-0", "KV_ORGANISM-talk-pumps"];
     let api = |verb: &str, stream: &str| format!("$JS.API.{verb}.{stream}");
-    // In the order in which a first start needs them.
+    // In the order in which a first start needs the permissions.
     let needed = [
         ("subscribe", "_INBOX.>".to_owned()),
         ("publish", api("STREAM.INFO", leases)),
@@ -73,13 +73,13 @@ fn a_pump_that_lacks_a_right_it_cannot_do_without_says_which_and_does_not_start(
             assert!(last.contains(word), "{right:?}, {word}: {told}");
         }
     }
-    // With all of them, there is nothing in the way.
+    // With all permissions, the organism becomes ready.
     assert_eq!(house.run().stop(), Some(0));
 }
 
 #[test]
 fn a_delivery_that_may_not_be_published_fails_by_what_is_lacking() {
-    // Nobody takes the delivery, so the call ends with its time-out.
+    // No listener takes the delivery, so the call ends with its time-out.
     let config = CONFIG.replace("[listeners.echo]\n", "[listeners.echo]\ntimeout = \"3s\"\n");
     assert_ne!(config, CONFIG);
     let guarded = guarded_of(&config, &[], "sync_interval: always");
@@ -101,12 +101,12 @@ fn a_delivery_that_may_not_be_published_fails_by_what_is_lacking() {
 }
 
 #[test]
-fn a_pump_that_loses_a_right_while_it_runs_says_which_and_goes_on_when_it_has_it_again() {
+fn a_running_pump_that_loses_a_permission_names_it_and_continues_once_it_is_restored() {
     let guarded = guarded();
     let house = &guarded.house;
     let _echo = Echo::start(&way(&guarded, "echo"));
     let running = house.run();
-    assert_eq!(ask(house, &say("before"), "1"), said("before"));
+    assert_eq!(ask(house, &say("before"), "1"), talk_reply("before"));
     let subject = "organism.journal.ORGANISM-talk.0";
     let right = Right { user: "pump", to: "publish", subject };
     let waiting = without(&guarded, &right, || {
@@ -122,7 +122,7 @@ fn a_pump_that_loses_a_right_while_it_runs_says_which_and_goes_on_when_it_has_it
         child
     });
     let told = waiting.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8(told.stdout).unwrap(), said("late"));
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), talk_reply("late"));
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

@@ -1,5 +1,5 @@
-//! Every key that `nats-config` writes, tried against every subject: publishing, subscribing, queue
-//! groups, and forged reply subjects.
+//! Every key that `nats-config` writes, tested against every subject: publishes, subscriptions,
+//! queue groups, and forged reply subjects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use organism::ids::ListenerName;
 use organism::listener::{Listener, NatsEndpoint, Reply};
 use organism::nats::{Client, NatsCredentials, Options, Subscriber};
 
-use super::super::{said, say};
+use super::super::{say, talk_reply};
 use super::{Guarded, guarded};
 use crate::campaign::Campaign;
 
@@ -20,9 +20,10 @@ pub struct Own {
     pub user: &'static str,
     pub says: &'static [&'static str],
     pub hears: &'static [&'static str],
-    /// Subjects, each with the one group in which it is shared.
+    /// Subjects with the only queue group that may share each of them.
     pub shares: &'static [(&'static str, &'static str)],
-    /// One of what it says, and one of what it hears, with which its tries end.
+    /// One subject that the user may publish to, and one that it may subscribe to; they end its
+    /// attempts.
     pub marks: (&'static str, &'static str),
 }
 
@@ -152,7 +153,7 @@ const EVERYBODY: [Own; 5] = [
             "_INBOX.abc.def",
             "_INBOX.>",
         ],
-        // Whoever may hear all of a subject may hear a share of it.
+        // A user that may subscribe to a subject may also do so in a queue group.
         shares: &[],
         marks: ("organism.talk.pump.end", "_INBOX.end"),
     },
@@ -165,7 +166,7 @@ const EVERYBODY: [Own; 5] = [
     },
 ];
 
-/// Verbs of JetStream's, of a stream each.
+/// Verbs of the JetStream API, with a stream each.
 const VERBS: [&str; 20] = [
     "STREAM.INFO",
     "STREAM.CREATE",
@@ -189,7 +190,7 @@ const VERBS: [&str; 20] = [
     "DIRECT.GET",
 ];
 
-/// All subjects that may be of use to the owner of a key.
+/// All subjects that an owner of a key might use.
 fn subjects() -> Vec<String> {
     let plain = [
         "organism.talk.pump.0",
@@ -276,9 +277,9 @@ const GROUPS: [&str; 5] = ["echo", "solo", "writer", "q", "thief"];
 
 /// Results of all attempts of one user.
 #[derive(Default)]
-struct Got {
-    said: BTreeSet<String>,
-    heard: BTreeSet<String>,
+struct AttemptResults {
+    published: BTreeSet<String>,
+    received: BTreeSet<String>,
     shared: BTreeSet<(String, String)>,
     tries: usize,
 }
@@ -339,7 +340,7 @@ impl Ears {
     }
 
     /// Publishes once on every subject, and then the end mark.
-    async fn told(&mut self, spy: &Client, mark: &str) -> bool {
+    async fn end_after_publishes(&mut self, spy: &Client, mark: &str) -> bool {
         for subject in subjects() {
             spy.publish(subject, "word".into()).await.unwrap();
         }
@@ -352,9 +353,9 @@ impl Ears {
         spy: &Client,
         mark: &str,
     ) -> (BTreeSet<String>, BTreeSet<(String, String)>) {
-        // Until the subscriptions are there, nobody hears anything.
-        while !self.told(spy, mark).await {}
-        assert!(self.told(spy, mark).await, "it does not hear what is its own");
+        // Before the subscriptions exist, no message arrives.
+        while !self.end_after_publishes(spy, mark).await {}
+        assert!(self.end_after_publishes(spy, mark).await, "it does not hear what is its own");
         let heard = self
             .plain
             .iter_mut()
@@ -368,28 +369,27 @@ impl Ears {
 
 fn has_word(ear: &mut Subscriber) -> bool {
     let mut has = false;
-    // What has come is there, however much was read before it.
+    // Messages that have arrived are available, whatever was read before.
     while let Some(Some(message)) = tokio::task::unconstrained(ear.next()).now_or_never() {
         has |= &*message.payload == b"word";
     }
     has
 }
 
-async fn probe(spy: &Client, key: &Client, (says_end, hears_end): (&str, &str)) -> Got {
+async fn probe(spy: &Client, key: &Client, (says_end, hears_end): (&str, &str)) -> AttemptResults {
     let said = says(spy, key, says_end).await;
     let (heard, shared) = Ears::open(key, hears_end).await.hear(spy, hears_end).await;
     let subjects = subjects().len();
     let tries = 2 * subjects + WIDE.len() + SHARED.len() * GROUPS.len();
-    Got { said, heard, shared, tries }
+    AttemptResults { published: said, received: heard, shared, tries }
 }
 
 fn set(subjects: &[&str]) -> BTreeSet<String> {
     subjects.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// The permissions that a user has, and those of them that are not its own. The user must have all
-/// of its own.
-async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (Got, Vec<String>) {
+/// The permissions that a user has beyond its own. The user must have all of its own.
+async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (AttemptResults, Vec<String>) {
     let Own { user, says, hears, shares, marks } = own;
     let got = probe(spy, &guarded.user(user).await, *marks).await;
     let shares = shares.iter().map(|(s, g)| ((*s).to_owned(), (*g).to_owned())).collect();
@@ -397,7 +397,9 @@ async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (Got, Vec<String>)
     let shared: BTreeSet<_> =
         got.shared.iter().filter(|share| !hears_all(share)).cloned().collect();
     let mut beyond = Vec::new();
-    for (what, found, own) in [("says", &got.said, set(says)), ("hears", &got.heard, set(hears))] {
+    for (what, found, own) in
+        [("says", &got.published, set(says)), ("hears", &got.received, set(hears))]
+    {
         let more: Vec<_> = found.difference(&own).collect();
         beyond.extend(more.iter().map(|subject| format!("{user} {what} {subject}")));
         let less: Vec<_> = own.difference(found).collect();
@@ -422,14 +424,16 @@ fn every_key_opens_what_is_its_own_and_nothing_else() {
     let (mut tries, mut allowed, mut beyond) = (0, 0, Vec::new());
     runtime.block_on(async {
         let spy = guarded.spy().await;
-        // Who may do everything gets everything through: whatever a key does not, it may not.
+        // A user with all permissions gets every message through, so a missing message means a
+        // missing permission.
         let all = probe(&spy, &guarded.spy().await, ("end", "end")).await;
-        let missed: Vec<_> = subjects().into_iter().filter(|s| !all.said.contains(s)).collect();
+        let missed: Vec<_> =
+            subjects().into_iter().filter(|s| !all.published.contains(s)).collect();
         assert!(missed.is_empty(), "the probe does not see {missed:?}");
-        assert_eq!(all.heard.len(), subjects().len() + WIDE.len());
+        assert_eq!(all.received.len(), subjects().len() + WIDE.len());
         assert_eq!(all.shared.len(), SHARED.len() * GROUPS.len());
         for own in EVERYBODY {
-            // Each in its own account, where somebody else may do everything.
+            // Each user is in its own account, where another user has all permissions.
             let spy = match own.user {
                 "system" => guarded.overseer().await,
                 _ => spy.clone(),
@@ -437,7 +441,7 @@ fn every_key_opens_what_is_its_own_and_nothing_else() {
             let (got, more) = tried(&guarded, &spy, &own).await;
             beyond.extend(more);
             tries += got.tries;
-            allowed += got.said.len() + got.heard.len() + got.shared.len();
+            allowed += got.published.len() + got.received.len() + got.shared.len();
         }
     });
     report.note(format!(
@@ -449,24 +453,24 @@ fn every_key_opens_what_is_its_own_and_nothing_else() {
 }
 
 #[test]
-fn who_has_no_key_or_that_of_another_account_hears_and_says_nothing() {
+fn a_user_without_a_key_of_the_account_can_neither_publish_nor_subscribe() {
     let guarded = guarded();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        assert!(guarded.connect(NatsCredentials::Nobody).await.is_err());
+        assert!(guarded.connect(NatsCredentials::Anonymous).await.is_err());
         let own = guarded.house.path("stranger.nk");
         std::fs::write(&own, nkeys::KeyPair::new_user().seed().unwrap()).unwrap();
         assert!(guarded.connect(NatsCredentials::Nkey(own)).await.is_err());
         let (spy, other) = (guarded.spy().await, guarded.neighbour().await);
-        // There, they may do everything.
+        // In that account, they have all permissions.
         let got = probe(&other, &guarded.neighbour().await, ("end", "end")).await;
-        assert_eq!(got.said.len(), subjects().len());
+        assert_eq!(got.published.len(), subjects().len());
         let (mut here, mut there) = (everything(&spy).await, everything(&other).await);
         for subject in subjects() {
             spy.publish(subject.clone(), "here".into()).await.unwrap();
             other.publish(subject, "there".into()).await.unwrap();
         }
-        // Twice: by the second time, what the other side said would have come.
+        // Twice, because after the second request the messages of the other side have arrived.
         for _ in 0..2 {
             let sides = [(&spy, &mut here, "here"), (&other, &mut there, "there")];
             for (client, all, own) in sides {
@@ -484,7 +488,7 @@ fn who_has_no_key_or_that_of_another_account_hears_and_says_nothing() {
     });
 }
 
-/// A listener of the Rust kit that has its key.
+/// A listener of the Rust kit with its key.
 struct Kit {
     stop: tokio::sync::oneshot::Sender<()>,
     thread: std::thread::JoinHandle<Result<(), String>>,
@@ -517,7 +521,7 @@ impl Kit {
     }
 }
 
-/// Subjects to which no listener may be made to publish.
+/// Subjects to which no listener may be made to publish a reply.
 const BAD: [&str; 12] = [
     "organism.journal.ORGANISM-talk.0",
     "$KV.ORGANISM-talk-pumps.0",
@@ -541,7 +545,7 @@ fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
     let house = &guarded.house;
     let kits = [Kit::start(&guarded, "echo"), Kit::start(&guarded, "solo")];
     let running = house.run();
-    assert_eq!(house.send_text(&say("before"), &[]).out, said("before"));
+    assert_eq!(house.send_text(&say("before"), &[]).out, talk_reply("before"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let tries = runtime.block_on(async {
         let spy = guarded.spy().await;
@@ -560,10 +564,10 @@ fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
             }
             let own = EVERYBODY.iter().find(|own| own.user == user).unwrap();
             key.publish(own.marks.0, "end".into()).await.unwrap();
-            // What a connection has not read when it is closed takes what it said along.
+            // A connection that is closed loses its unread messages.
             keys.push(key);
         }
-        // Asked the same way for an answer where it may go, everybody answers, after all the rest.
+        // With a permitted reply subject, every listener answers, after all other requests.
         let asking = async {
             loop {
                 let own = "_INBOX_operator.told";
@@ -581,7 +585,7 @@ fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
             while ends < users.len() {
                 let message = all.next().await.unwrap();
                 ends += usize::from(&*message.payload == b"end");
-                // The pump writes its journal and its lease meanwhile, each with headers of its own.
+                // Meanwhile the pump writes its journal and its lease, each with its own headers.
                 let of_pump = message.headers.as_ref().is_some_and(|headers| {
                     headers.get("Nats-Expected-Stream").is_some()
                         || headers.get("Nats-Expected-Last-Subject-Sequence").is_some()
@@ -594,8 +598,8 @@ fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
         tries
     });
     report.note(format!("{tries} questions whose answer was to go elsewhere, 0 did"));
-    // And nobody is worse off for it.
-    assert_eq!(house.send_text(&say("after"), &[]).out, said("after"));
+    // All other requests still succeed.
+    assert_eq!(house.send_text(&say("after"), &[]).out, talk_reply("after"));
     assert_eq!(running.stop(), Some(0));
     house.verified();
     kits.into_iter().for_each(Kit::end);

@@ -1,4 +1,4 @@
-//! Servers that are reachable from other hosts: with TLS, as `nats-config` writes it, and with
+//! Servers that other hosts can reach: with TLS, as `nats-config` configures it, and with
 //! credentials of another issuer.
 
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::{Child, Stdio};
 use organism::listener::{Listener, NatsEndpoint, Reply, Request};
 use organism::nats::{NatsCredentials, Options};
 
-use super::super::{House, numbered, said, say, until};
+use super::super::{House, numbered, say, talk_reply, until};
 use super::CONFIG;
 use super::lacking::refused;
-use crate::bus::ear::{name, repository, script};
+use crate::bus::harness::{name, repository, script};
 use crate::bus::remote::python;
 use crate::nats::{Server, Settings};
 
@@ -18,13 +18,13 @@ pub fn pem(file: &str) -> PathBuf {
     repository().join("tests/data/nats/tls").join(file)
 }
 
-/// A port that is free now.
+/// A port that is currently free.
 pub fn port() -> u16 {
     let held = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     held.local_addr().unwrap().port()
 }
 
-/// How a listener reaches the servers, and as whom.
+/// The servers and credentials of a listener.
 #[derive(Clone)]
 pub struct Way {
     pub address: String,
@@ -32,7 +32,7 @@ pub struct Way {
     pub ca: Option<PathBuf>,
 }
 
-/// `echo` of the Rust kit; ends when this is dropped.
+/// The listener `echo` of the Rust kit, which ends when this is dropped.
 pub struct Echo {
     _stop: tokio::sync::oneshot::Sender<()>,
     thread: std::thread::JoinHandle<Result<(), String>>,
@@ -59,7 +59,7 @@ impl Echo {
         Self { _stop, thread }
     }
 
-    /// Waits for a server that cannot serve, and returns the reason.
+    /// Waits until the listener fails to serve. Returns the reason.
     pub fn refused(self) -> String {
         self.thread.join().unwrap().unwrap_err()
     }
@@ -91,7 +91,7 @@ impl Solo {
         Self(command.spawn().unwrap())
     }
 
-    /// Waits for a server that cannot serve, and returns its exit code and output.
+    /// Waits until the listener fails to serve. Returns its exit code and output.
     pub fn refused(mut self, house: &House) -> (Option<i32>, String) {
         let status = until("the listener ends", || self.0.try_wait().unwrap());
         (status.code(), std::fs::read_to_string(house.path("solo.log")).unwrap())
@@ -100,7 +100,7 @@ impl Solo {
 
 impl Drop for Solo {
     fn drop(&mut self) {
-        // One that has ended cannot be killed.
+        // A process that has exited cannot be killed.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -176,7 +176,7 @@ fn the_written_servers_with_tls_serve_the_pump_and_both_kits() {
     let _echo = Echo::start(&encrypted.way("echo", "ca.pem"));
     let _solo = Solo::start(house, &encrypted.way("solo", "ca.pem"));
     let running = house.run();
-    assert_eq!(ask(house, &say("encrypted"), "1"), said("encrypted"));
+    assert_eq!(ask(house, &say("encrypted"), "1"), talk_reply("encrypted"));
     assert_eq!(ask(house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
     assert_eq!(running.stop(), Some(0));
     house.verified();
@@ -200,7 +200,7 @@ fn a_server_that_another_authority_signed_is_refused_by_pump_and_kits() {
 }
 
 #[test]
-fn a_key_nobody_knows_is_refused_by_pump_and_kits_who_name_it() {
+fn an_unknown_key_is_reported_with_its_file_by_the_pump_and_the_kits() {
     let encrypted = Encrypted::start();
     let house = &encrypted.house;
     for user in ["pump", "listener-echo", "listener-solo"] {
@@ -217,7 +217,7 @@ fn a_key_nobody_knows_is_refused_by_pump_and_kits_who_name_it() {
     assert!(refused.contains("listener-solo.nk") && !refused.contains("Traceback"), "{refused}");
 }
 
-/// A token of NATS's, signed by `by`.
+/// A JWT of NATS, signed by `by`.
 fn token(by: &nkeys::KeyPair, of: &nkeys::KeyPair, name: &str, nats: &serde_json::Value) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -231,7 +231,7 @@ fn token(by: &nkeys::KeyPair, of: &nkeys::KeyPair, name: &str, nats: &serde_json
     format!("{body}.{signature}")
 }
 
-/// A `.creds` file for everything in the account.
+/// A `.creds` file with all permissions in the account.
 fn credentials(house: &House, file: &str, account: &nkeys::KeyPair) {
     let user = nkeys::KeyPair::new_user();
     let nats =
@@ -279,11 +279,11 @@ fn creds_files_of_servers_with_an_operator_serve_the_pump_and_both_kits() {
     let _echo = Echo::start(&way("echo.creds"));
     let _solo = Solo::start(&house, &way("solo.creds"));
     let running = house.run();
-    assert_eq!(ask(&house, &say("by token"), "1"), said("by token"));
+    assert_eq!(ask(&house, &say("by token"), "1"), talk_reply("by token"));
     assert_eq!(ask(&house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
     assert_eq!(running.stop(), Some(0));
     house.verified();
-    // A token that another account signed is none of this server's.
+    // The server does not accept a token that another account signed.
     credentials(&house, "pump.creds", &KeyPair::new_account());
     let (code, told) = refused(&house);
     assert_eq!(code, Some(69), "{told}");

@@ -43,7 +43,7 @@ fn a_tail_shows_what_is_recorded_while_the_partitions_stop() {
     running.signal("-TERM");
     let socket = house.data().join("control.sock");
     until("the socket is closed", || (!socket.exists()).then_some(()));
-    // The second is let go where the tail has shown the result of the first, and not before.
+    // The second answer is released only after the tail has shown the first.
     for number in ["1", "2"] {
         house.write(&format!("let-go-{number}"), "");
         tail.find(&numbered("held", number));

@@ -1,5 +1,5 @@
-//! Clients that send one message after another through the sockets of several hosts, and take
-//! nothing but its result for an answer.
+//! Clients that send continuously through the sockets of several hosts, and accept only a result as
+//! an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ pub fn loaded(house: &House) -> Config {
 }
 
 impl Load {
-    /// So many clients at each host.
+    /// Number of clients at each host.
     pub fn start(houses: &[&House], clients: usize) -> Self {
         let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let mut all = Vec::new();
@@ -47,7 +47,7 @@ impl Load {
         Self { done, stop, clients: all }
     }
 
-    /// Waits until so many more are done.
+    /// Waits for this number of further results.
     pub fn has_done(&self, more: usize) {
         let goal = self.done.load(Ordering::Relaxed) + more;
         until_within(PATIENCE * 2, "the clients get on", || {
@@ -57,7 +57,7 @@ impl Load {
         });
     }
 
-    /// How many messages were sent and answered.
+    /// Number of messages that were sent and answered.
     pub fn stop(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {

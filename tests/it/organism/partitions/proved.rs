@@ -29,7 +29,7 @@ fn verified(hosts: &[House]) {
 }
 
 /// Sends a ping into a thread of that partition, with this secret in the environment.
-fn send(house: &House, secret: Option<&str>, partition: u32, number: u32) -> Said {
+fn send(house: &House, secret: Option<&str>, partition: u32, number: u32) -> CommandOutput {
     house.write("ping.xml", numbered("ping", "1"));
     let thread = root(partition, number);
     let mut command = house.command(&["send", "ping.xml", "--as", "desk", "--new", &thread]);
@@ -55,7 +55,7 @@ fn over_nats_a_client_with_a_secret_needs_it() {
     let sent = send(&outside, Some(SECRET), 0, 0);
     assert_eq!(sent.code, Some(0), "{sent:?}");
 
-    // A host that sees the process vouches for it, also where another host has the partition.
+    // A host that sees the process proves its identity, also if another host has the partition.
     for partition in [0, 2] {
         let vouched = send(&hosts[0], None, partition, 1);
         assert_eq!(vouched.code, Some(0), "{vouched:?}");
@@ -81,7 +81,7 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
     outside.write("passphrase", "correct horse battery\n");
     let private = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(outside.path("passphrase"), private).unwrap();
-    let signs = |arguments: &[&str]| -> Said {
+    let signs = |arguments: &[&str]| -> CommandOutput {
         let mut command = outside.command(arguments);
         command.env("ORGANISM_PASSPHRASE_FILE", outside.path("passphrase"));
         command.output().unwrap().into()
@@ -123,7 +123,7 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
         assert!(shown.contains("approve by ana: "), "{shown}");
         assert!(shown.contains("cancel by ana: "), "{shown}");
         assert_eq!(shown.matches("signed by ana").count(), 2, "{shown}");
-        assert_eq!(shown.matches("the signature holds").count(), 2, "{shown}");
+        assert_eq!(shown.matches("the signature is valid").count(), 2, "{shown}");
     }
     for running in running {
         assert_eq!(running.stop(), Some(0));

@@ -1,5 +1,5 @@
-//! Processes that may lead the same partitions each get a share of them, whichever processes come
-//! and go. Clients notice nothing of it.
+//! Processes that may lead the same partitions each get a share of them, whichever processes start
+//! and stop. Clients notice no change.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use super::{PARTITIONS, TAKEOVER, all_verified, ask_in, config, effects, host, r
 use crate::nats::Server;
 use crate::web::{address, ask};
 
-/// Which partitions the process that listens there says that it pumps.
+/// The partitions that the process at this address reports as its own.
 pub fn has(at: SocketAddr) -> Vec<u32> {
     let page = ask(at, "/metrics").body;
     let line = |n: &u32| format!("organism_partition_pumped{{partition=\"{n}\"}} 1\n");
     (0..PARTITIONS).filter(|n| page.contains(&line(n))).collect()
 }
 
-/// Until these processes have so many each, and each partition is somewhere.
+/// Waits until these processes have these numbers of partitions, and each partition has an owner.
 pub fn share(houses: &[&House], shares: &[usize]) {
     let at: Vec<_> = houses.iter().map(|house| address(house)).collect();
     let mut seen = Vec::new();
@@ -84,7 +84,8 @@ fn a_rolling_restart_under_load_ends_with_half_each_and_fails_no_message() {
     }
     run(&other, "0,1,2,3").stop();
     judge([&one, &other], count);
-    // Nobody was handed anything twice: every process ended, or handed over, when it was done.
+    // No submission was executed twice: every process finished its deliveries before it ended or
+    // handed a partition over.
     assert_eq!(effects(&one).len() + effects(&other).len(), count);
 }
 
@@ -99,7 +100,7 @@ fn a_process_is_given_what_it_may_pump_and_nothing_else() {
     assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
 }
 
-/// A delivery that is with a listener ends in its process, and the other process never gets it.
+/// A delivery in progress ends in its process, and the other process never gets it.
 #[test]
 fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     let server = Server::start();
@@ -137,7 +138,7 @@ fn members_with_different_configs_hand_nothing_over_and_warn_of_each_other() {
         until("it is told", || house.log().contains("runs another config").then_some(()));
     }
     assert_eq!(has(address(&one)).len(), PARTITIONS as usize);
-    // Where it must, the other one goes on.
+    // After a kill, the other process continues it.
     first.child.kill().unwrap();
     first.child.wait().unwrap();
     share(&[&other], &[4]);

@@ -29,7 +29,7 @@ fn a_stream_lost_with_its_leases_is_not_made_anew_by_the_other_machine() {
     let gone = admin.ask("STREAM.INFO.ORGANISM-talk-0", &json!({}));
     assert!(gone.get("error").is_some(), "it was made anew: {gone}");
     until("the first machine refuses, too", || {
-        one.log().contains("it is not pumped here any more").then_some(())
+        one.log().contains("stopped pumping the partition").then_some(())
     });
     drop((first, second));
 

@@ -16,8 +16,8 @@ const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
 const BARE: &str = "BARE";
 
-/// Longer than any of it takes, and shorter than the two minutes in which a server looks for
-/// doubles: what it holds for one of those it refuses for so long.
+/// Longer than each of these steps, and shorter than two minutes. For that time, a server keeps
+/// message ids for deduplication, and refuses messages that it takes for duplicates.
 const OUTAGE: Duration = Duration::from_secs(60);
 
 fn rounds() -> u32 {
@@ -30,14 +30,14 @@ fn host(cluster: &Cluster) -> House {
     House::settled(&format!("{CONFIG}{journal}\n[nats]\nurl = {urls}\n"))
 }
 
-/// In order, in seconds.
+/// Sorted, in seconds.
 fn shown(all: &mut [Duration]) -> String {
     all.sort();
     let all: Vec<_> = all.iter().map(|took| format!("{:.1}", took.as_secs_f64())).collect();
     all.join(" ")
 }
 
-/// Asks partition 0 through this host's door, until it is answered.
+/// Submits to partition 0 through the socket of this host until it is answered.
 fn answered(house: &House, number: u32) -> Duration {
     let begun = Instant::now();
     let sent = ask_in(house, 0, number);
@@ -48,11 +48,11 @@ fn answered(house: &House, number: u32) -> Duration {
 }
 
 #[test]
-fn whoever_asks_after_a_pump_died_or_froze_is_answered_within_five_seconds() {
+fn requests_are_answered_within_five_seconds_after_a_pump_died_or_froze() {
     let mut report = Campaign::new("takeovers");
     let cluster = Cluster::start();
     let houses = [host(&cluster), host(&cluster)];
-    // One partition, which is always with the one or the other.
+    // One partition, which one of the two hosts leads.
     let mut running: Vec<Running> = houses.iter().map(|house| run(house, "0")).collect();
     cluster.wait_until_whole(&[STREAM, LEASES]);
     let mut number = 0;
@@ -121,7 +121,7 @@ impl Bare {
         answer.get("error").is_none().then_some(answer)
     }
 
-    /// Has this node lead its stream, too, and asks another one from now on.
+    /// Makes this node the leader of the stream, too, and queries another one from now on.
     fn led_by(self, cluster: &Cluster, node: usize) -> Self {
         until_within(2 * TAKEOVER, "the bare stream has that leader", || {
             if cluster.leader(BARE) == node {
@@ -142,13 +142,12 @@ impl Bare {
 }
 
 #[test]
-fn whoever_asks_after_a_streams_leader_died_or_froze_is_answered_soon_after_the_next_one_is_chosen()
-{
+fn requests_are_answered_soon_after_the_election_of_a_new_stream_leader() {
     let mut report = Campaign::new("stream leaders");
     let cluster = Cluster::start();
     let house = host(&cluster);
     let running = run(&house, "0,1,2,3");
-    // No stream is made while a server is missing.
+    // No stream can be created while a server is missing.
     (0..PARTITIONS).for_each(|partition| assert_eq!(ask_in(&house, partition, 0).code, Some(0)));
     let mut bare = Bare::make(&cluster);
     let mut number = 1;

@@ -1,4 +1,4 @@
-//! A partition that is won and cannot be answered for is let go of.
+//! A partition is released if its new owner cannot serve requests.
 
 use organism::organism::{PartitionStatus, PartitionedOrganism};
 use serde_json::json;
@@ -19,23 +19,23 @@ fn lease(server: &Server) -> String {
 }
 
 #[test]
-fn a_partition_that_nobody_can_be_answered_for_is_drained_and_its_lease_goes_back() {
+fn a_partition_whose_requests_cannot_be_served_is_drained_and_its_lease_released() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let mut config = loaded(&one);
-    // There is no subject of this name, and everything else is called as ever.
+    // A server with an invalid subject, while all else works as usual.
     config.name = "no subject".to_owned();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let partitioned = runtime.block_on(PartitionedOrganism::start(config, &[0])).unwrap();
     until("it is given up", || {
-        assert_ne!(partitioned.standings()[0], PartitionStatus::Here);
+        assert_ne!(partitioned.statuses()[0], PartitionStatus::Here);
         partitioned.has_ended().then_some(())
     });
-    let PartitionStatus::Broken(why) = partitioned.standings().swap_remove(0) else {
-        panic!("{:?}", partitioned.standings());
+    let PartitionStatus::Broken(why) = partitioned.statuses().swap_remove(0) else {
+        panic!("{:?}", partitioned.statuses());
     };
     assert!(why.contains("subject"), "{why}");
-    // By its keeper, and not when the process ends.
+    // The worker releases it, and not the end of the process.
     let left = lease(&server);
     assert!(left.contains("acknowledged"), "{left}");
     assert!(!left.contains("holder"), "{left}");

@@ -1,21 +1,21 @@
-//! The servers lose the end of the stream: an older copy of their store is put back.
+//! The servers lose the end of the stream, because an older copy of their store is restored.
 //!
-//! The simulation keeps its records in one list, of which no second place knows anything; a stream
-//! that became shorter needs a server. `KILLS=…` states how often the campaign kills a pump and
-//! takes the stream back, `SEED=…` makes the same choices again.
+//! The simulation keeps its records in one list without a second copy, so a shortened stream needs
+//! a server. `KILLS=…` sets how often the campaign kills a pump and restores the older stream;
+//! `SEED=…` repeats the choices.
 
 use super::{House, Server, ask, host, stream};
 use crate::campaign::Campaign;
 use crate::organism::Running;
 use crate::organism::kill::{choices, environment, torture};
 
-/// Repairs that are on record.
+/// The recorded repairs.
 fn repairs(house: &House) -> usize {
     let exported = house.organism(&["export", "--format", "jsonl"]).out;
     exported.matches("published-from").count() + exported.matches("kept-up-to").count()
 }
 
-/// Runs an organism that answers these, and stops it.
+/// Runs an organism that answers these requests, and stops it.
 fn answer(house: &House, numbers: std::ops::Range<u32>) {
     let running = house.run();
     for number in numbers {
@@ -24,7 +24,7 @@ fn answer(house: &House, numbers: std::ops::Range<u32>) {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The server goes back to what it had before numbers 3 and 4 were answered on `house`.
+/// Restores the server's state from before requests 3 and 4 were answered on `house`.
 fn goes_back(server: &Server, house: &House) {
     answer(house, 1..3);
     server.kill();
@@ -76,7 +76,7 @@ fn a_repaired_stream_is_the_same_record_on_every_host() {
 }
 
 #[test]
-fn a_repair_that_was_killed_goes_on_and_is_recorded_once() {
+fn a_killed_repair_continues_and_is_recorded_once() {
     for place in ["repair-noted", "before-publish", "repair-published", "epoch-raised"] {
         let server = Server::start();
         let name = stream(&format!("killed-{place}"));
@@ -86,7 +86,7 @@ fn a_repair_that_was_killed_goes_on_and_is_recorded_once() {
         let killed = command.env("ORGANISM_FAILPOINT", place).output().unwrap();
         assert_eq!(killed.status.code(), None, "{place}: {killed:?}");
         if ["repair-noted", "before-publish"].contains(&place) {
-            // A host that never saw the journal knows from the lease.
+            // A host without any records of the journal knows the bound from the lease.
             let early = other.organism(&["run"]);
             assert_eq!(early.code, Some(4), "{place}: {early:?}");
             assert!(early.err.contains("the lease in"), "{place}: {early:?}");
@@ -105,7 +105,7 @@ fn a_forked_stream_gets_no_pump_and_a_repair_takes_the_choice() {
     let name = stream("forked");
     let (house, other) = (host(&server, &name), host(&server, &name));
     goes_back(&server, &house);
-    // It never saw the journal, and what it can reach shows no more than the stream has.
+    // The host has no records of the journal, and no reachable place shows more than the stream.
     answer(&other, 7..12);
     for command in [&["run"][..], &["repair"], &["repair", "--from", "projection"]] {
         let refused = house.organism(command);
@@ -163,7 +163,7 @@ fn a_stream_that_became_shorter_gets_no_pump_until_its_repair_which_loses_and_re
         server.restart();
         lost += more;
         if choices.below(2) == 0 {
-            // The bucket of the lease lies on the same servers, and is lost along.
+            // The bucket of the lease is on the same servers and is lost, too.
             server.admin().delete(&format!("KV_{name}-pumps"));
         }
 

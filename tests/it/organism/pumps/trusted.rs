@@ -1,12 +1,12 @@
-//! Keys of other hosts that a recorded action trusts.
+//! Keys of other hosts that a recorded operator action trusts.
 
 use super::{House, ask, host, stream};
 use crate::nats::{Server, shared};
 
 /// A start warns of keys that its host does not know.
-const UNKNOWN: &str = "was kept with keys that this host does not know";
+const UNKNOWN: &str = "was written with keys that this host does not know";
 
-/// A host that knows one other from its config.
+/// A host whose config names the key of another host.
 fn host_that_knows(server: &Server, stream: &str, key: &str) -> House {
     let house = host(server, stream);
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
@@ -71,7 +71,7 @@ fn a_key_that_an_unknown_host_trusts_stays_unknown() {
     let third = host_that_knows(shared(), &stream, &key_of(&one));
     lead(&one, "1");
     trust(&stranger, &key_of(&stranger));
-    // A checkpoint of a known host over the action does not make it that host's.
+    // A checkpoint of a known host after the action does not make the action that host's own.
     lead(&one, "2");
     lead(&stranger, "3");
     lead(&third, "4");

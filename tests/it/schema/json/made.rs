@@ -1,10 +1,10 @@
-//! JSON made from a JSON Schema, and schemas made from nothing, each from a seed.
+//! JSON generated from a JSON Schema, and generated schemas, each from a seed.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// xorshift: the same seed, the same test.
+/// Xorshift: equal seeds give equal tests.
 pub struct Rng(u64);
 
 impl Rng {
@@ -41,7 +41,7 @@ const TEXTS: [&str; 8] = [
 const WORDS: [&str; 4] = ["one", "a&b", "<x>", "é"];
 const MARKUP: [&str; 4] = ["", "only text &amp; more", "so <b>much</b>", "<x n=\"1\"/>tail"];
 
-/// Something that fits `schema`; `None` where the schema does not say enough.
+/// A value that fits `schema`; `None` if the schema is not specific enough.
 pub fn json(rng: &mut Rng, schema: &Value) -> Option<Value> {
     if let Some(fixed) = schema.get("const") {
         return Some(fixed.clone());

@@ -1,4 +1,4 @@
-//! Arguments that are not what a payload's JSON Schema asks for.
+//! Arguments that violate a payload's JSON Schema.
 
 use expect_test::expect;
 
@@ -96,7 +96,7 @@ fn each_mistake_is_named_by_its_json_path() {
 }
 
 #[test]
-fn what_is_optional_may_be_null_and_numbers_may_be_strings() {
+fn optional_values_may_be_null_and_numbers_may_be_strings() {
     let schemas = loaded("xsd/search.xsd");
     let search = name(&schemas, "search");
     let xml =

@@ -1,4 +1,4 @@
-//! One agent at work in a test: contracts, schemas, a story and played turns.
+//! Setup of one agent: contracts, schemas, a thread and played turns.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use organism::agent::{self, AgentEnvironment, AgentOptions, ModelAgent, TurnContext};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::{Contract, Contracts, Role};
-use organism::envelope::{Failure, Kind, NotReserved, Reservation};
+use organism::envelope::{AttemptFailure, MessageKind, NotReserved, Reservation};
 use organism::ids::{Attempt, CallId, MessageId, PayloadName};
 use organism::model::{PlaybackModel, SharedModel};
 use organism::schema::Schemas;
 use organism::system;
 
-use super::story::{ROOT, Story, listener, said, thread};
+use super::story::{ROOT, Story, listener, story_message, thread};
 
 pub const TOOLS: &str = "https://xml-pipeline.org/ns/test-tools/v1";
-pub const DESK: &str = "https://xml-pipeline.org/ns/research-desk/v1";
+pub const RESEARCH_NAMESPACE: &str = "https://xml-pipeline.org/ns/research-desk/v1";
 
-/// Compiled once: each thread would ask a child process of its own.
+/// Compiled once, because each compilation starts a child process.
 pub fn schemas() -> Schemas {
     static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
     SCHEMAS.get_or_init(compiled).clone()
@@ -35,16 +35,16 @@ fn compiled() -> Schemas {
     schemas
 }
 
-/// A researcher with three tools, that ends with `attempt_completion` or its own `answer`.
+/// A researcher with three tools, whose finals are `attempt_completion` and its own `answer`.
 pub fn contracts() -> Arc<Contracts> {
     let names = |ns: &str, locals: &[&str]| {
         locals.iter().map(|local| PayloadName::new(ns, local)).collect::<Vec<_>>()
     };
-    let mut replies = names(DESK, &["answer"]);
+    let mut replies = names(RESEARCH_NAMESPACE, &["answer"]);
     replies.push(agent::attempt_completion());
     let researcher = Contract {
         description: "Answers questions.".to_owned(),
-        accepts: names(DESK, &["question"]),
+        accepts: names(RESEARCH_NAMESPACE, &["question"]),
         replies,
         peers: vec![listener("code")],
         ..Contract::new(listener("researcher"), Role::Agent)
@@ -70,7 +70,7 @@ pub fn options() -> AgentOptions {
     AgentOptions { environment, ..AgentOptions::new(contract, contracts, schemas()) }
 }
 
-/// A model that says `raw` as the agent's turn number `turn`.
+/// A model that writes `raw` as the agent's turn number `turn`.
 pub fn says(turn: u32, raw: &str, stop: &str) -> SharedModel {
     let raw = toml::Value::String(raw.to_owned());
     let recording = format!(
@@ -79,11 +79,12 @@ pub fn says(turn: u32, raw: &str, stop: &str) -> SharedModel {
     Arc::new(PlaybackModel::parse("test.toml", &recording).unwrap())
 }
 
-/// A thread in which the desk has asked a question.
-pub fn asked() -> (Story, MessageId) {
+/// A thread in which the client has asked a question.
+pub fn question_thread() -> (Story, MessageId) {
     let mut story = Story::default();
-    let question = format!("<question xmlns=\"{DESK}\"><part>where?</part></question>");
-    let call = story.say(said("desk", "researcher", Kind::Call, &question));
+    let question =
+        format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>where?</part></question>");
+    let call = story.say(story_message("desk", "researcher", MessageKind::Call, &question));
     (story, call)
 }
 
@@ -101,7 +102,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
     }
 }
 
-/// A place without budgets, where no call is cancelled.
+/// A call context without budgets, where no call is cancelled.
 struct Alone;
 
 impl TurnContext for Alone {
@@ -116,14 +117,14 @@ impl TurnContext for Alone {
     fn progress(&self) {}
 }
 
-pub fn take(agent: &ModelAgent, delivery: &Delivery) -> Result<Outcome, Failure> {
+pub fn take(agent: &ModelAgent, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(agent.turn(delivery, &Alone))
 }
 
-/// The outcome of the first turn of a call when the model writes `raw`.
+/// The outcome of a call's first turn if the model writes `raw`.
 pub fn turn(raw: &str) -> Outcome {
-    let (story, call) = asked();
+    let (story, call) = question_thread();
     let agent = ModelAgent::new(options(), says(1, raw, "normal"), Arc::new(story.clone()));
     take(&agent, &delivery(&story, call)).unwrap()
 }

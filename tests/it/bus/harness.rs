@@ -1,4 +1,4 @@
-//! A sink that tells a test what it heard, and deliveries to hear about.
+//! A sink that reports its events to a test, and deliveries for it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use organism::bus::{Delivery, Host, Outcome, Sink};
 use organism::clock::Time;
-use organism::envelope::{Failure, Kind, Message, Payload};
+use organism::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-/// No test waits this long unless something is wrong.
+/// Time-out of each wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Trace to which every delivery belongs.
 pub const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Heard {
-    /// The number of the delivery, and its payloads as text.
+pub enum SinkEvent {
+    /// Attempt number of the delivery, and its payloads as text.
     Answer(u32, Vec<String>),
-    Failed(u32, Failure),
+    Failed(u32, AttemptFailure),
     Beat(u32),
-    /// The attempt that a stray answer named, and its payloads.
+    /// The attempt that a stray answer named, and the payloads of the answer.
     Stray(String, Vec<String>),
     Joined,
     Left(String),
@@ -31,25 +31,31 @@ pub enum Heard {
 
 type Callback = Box<dyn Fn() + Send + Sync>;
 
-struct Mouth {
-    reports: mpsc::UnboundedSender<Heard>,
+struct ReportingSink {
+    reports: mpsc::UnboundedSender<SinkEvent>,
     /// Called inside [`Sink::ended`].
     on_ended: OnceLock<Callback>,
 }
 
-impl Mouth {
-    fn say(&self, heard: Heard) {
+impl ReportingSink {
+    fn report(&self, heard: SinkEvent) {
         // A test that has ended no longer listens.
         let _ = self.reports.send(heard);
     }
 }
 
-impl Sink for Mouth {
-    fn ended(&self, _: &ListenerName, _: CallId, a: Attempt, result: Result<Outcome, Failure>) {
+impl Sink for ReportingSink {
+    fn ended(
+        &self,
+        _: &ListenerName,
+        _: CallId,
+        a: Attempt,
+        result: Result<Outcome, AttemptFailure>,
+    ) {
         let text = |payload: Vec<u8>| String::from_utf8(payload).unwrap();
-        self.say(match result {
-            Ok(outcome) => Heard::Answer(a.n, outcome.payloads.into_iter().map(text).collect()),
-            Err(failure) => Heard::Failed(a.n, failure),
+        self.report(match result {
+            Ok(outcome) => SinkEvent::Answer(a.n, outcome.payloads.into_iter().map(text).collect()),
+            Err(failure) => SinkEvent::Failed(a.n, failure),
         });
         if let Some(on_ended) = self.on_ended.get() {
             on_ended();
@@ -58,44 +64,44 @@ impl Sink for Mouth {
 
     fn stray(&self, _: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let text = |payload: Vec<u8>| String::from_utf8(payload).unwrap();
-        self.say(Heard::Stray(named, payloads.into_iter().map(text).collect()));
+        self.report(SinkEvent::Stray(named, payloads.into_iter().map(text).collect()));
     }
 
     fn heartbeat(&self, _: &ListenerName, _: CallId, attempt: Attempt) {
-        self.say(Heard::Beat(attempt.n));
+        self.report(SinkEvent::Beat(attempt.n));
     }
 
     fn joined(&self, _: &ListenerName, _: &str) {
-        self.say(Heard::Joined);
+        self.report(SinkEvent::Joined);
     }
 
     fn left(&self, _: &ListenerName, detail: &str) {
-        self.say(Heard::Left(detail.to_owned()));
+        self.report(SinkEvent::Left(detail.to_owned()));
     }
 }
 
-/// A host and everything it reports. Deliveries are numbered from 1 by their attempt.
-pub struct Ear {
+/// A host and its reported events. The attempt numbers of deliveries count from 1.
+pub struct HostHarness {
     pub host: Arc<dyn Host>,
-    mouth: Arc<Mouth>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    sink: Arc<ReportingSink>,
+    events: mpsc::UnboundedReceiver<SinkEvent>,
     sent: u32,
 }
 
-impl Ear {
+impl HostHarness {
     pub fn hosting(make: impl FnOnce(Arc<dyn Sink>) -> Arc<dyn Host>) -> Self {
         let (reports, heard) = mpsc::unbounded_channel();
-        let mouth = Arc::new(Mouth { reports, on_ended: OnceLock::new() });
-        Self { host: make(mouth.clone()), mouth, heard, sent: 0 }
+        let mouth = Arc::new(ReportingSink { reports, on_ended: OnceLock::new() });
+        Self { host: make(mouth.clone()), sink: mouth, events: heard, sent: 0 }
     }
 
     /// Calls this inside each [`Sink::ended`] from now on.
     pub fn on_ended(&self, callback: impl Fn() + Send + Sync + 'static) {
-        assert!(self.mouth.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
+        assert!(self.sink.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
     }
 
-    /// Hands the next deliveries over inside [`Sink::ended`], one at each end, once `begin` has
-    /// returned: as a pump on another thread may.
+    /// Delivers the given deliveries inside [`Sink::ended`], one at each end, after `begin` has
+    /// returned, as a pump on another thread may do.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,
         texts: [&str; N],
@@ -103,7 +109,7 @@ impl Ear {
     ) {
         let deliveries = texts.map(|text| {
             self.sent += 1;
-            delivery(call(self.sent), self.sent, vec![message(1, Kind::Call, text)], 1)
+            delivery(call(self.sent), self.sent, vec![message(1, MessageKind::Call, text)], 1)
         });
         let deliveries = Mutex::new(deliveries.into_iter());
         let host = Arc::downgrade(&self.host);
@@ -117,9 +123,9 @@ impl Ear {
         });
     }
 
-    /// Delivers a `<do>` with this text; gives its number.
+    /// Delivers a `<do>` with this text. Returns the number of the delivery.
     pub fn tell(&mut self, text: &str) -> u32 {
-        self.deliver(vec![message(1, Kind::Call, text)], 1)
+        self.deliver(vec![message(1, MessageKind::Call, text)], 1)
     }
 
     pub fn deliver(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
@@ -128,14 +134,15 @@ impl Ear {
         number
     }
 
-    /// Delivers a call of this number once more, in a new attempt; gives the attempt's number.
+    /// Delivers the call with this number again, in a new attempt. Returns the number of the
+    /// attempt.
     pub fn deliver_again(&mut self, of: u32, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         let number = self.put_in(call(of), messages, fresh);
         self.host.flush();
         number
     }
 
-    /// Delivers like [`Ear::deliver`], without a flush of the host.
+    /// Delivers like [`HostHarness::deliver`], without a flush of the host.
     pub fn put(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         self.put_in(call(self.sent + 1), messages, fresh)
     }
@@ -151,29 +158,30 @@ impl Ear {
         self.host.flush();
     }
 
-    pub async fn next(&mut self) -> Heard {
-        let heard = tokio::time::timeout(PATIENCE, self.heard.recv()).await;
+    pub async fn next(&mut self) -> SinkEvent {
+        let heard = tokio::time::timeout(PATIENCE, self.events.recv()).await;
         heard.expect("something should have been reported by now").unwrap()
     }
 
-    pub async fn expect(&mut self, expected: Heard) {
+    pub async fn expect(&mut self, expected: SinkEvent) {
         assert_eq!(self.next().await, expected);
     }
 
-    /// Delivers, and gives the text of the one payload that is answered.
+    /// Delivers, and returns the text of the only payload in the answer.
     pub async fn ask(&mut self, text: &str) -> String {
         let number = self.tell(text);
         match self.next().await {
-            Heard::Answer(n, payloads) if n == number && payloads.len() == 1 => {
+            SinkEvent::Answer(n, payloads) if n == number && payloads.len() == 1 => {
                 inner(&payloads[0]).to_owned()
             }
             other => panic!("expected one payload for delivery {number}, heard {other:?}"),
         }
     }
 
-    /// Nothing more has been reported. Only of use after a drain, when nothing can come.
+    /// Asserts that no further event was reported. Meaningful only after a drain, when no event can
+    /// follow.
     pub fn is_quiet(&mut self) -> bool {
-        self.heard.try_recv().is_err()
+        self.events.try_recv().is_err()
     }
 }
 
@@ -211,7 +219,7 @@ pub fn attempt(number: u32) -> Attempt {
     Attempt { epoch: 1, n: number }
 }
 
-pub fn message(seq: u64, kind: Kind, text: &str) -> Arc<Message> {
+pub fn message(seq: u64, kind: MessageKind, text: &str) -> Arc<Message> {
     let payload = Payload::new(format!("<do xmlns=\"urn:test\">{text}</do>"));
     let id = MessageId(Uuid::from_u128(seq.into()));
     Arc::new(Message {

@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::nats::{RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadSource};
 use organism::bus::{Delivery, Host, Outcome};
-use organism::envelope::{Failure, Kind, Turn};
+use organism::envelope::{AttemptFailure, MessageKind, Turn};
 use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
 use organism::nats::{Client, HeaderMap, connect_with};
 use serde_json::json;
@@ -20,8 +20,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::ear::{Ear, Heard, message, name};
-use super::remote::leaving::{Ending, is_silent_on_a_new_connection, is_silent_when_asked, server};
+use super::harness::{HostHarness, SinkEvent, message, name};
+use super::remote::leaving::{
+    Ending, is_silent_after_cancel, is_silent_on_a_new_connection, server,
+};
 use super::remote::{Meeting, RUNTIME, Stranger, wait};
 use crate::nats::shared;
 
@@ -29,16 +31,16 @@ fn noted() -> Option<Turn> {
     Some(Turn { note: "<noted/>".to_owned(), ..Turn::default() })
 }
 
-/// A thread of its own for every position.
-struct Told;
+/// A thread source with a different text for each position.
+struct PositionText;
 
-impl ThreadSource for Told {
+impl ThreadSource for PositionText {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         Ok(format!("{thread} up to {up_to}").into_bytes())
     }
 }
 
-/// A long thread that cannot be read the first time; how often it was tried.
+/// A thread source with a long thread whose first read fails. Counts the reads.
 #[derive(Default)]
 struct Counted(AtomicUsize);
 
@@ -54,13 +56,17 @@ impl ThreadSource for Counted {
     }
 }
 
-/// Has its thread told twice at once, and once more.
+/// An agent that requests its thread twice at the same time, and once more.
 struct Asks {
     relay: RemoteSink,
 }
 
 impl NativeHandler for Asks {
-    async fn handle(&self, delivery: Delivery, _: HandlerContext) -> Result<Outcome, Failure> {
+    async fn handle(
+        &self,
+        delivery: Delivery,
+        _: HandlerContext,
+    ) -> Result<Outcome, AttemptFailure> {
         let ask = || self.relay.thread(&delivery);
         let mut told = try_join_all([ask(), ask()]).await?;
         told.push(ask().await?);
@@ -80,8 +86,8 @@ impl NativeHandler for Waits {
         &self,
         delivery: Delivery,
         context: HandlerContext,
-    ) -> Result<Outcome, Failure> {
-        assert_eq!(delivery.trace.unwrap().to_string(), super::ear::TRACEPARENT);
+    ) -> Result<Outcome, AttemptFailure> {
+        assert_eq!(delivery.trace.unwrap().to_string(), super::harness::TRACEPARENT);
         let told = String::from_utf8(self.relay.thread(&delivery).await?).unwrap();
         context.heartbeat();
         context.cancelled().await;
@@ -98,7 +104,7 @@ fn post<H: NativeHandler>(meeting: &Meeting, config: Digest, handler: fn(RemoteS
     let inbox = meeting.subjects.inbox();
     let servers = organism::nats::Options {
         servers: vec![meeting.address.clone()],
-        credentials: organism::nats::NatsCredentials::Nobody,
+        credentials: organism::nats::NatsCredentials::Anonymous,
         ca: None,
     };
     wait(async {
@@ -125,25 +131,25 @@ impl Post {
     }
 }
 
-fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn ThreadSource>) -> Ear {
-    let far = Some(RemoteAgentOptions { memory, config });
-    let options = organism::bus::nats::Options { far, ..meeting.options() };
-    Ear::hosting(|sink| Arc::new(meeting.host_with(options, sink)))
+fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn ThreadSource>) -> HostHarness {
+    let remote_agents = Some(RemoteAgentOptions { memory, config });
+    let options = organism::bus::nats::Options { remote_agents, ..meeting.options() };
+    HostHarness::hosting(|sink| Arc::new(meeting.host_with(options, sink)))
 }
 
-const TOLD: &str = "<told>sess-k3v9t2m8 up to 1</told>";
+const THREAD_PAYLOAD: &str = "<told>sess-k3v9t2m8 up to 1</told>";
 
 #[tokio::test]
 async fn a_heartbeat_and_a_cancel_reach_the_other_end() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
-    let mut ear = ear(&meeting, config, Arc::new(Told));
+    let mut ear = ear(&meeting, config, Arc::new(PositionText));
     let post = post(&meeting, config, |relay| Waits { relay });
-    // Its thread is read for it: what it is given has to be readable.
+    // The host reads the thread for the agent, so the text of the source must be readable.
     assert!(ear.host.reads_journal() && !meeting.ear().host.reads_journal());
     let number = ear.tell("anything");
-    ear.expect(Heard::Beat(number)).await;
+    ear.expect(SinkEvent::Beat(number)).await;
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![TOLD.to_owned()])).await;
+    ear.expect(SinkEvent::Answer(number, vec![THREAD_PAYLOAD.to_owned()])).await;
     post.stop.send(()).unwrap();
     post.served.await.unwrap();
     ear.host.drain().await;
@@ -153,7 +159,7 @@ async fn a_heartbeat_and_a_cancel_reach_the_other_end() {
 #[tokio::test]
 async fn of_an_agents_host_no_call_is_remembered() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
-    let mut ear = ear(&meeting, config, Arc::new(Told));
+    let mut ear = ear(&meeting, config, Arc::new(PositionText));
     let stranger = meeting.stranger().await;
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     let _own = stranger.hears("_INBOX_tested.agent").await;
@@ -170,28 +176,28 @@ async fn of_an_agents_host_no_call_is_remembered() {
         headers.insert(name, value);
     }
     for count in 1..=3 {
-        let kind = |seq| if seq == 1 { Kind::Call } else { Kind::Reply };
+        let kind = |seq| if seq == 1 { MessageKind::Call } else { MessageKind::Reply };
         let messages = (1..=count).map(|seq| message(seq, kind(seq), "anything")).collect();
         let number = ear.deliver_again(1, messages, 1);
         let to = deliveries.next().await.reply.unwrap();
         let (reply, headers, outcome) = ("_INBOX_tested.reply", headers.clone(), outcome.clone());
         let answer = stranger.0.publish_with_reply_and_headers(to, reply, headers, outcome.into());
         answer.await.unwrap();
-        ear.expect(Heard::Answer(number, vec!["<told/>".to_owned()])).await;
+        ear.expect(SinkEvent::Answer(number, vec!["<told/>".to_owned()])).await;
     }
 }
 
-/// A journal is read on the pump's machine: what that costs is not for a host to choose.
+/// The pump reads its journal; a host must not choose the cost of that read.
 #[tokio::test]
 async fn a_thread_is_read_once_for_a_turn_with_repeated_requests() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
     let memory = Arc::new(Counted::default());
     let mut ear = ear(&meeting, config, memory.clone());
     let post = post(&meeting, config, |relay| Asks { relay });
-    // Each of its parts is a question, and what could not be read is read again.
+    // Each part of the thread is a request, and a part that could not be read is requested again.
     for reads in [2, 3] {
         let number = ear.tell("anything");
-        ear.expect(Heard::Answer(number, vec!["<told/>".to_owned()])).await;
+        ear.expect(SinkEvent::Answer(number, vec!["<told/>".to_owned()])).await;
         assert_eq!(memory.0.load(Ordering::Relaxed), reads);
     }
     post.stop.send(()).unwrap();
@@ -203,21 +209,22 @@ async fn a_thread_is_read_once_for_a_turn_with_repeated_requests() {
 #[tokio::test]
 async fn a_leaving_host_answers_its_deliveries_and_no_discovery_request() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
-    let ear = ear(&meeting, config, Arc::new(Told));
+    let ear = ear(&meeting, config, Arc::new(PositionText));
     let post = post(&meeting, config, |relay| Waits { relay });
-    is_silent_when_asked(&meeting, ear, TOLD, || post.ask_to_end()).await;
+    is_silent_after_cancel(&meeting, ear, THREAD_PAYLOAD, || post.ask_to_end()).await;
 }
 
 #[tokio::test]
 async fn a_host_that_leaves_announces_no_new_connection_and_answers_what_it_has() {
     let server = server();
     let (meeting, config) = (Meeting::at(&server), Digest::of(b"one config"));
-    let ear = ear(&meeting, config, Arc::new(Told));
+    let ear = ear(&meeting, config, Arc::new(PositionText));
     let post = post(&meeting, config, |relay| Waits { relay });
-    is_silent_on_a_new_connection(&server, &meeting, ear, TOLD, || post.ask_to_end()).await;
+    is_silent_on_a_new_connection(&server, &meeting, ear, THREAD_PAYLOAD, || post.ask_to_end())
+        .await;
 }
 
-/// Notes which calls come and go, and gets stuck with each that comes until it is let go.
+/// Records which calls start and end, and blocks in each until it is released.
 struct Stuck {
     go: Mutex<mpsc::Receiver<()>>,
     noted: mpsc::Sender<(&'static str, CallId)>,
@@ -237,7 +244,7 @@ impl Host for Stuck {
     }
 }
 
-/// The outpost of a host that gets stuck, on a thread of its own.
+/// The agent host of a blocking agent, on a separate thread.
 fn stuck(
     meeting: &Meeting,
     client: Client,
@@ -292,7 +299,7 @@ async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
     };
     let patience = Duration::from_secs(30);
     let next = || notes.recv_timeout(patience).unwrap();
-    // Were it left to chance, one of so many would be the wrong way round.
+    // So many calls that random order would fail the test.
     for n in 0..40 {
         let [other, call] = [2 * n, 2 * n + 1].map(|n| CallId(MessageId(Uuid::from_u128(n))));
         deliver(other).await;
@@ -300,7 +307,8 @@ async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
         deliver(call).await;
         let (to, cancel) = (meeting.subjects.cancels(), headers(call));
         client.publish_with_headers(to, cancel, "".into()).await.unwrap();
-        // What is said over one connection comes in order: with this, both are there.
+        // Messages of one connection arrive in order, so both earlier messages have arrived with
+        // this one.
         client.publish(probe.clone(), "".into()).await.unwrap();
         timeout(patience, probed.next()).await.unwrap().unwrap();
         go.send(()).unwrap();
