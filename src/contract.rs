@@ -19,7 +19,7 @@ pub use approval::Approval;
 pub use budget::{Budget, TreeLimits};
 pub use goal::{
     AGENT_NAMESPACE, TypedAnswer, WORKFLOW_NAMESPACE, goal_answer, goal_name, goal_schema,
-    read_goal, read_goal_answer, write_goal, write_typed_goal,
+    read_goal, read_goal_answer, retry_name, run_definition_name, write_goal, write_typed_goal,
 };
 
 /// The kind of party that has a name in the config.
@@ -265,7 +265,8 @@ fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
 }
 
 /// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
-/// in this order. An agent's vocabulary also contains core words and notes.
+/// in this order. An agent's vocabulary also contains core words and notes; a workflow's, the
+/// definition of its runs.
 fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
@@ -280,6 +281,10 @@ fn vocabulary_of(
             names.insert(crate::system::name(word), Meaning::Note);
         }
         names.extend(sender.accepts.iter().map(|name| (name.clone(), Meaning::Own)));
+    }
+
+    if sender.role == Role::Workflow {
+        names.insert(run_definition_name(), Meaning::Own);
     }
 
     peers::add_peers(&mut names, sender, contracts);

@@ -1,6 +1,9 @@
 //! `organism workflow`: shows definitions and runs them.
 
+mod diff;
 mod progress;
+mod recorded;
+mod retry;
 mod run;
 
 use std::process::ExitCode;
@@ -13,6 +16,8 @@ use crate::workflow::{self, WorkflowDefinition};
 use super::exit::{CommandExit, CommandFailure};
 use super::output::put;
 use super::startup::ConfigArg;
+use diff::DiffArgs;
+use retry::RetryArgs;
 use run::RunArgs;
 
 #[derive(Debug, clap::Args)]
@@ -27,6 +32,10 @@ enum WorkflowVerb {
     Show(DrawArgs),
     /// Run a workflow.
     Run(RunArgs),
+    /// Show what differs between two definitions, and what that means for runs under way.
+    Diff(DiffArgs),
+    /// Go on from an ended run, with the results that it has.
+    Retry(RetryArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,6 +58,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         WorkflowVerb::Show(args) => show(&args),
         WorkflowVerb::Run(args) => run::run(&args),
+        WorkflowVerb::Diff(args) => diff::run(&args),
+        WorkflowVerb::Retry(args) => retry::run(&args),
     }
 }
 

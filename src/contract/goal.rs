@@ -37,6 +37,16 @@ pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
 
+/// Name of the payload with which a run of a workflow records its definition.
+pub fn run_definition_name() -> PayloadName {
+    PayloadName::new(WORKFLOW_NAMESPACE, "run-definition")
+}
+
+/// Name of the payload with which a client goes on from an earlier run of `workflow`.
+pub fn retry_name(workflow: &ListenerName) -> PayloadName {
+    PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
+}
+
 /// Schema of the goals of `agent`: one text, and the name of the answer to a typed goal.
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
@@ -95,6 +105,13 @@ impl Contract {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// The retry that `sender` may ask of this listener, if any. A workflow that is in open runs only
+    /// accepts nothing.
+    pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
+        let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
+        (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))
     }
 
     /// Whether some workflow may send it goals.

@@ -21,8 +21,8 @@ pub(super) fn add_peers(
         for name in &peer.accepts {
             add_peer(names, sender, peer, name);
         }
-        if let Some(goal) = peer.goal_from(sender) {
-            add_peer(names, sender, peer, &goal);
+        for name in peer.goal_from(sender).into_iter().chain(peer.retry_from(sender)) {
+            add_peer(names, sender, peer, &name);
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod repair;
 pub mod repair_stream;
 mod request_lines;
 mod start;
+mod workflow_runs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,7 @@ use crate::service::announcement::CommandPresence;
 use crate::service::{self, socket_path};
 use crate::telemetry::SpanExporter;
 use crate::trace::SpanTracer;
+use crate::workflow::run_schema;
 use pump_runtime::PumpRuntime;
 use start::AbortOnDrop;
 
@@ -286,18 +288,42 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     let failed = |problems: Vec<SchemaProblem>| Error::Builtin {
         detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     };
-    let builtins = [("core.xsd", crate::system::SCHEMA), ("agent.xsd", crate::agent::SCHEMA)];
+    let builtins = [
+        ("core.xsd", crate::system::SCHEMA),
+        ("agent.xsd", crate::agent::SCHEMA),
+        ("workflow.xsd", crate::workflow::SCHEMA),
+    ];
     for (label, text) in builtins {
         config.schemas.add_builtin(label, text).map_err(failed)?;
     }
 
+    add_goals(&mut config).map_err(failed)?;
+    add_runs(&mut config).map_err(failed)?;
+    Ok(config)
+}
+
+/// Adds the schema of the goals of each agent that a workflow may send goals to.
+fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for agent in config.contracts.agents_with_goals() {
         let label = format!("goals of {agent}");
-        config.schemas.add_generated(&mut compiler, &label, &goal_schema(agent)).map_err(failed)?;
+        config.schemas.add_generated(&mut compiler, &label, &goal_schema(agent))?;
     }
 
-    Ok(config)
+    Ok(())
+}
+
+/// Replaces the schemas of outputs by those of runs on any definition, and adds those of retries: a
+/// run may finish on an earlier definition, whose output has another form.
+fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
+    let mut compiler = SchemaCompiler::default();
+    for workflow in &config.workflows {
+        let name = &workflow.definition.name.value;
+        let label = format!("runs of {name}");
+        config.schemas.replace_generated(&mut compiler, &label, &run_schema(name))?;
+    }
+
+    Ok(())
 }
 
 fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Error> {

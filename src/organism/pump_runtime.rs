@@ -1,7 +1,7 @@
 //! Runs one pump with its hosts and its thread, and stops it. An organism has one runtime for each
 //! partition that it runs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::health::PumpHealth;
 use super::model_metrics::ModelCounts;
+use super::workflow_runs::{self, JournalRuns, WorkflowRuns};
 use super::{Error, HostedListener, NativeHostBuilder};
 use super::{local_agents, nats_listeners};
 use crate::bus::native_host::NativeHost;
@@ -26,7 +27,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::service::PumpService;
 use crate::trace::SpanTracer;
-use crate::workflow::WorkflowHandler;
+use crate::workflow::{RunDefinitions, WorkflowHandler};
 
 pub(super) struct PumpRuntime {
     handle: Handle,
@@ -51,6 +52,9 @@ impl PumpRuntime {
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
+        let WorkflowRuns { config, definitions } = workflow_runs::at_start(config, &core);
+        let config = &config;
+        let core = core.with_contracts(Arc::new(config.contracts.clone()));
         // The texts go into the journal, because what a model is sent must be a function of what
         // the journal contains.
         let blobs = config.texts().into_iter().map(|text| journal.put_blob(text.as_bytes()));
@@ -64,6 +68,7 @@ impl PumpRuntime {
         let watched = PumpHealth::new(config, pump.counts());
         let mut hosts =
             hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;
+        hosts.extend(workflows(config, definitions, &pump.sink(), &runtime));
         hosts.extend(nats_listeners::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
@@ -191,21 +196,22 @@ fn hosts(
     }
 
     hosts.extend(local_agents::agents(config, sink, runtime, models, tracer)?);
-    hosts.extend(workflows(config, sink, runtime));
     Ok(hosts)
 }
 
 /// Hosts of workflows: each run is a function of its definition and the messages of its call.
 fn workflows(
     config: &Config,
+    definitions: BTreeMap<ListenerName, RunDefinitions>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
 ) -> Vec<HostedListener> {
     let once = config.contracts.iter().filter(|contract| contract.attempts == 1);
     let once: HashSet<_> = once.map(|contract| contract.name.clone()).collect();
-    let hosts = config.workflows.iter().map(|workflow| {
-        let name = workflow.definition.name.value.clone();
-        let handler = WorkflowHandler::new(workflow.definition.clone(), once.clone());
+    let hosts = definitions.into_iter().map(|(name, definitions)| {
+        let archive = JournalRuns { data: config.data.clone() };
+        let archive = Arc::new(archive);
+        let handler = WorkflowHandler::new(name.clone(), definitions, once.clone(), archive);
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(name.clone(), handler, sink, runtime.clone());
         (name, Arc::new(host) as Arc<dyn Host>)

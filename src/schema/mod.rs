@@ -124,6 +124,21 @@ impl Schemas {
         self.register(SchemaFile::generated(compiler, label, text)?)
     }
 
+    /// Registers a generated schema, also for names that have another one already.
+    pub fn replace_generated(
+        &mut self,
+        compiler: &mut SchemaCompiler,
+        label: &str,
+        text: &str,
+    ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+        let file = SchemaFile::generated(compiler, label, text)?;
+        let by_name = Arc::make_mut(&mut self.by_name);
+        for name in file.names() {
+            by_name.remove(name);
+        }
+        self.register(file)
+    }
+
     fn register(&mut self, file: SchemaFile) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
         let names = file.names().to_vec();
         let taken = |name: &&PayloadName| {

@@ -19,6 +19,7 @@ use super::view::ViewValue;
 
 /// A request that a run makes of the core, or its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a few live at once, and most are steps")]
 pub enum RunRequest {
     /// A step that needs no thread, or opens one.
     Step(RunStep),
@@ -81,6 +82,20 @@ impl<'a> CallFold<'a> {
         Some(Self { definition, once, run, threads })
     }
 
+    /// The fold before the event of a request that goes on from an earlier run, in the state that the
+    /// earlier run has left.
+    pub fn taking_over(
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        once: &'a HashSet<ListenerName>,
+        request: &Message,
+        state: RunState,
+    ) -> Self {
+        let clock = RunClock { began: request.time, now: request.time };
+        let threads = RunThreads { clock, ..RunThreads::default() };
+        Self::resumed(definition, graph, once, (state, threads))
+    }
+
     /// The fold that an earlier delivery has led to.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
@@ -103,6 +118,11 @@ impl<'a> CallFold<'a> {
     /// Whether the messages are those of a run of this definition, as far as the fold can tell.
     pub fn fits(&self) -> bool {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
+    }
+
+    /// Whether a thread is on record that this definition would not have opened.
+    pub fn is_foreign(&self) -> bool {
+        self.threads.is_foreign
     }
 
     /// Starts the run.

@@ -1,21 +1,24 @@
 //! The compiled form of a definition: one canonical XML, with the texts of prompts and the peers.
 //!
 //! A run finishes on the form it began with, so this text stands in its record. Two definitions
-//! with one meaning have one text: needs are resolved, and defaults are written out.
+//! with one meaning have one text: needs are resolved, and defaults are written out. Every type is
+//! taken apart without `..`, so that a new setting cannot be left out; `read_compiled` reads the
+//! text back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::contract::{Budget, WORKFLOW_NAMESPACE};
+use crate::envelope::Money;
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::{FieldCount, ShortType};
+use crate::schema::{FieldCount, ShortField, ShortType};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 use super::definition::{
-    AskForm, FailurePolicy, GoalCondition, GoalDefinition, GoalForm, GoalId, GoalOutput,
-    GoalTarget, ItemFailure, LoopEnd, Mapping, Placed, WorkflowDefinition, WorkflowInput,
-    WorkflowOutput,
+    AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
+    GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, Placed,
+    Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
 use super::graph::GoalGraph;
 
@@ -66,6 +69,21 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
+/// Values of `of`: how an output or a mapping is written.
+pub(super) const LAST_GOAL: &str = "last-goal";
+pub(super) const EXPRESSION: &str = "expression";
+pub(super) const FIELDS: &str = "fields";
+
+/// The form of an answer that is the goal's output.
+pub(super) const ASK_OUTPUT: &str = "output";
+
+/// The words of [`FieldCount`].
+pub(super) const COUNTS: [(&str, FieldCount); 3] = [
+    ("once", FieldCount::Once),
+    ("at-most-once", FieldCount::AtMostOnce),
+    ("any-number", FieldCount::AnyNumber),
+];
+
 fn element(local: &str) -> Element {
     Element::new(QName::new(Some(WORKFLOW_NAMESPACE), local))
 }
@@ -75,27 +93,41 @@ fn leaf(local: &str, text: &str) -> Element {
 }
 
 fn workflow(definition: &WorkflowDefinition) -> Element {
+    let WorkflowDefinition {
+        name,
+        description,
+        input,
+        output,
+        // Among everything that the workflow addresses.
+        peers: _,
+        on_failure,
+        report_to,
+        timeout,
+        budget,
+        goals,
+    } = definition;
     let (graph, _) = GoalGraph::new(definition);
-    let mut root = element("workflow").with_attribute("name", definition.name.value.as_str());
-    root = with_limits(root, definition.timeout, definition.budget);
-    if let Some(human) = &definition.report_to {
+    let mut root = element("workflow").with_attribute("name", name.value.as_str());
+    root = with_limits(root, *timeout, *budget);
+    if let Some(human) = report_to {
         root = root.with_attribute("report-to", human.value.as_str());
     }
 
-    root = root.with_child(leaf("description", &definition.description));
-    root = root.with_child(match &definition.input {
+    root = root.with_child(leaf("description", description));
+    root = root.with_child(match input {
         WorkflowInput::Types(types) => typed(element("input"), types),
         WorkflowInput::Payload(name) => payload(element("input"), &name.value),
     });
-    root = root.with_child(match &definition.output {
-        WorkflowOutput::LastGoal => element("output"),
-        WorkflowOutput::One(expression) => leaf("output", &expression.value),
-        WorkflowOutput::Table(table) => fields(element("output"), table),
+    root = root.with_child(match output {
+        WorkflowOutput::LastGoal => element("output").with_attribute("of", LAST_GOAL),
+        WorkflowOutput::One(expression) => expressed("output", expression),
+        WorkflowOutput::Table(table) => fields("output", table),
     });
+    root = root.with_child(policy(on_failure));
     for peer in peers_of(definition) {
         root = root.with_child(leaf("peer", peer.as_str()));
     }
-    for (number, goal) in definition.goals.iter().enumerate() {
+    for (number, goal) in goals.iter().enumerate() {
         root = root.with_child(goal_element(definition, &graph, number, goal));
     }
 
@@ -108,10 +140,25 @@ fn goal_element(
     number: usize,
     goal: &GoalDefinition,
 ) -> Element {
-    let mut out = element("goal").with_attribute("id", goal.id.value.as_str());
-    out = out.with_attribute("retry", goal.retry.to_string());
-    out = with_limits(out, goal.timeout, goal.budget);
-    let needs = match &goal.needs {
+    let GoalDefinition {
+        id,
+        form,
+        needs,
+        context,
+        output,
+        retry,
+        on_failure,
+        timeout,
+        budget,
+        // A place in the config.
+        budget_place: _,
+        supervision,
+        roles,
+    } = goal;
+    let mut out = element("goal").with_attribute("id", id.value.as_str());
+    out = out.with_attribute("retry", retry.to_string());
+    out = with_limits(out, *timeout, *budget);
+    let needs = match needs {
         Some(named) => named.iter().map(|id| id.value.clone()).collect(),
         None if graph.membership(number).is_some() => Vec::new(),
         None => ids_of(graph, &graph.direct_needs(number)),
@@ -119,39 +166,47 @@ fn goal_element(
     for id in needs {
         out = out.with_child(leaf("need", id.as_str()));
     }
-    if let Some(context) = &goal.context {
+    if let Some(context) = context {
         let shown = context.iter().map(|id| leaf("show", id.value.as_str()));
         out = out.with_child(shown.fold(element("context"), Element::with_child));
     }
 
-    out = out.with_child(form(&goal.form));
-    out = out.with_child(match &goal.output {
+    out = out.with_child(form_element(form));
+    out = out.with_child(match output {
         GoalOutput::Text => element("output"),
         GoalOutput::Types(types) => typed(element("output"), types),
         GoalOutput::Payload(name) => payload(element("output"), &name.value),
     });
-    out = out.with_child(match goal.on_failure.as_ref().unwrap_or(&definition.on_failure) {
+    out = out.with_child(policy(on_failure.as_ref().unwrap_or(&definition.on_failure)));
+    let supervisor = supervision.iter().map(supervisor);
+    out = supervisor.fold(out, Element::with_child);
+    roles.iter().map(delegates).fold(out, Element::with_child)
+}
+
+fn policy(policy: &FailurePolicy) -> Element {
+    match policy {
         FailurePolicy::Stop => leaf("on-failure", "stop"),
         FailurePolicy::Skip => leaf("on-failure", "skip"),
         FailurePolicy::Undo => leaf("on-failure", "undo"),
         FailurePolicy::Goal(id) => element("on-failure").with_attribute("goal", id.value.as_str()),
-    });
-    if let Some(supervision) = &goal.supervision {
-        let supervisor = leaf("supervisor", &supervision.supervise)
-            .with_attribute("name", supervision.supervisor.value.as_str())
-            .with_attribute("corrections", supervision.corrections.to_string());
-        out = out.with_child(supervisor);
     }
-    if let Some(roles) = &goal.roles {
-        let delegates = element("roles")
-            .with_attribute("agent", roles.agent.value.as_str())
-            .with_attribute("max", roles.max.to_string())
-            .with_attribute("depth", roles.depth.to_string());
-        let names = roles.names.iter().map(|name| leaf("role", name));
-        out = out.with_child(names.fold(delegates, Element::with_child));
-    }
+}
 
-    out
+fn supervisor(supervision: &Supervision) -> Element {
+    let Supervision { supervisor, supervise, corrections } = supervision;
+    leaf("supervisor", supervise)
+        .with_attribute("name", supervisor.value.as_str())
+        .with_attribute("corrections", corrections.to_string())
+}
+
+fn delegates(roles: &DelegatedRoles) -> Element {
+    let DelegatedRoles { agent, max, depth, names } = roles;
+    let delegates = element("roles")
+        .with_attribute("agent", agent.value.as_str())
+        .with_attribute("max", max.to_string())
+        .with_attribute("depth", depth.to_string());
+    let names = names.iter().map(|name| leaf("role", name));
+    names.fold(delegates, Element::with_child)
 }
 
 fn ids_of(graph: &GoalGraph<'_>, numbers: &[usize]) -> Vec<GoalId> {
@@ -159,7 +214,7 @@ fn ids_of(graph: &GoalGraph<'_>, numbers: &[usize]) -> Vec<GoalId> {
     goals.map(|goal| goal.id.value.clone()).collect()
 }
 
-fn form(form: &GoalForm) -> Element {
+fn form_element(form: &GoalForm) -> Element {
     match form {
         GoalForm::Run(goal) => target(goal),
         GoalForm::All { agents, prompt, vote } => {
@@ -170,42 +225,19 @@ fn form(form: &GoalForm) -> Element {
             }
         }
         GoalForm::First { agents, prompt } => several("first", agents, prompt),
-        GoalForm::Each(each) => {
-            let on_item_failure = match each.on_item_failure {
-                ItemFailure::Stop => "stop",
-                ItemFailure::Skip => "skip",
-                ItemFailure::Collect => "collect",
-            };
-            let mut out = element("each")
-                .with_attribute("max-items", each.max_items.to_string())
-                .with_attribute("concurrency", each.concurrency.to_string())
-                .with_attribute("on-item-failure", on_item_failure)
-                .with_child(leaf("items", &each.items.value))
-                .with_child(target(&each.target));
-            if let Some(role) = &each.role {
-                out = out.with_child(leaf("role", &role.value));
-            }
-            if let Some(verify) = &each.verify {
-                let accept = leaf("verify", &verify.accept.value);
-                out = out.with_child(accept.with_attribute("goal", verify.goal.value.as_str()));
-            }
-            out
-        }
+        GoalForm::Each(each) => each_element(each),
         GoalForm::Loop { members, until, max, at_max } => {
-            let at_max = match at_max {
-                LoopEnd::Fail => "fail",
-                LoopEnd::Continue => "continue",
-            };
             let out = element("loop")
                 .with_attribute("max", max.to_string())
-                .with_attribute("at-max", at_max)
+                .with_attribute("at-max", word_of(&LoopEnd::WORDS, at_max))
                 .with_child(condition("until", until));
             runs(out, members)
         }
         GoalForm::Choose(branches) => {
             let branches = branches.iter().map(|branch| {
-                let when = branch.when.as_ref().map(|when| condition("when", when));
-                runs(when.into_iter().fold(element("branch"), Element::with_child), &branch.run)
+                let ChooseBranch { when, run, place: _ } = branch;
+                let when = when.as_ref().map(|when| condition("when", when));
+                runs(when.into_iter().fold(element("branch"), Element::with_child), run)
             });
             branches.fold(element("choose"), Element::with_child)
         }
@@ -213,7 +245,7 @@ fn form(form: &GoalForm) -> Element {
             let out = element("ask").with_attribute("human", human.value.as_str());
             let out = out.with_child(leaf("prompt", &prompt.value));
             match form {
-                AskForm::Output => out.with_attribute("form", "output"),
+                AskForm::Output => out.with_attribute("form", ASK_OUTPUT),
                 AskForm::Verdict { about: None } => out,
                 AskForm::Verdict { about: Some(id) } => {
                     out.with_attribute("about", id.value.as_str())
@@ -223,12 +255,37 @@ fn form(form: &GoalForm) -> Element {
     }
 }
 
+fn each_element(each: &EachItem) -> Element {
+    let EachItem { items, target: run, max_items, concurrency, on_item_failure, verify, role } =
+        each;
+    let mut out = element("each")
+        .with_attribute("max-items", max_items.to_string())
+        .with_attribute("concurrency", concurrency.to_string())
+        .with_attribute("on-item-failure", word_of(&ItemFailure::WORDS, on_item_failure))
+        .with_child(leaf("items", &items.value))
+        .with_child(target(run));
+    if let Some(role) = role {
+        out = out.with_child(leaf("role", &role.value));
+    }
+    if let Some(ItemCheck { goal, accept }) = verify {
+        let accept = leaf("verify", &accept.value);
+        out = out.with_child(accept.with_attribute("goal", goal.value.as_str()));
+    }
+    out
+}
+
+/// The word of a value, from a list of all its words.
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    let found = words.iter().find(|(_, known)| known == value);
+    found.map(|(word, _)| *word).unwrap_or_default()
+}
+
 fn target(target: &GoalTarget) -> Element {
     let out = element(target.key()).with_attribute("name", target.name().value.as_str());
     match target {
-        GoalTarget::Agent { prompt, .. } => out.with_child(leaf("prompt", &prompt.value)),
-        GoalTarget::Listener { payload: name, with, .. }
-        | GoalTarget::Workflow { payload: name, with, .. } => {
+        GoalTarget::Agent { agent: _, prompt } => out.with_child(leaf("prompt", &prompt.value)),
+        GoalTarget::Listener { listener: _, payload: name, with }
+        | GoalTarget::Workflow { workflow: _, payload: name, with } => {
             let out = match name {
                 Some(name) => payload(out, &name.value),
                 None => out,
@@ -259,16 +316,20 @@ fn condition(local: &str, condition: &GoalCondition) -> Element {
 
 fn mapping(with: &Mapping) -> Element {
     match with {
-        Mapping::Fields(table) => fields(element("with"), table),
-        Mapping::Element(expression) => leaf("with", &expression.value),
+        Mapping::Fields(table) => fields("with", table),
+        Mapping::Element(expression) => expressed("with", expression),
     }
 }
 
-fn fields(out: Element, table: &[(String, Placed<String>)]) -> Element {
+fn expressed(local: &str, expression: &Placed<String>) -> Element {
+    leaf(local, &expression.value).with_attribute("of", EXPRESSION)
+}
+
+fn fields(local: &str, table: &[(String, Placed<String>)]) -> Element {
     let fields = table
         .iter()
         .map(|(name, value)| leaf("field", &value.value).with_attribute("name", name.as_str()));
-    fields.fold(out, Element::with_child)
+    fields.fold(element(local).with_attribute("of", FIELDS), Element::with_child)
 }
 
 fn payload(out: Element, name: &PayloadName) -> Element {
@@ -279,13 +340,9 @@ fn typed(out: Element, of: &ShortType) -> Element {
     match of {
         ShortType::Fields(fields) => {
             let fields = fields.iter().map(|field| {
-                let count = match field.occurs {
-                    FieldCount::Once => "once",
-                    FieldCount::AtMostOnce => "at-most-once",
-                    FieldCount::AnyNumber => "any-number",
-                };
-                let out = element("child").with_attribute("name", field.name.as_str());
-                typed(out.with_attribute("occurs", count), &field.of)
+                let ShortField { name, occurs, of } = field;
+                let out = element("child").with_attribute("name", name.as_str());
+                typed(out.with_attribute("occurs", word_of(&COUNTS, occurs)), of)
             });
             fields.fold(out.with_attribute("type", "children"), Element::with_child)
         }
@@ -298,14 +355,15 @@ fn typed(out: Element, of: &ShortType) -> Element {
 }
 
 fn with_limits(mut out: Element, timeout: Option<Duration>, budget: Budget) -> Element {
+    let Budget { tokens, money } = budget;
     if let Some(timeout) = timeout {
         out = out.with_attribute("timeout-ms", timeout.as_millis().to_string());
     }
-    if let Some(tokens) = budget.tokens {
+    if let Some(tokens) = tokens {
         out = out.with_attribute("tokens", tokens.to_string());
     }
-    if let Some(money) = budget.money {
-        out = out.with_attribute("money", money.to_string());
+    if let Some(Money(billionths)) = money {
+        out = out.with_attribute("money-billionths", billionths.to_string());
     }
     out
 }

@@ -73,6 +73,15 @@ impl<'a> GoalGraph<'a> {
         (graph, second)
     }
 
+    /// Number of goals.
+    pub fn len(&self) -> usize {
+        self.memberships.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.memberships.is_empty()
+    }
+
     pub fn number(&self, id: &GoalId) -> Option<usize> {
         self.numbers.get(id).copied()
     }

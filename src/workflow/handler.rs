@@ -1,8 +1,9 @@
 //! The handler of a workflow: it answers a delivery with what follows from the messages of the
 //! call.
 //!
-//! The record is the only state. What is remembered of a run between its deliveries is the fold of
-//! its messages so far; a run that is not remembered is folded again.
+//! The record is the only state: a run goes on with the definition that it recorded when it began.
+//! What is remembered of a run between its deliveries is the fold of its messages so far; a run that
+//! is not remembered is folded again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +12,23 @@ use crate::bus::memory::CallMemory;
 use crate::bus::native_host::{HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
 use crate::envelope::{AttemptFailure, Message};
-use crate::ids::{ListenerName, MessageId};
+use crate::ids::{Digest, ListenerName, MessageId};
 
 use super::call_fold::{CallFold, RunRequest, RunThreads};
-use super::definition::WorkflowDefinition;
+use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::payloads;
+use super::run_definition::{RunDefinitions, recorded_definition, write_run_definition};
+use super::run_retry::{self, RunArchive, RunRetry};
 use super::run_state::{GoalFailure, RunState, RunStep};
 
 /// Carries out the runs of one workflow.
 pub struct WorkflowHandler {
-    definition: WorkflowDefinition,
+    workflow: ListenerName,
+    definitions: RunDefinitions,
     /// Listeners whose calls must not be repeated.
     once: HashSet<ListenerName>,
+    archive: Arc<dyn RunArchive>,
     remembered: Mutex<CallMemory<RememberedRun>>,
 }
 
@@ -35,9 +40,50 @@ struct RememberedRun {
     threads: RunThreads,
 }
 
+/// The definition of a run, and the payload that records it where the run begins.
+struct RunDefinition {
+    definition: Arc<WorkflowDefinition>,
+    record: Option<String>,
+}
+
+/// Why the run of a delivery cannot be folded.
+enum FoldError {
+    /// The run fails.
+    Failed(GoalFailure),
+    /// The attempt fails.
+    Attempt(AttemptFailure),
+}
+
+impl FoldError {
+    /// The attempt may be made again.
+    fn unreadable(detail: String) -> Self {
+        Self::Attempt(AttemptFailure::Crashed { detail })
+    }
+
+    fn crashed(detail: &str) -> Self {
+        Self::unreadable(detail.to_owned())
+    }
+}
+
+impl From<GoalFailure> for FoldError {
+    fn from(failure: GoalFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+fn definition_changed() -> GoalFailure {
+    let reason = "its record is of another definition; a run is not continued on a changed one";
+    GoalFailure::new("definition-changed", reason)
+}
+
 impl WorkflowHandler {
-    pub fn new(definition: WorkflowDefinition, once: HashSet<ListenerName>) -> Self {
-        Self { definition, once, remembered: Mutex::default() }
+    pub fn new(
+        workflow: ListenerName,
+        definitions: RunDefinitions,
+        once: HashSet<ListenerName>,
+        archive: Arc<dyn RunArchive>,
+    ) -> Self {
+        Self { workflow, definitions, once, archive, remembered: Mutex::default() }
     }
 
     fn remembered(&self) -> MutexGuard<'_, CallMemory<RememberedRun>> {
@@ -46,12 +92,20 @@ impl WorkflowHandler {
 
     /// The outcome that follows from the new messages of a delivery.
     fn outcome(&self, delivery: &Delivery) -> Result<Outcome, AttemptFailure> {
-        let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };
+        match self.follow_up(delivery) {
+            Ok(outcome) => Ok(outcome),
+            Err(FoldError::Failed(failure)) => Ok(self.failed("", &failure)),
+            Err(FoldError::Attempt(failure)) => Err(failure),
+        }
+    }
+
+    fn follow_up(&self, delivery: &Delivery) -> Result<Outcome, FoldError> {
         let messages = delivery.messages.as_slice();
         let known = messages.len().saturating_sub(delivery.fresh);
-        let (graph, _) = GoalGraph::new(&self.definition);
-        let (mut fold, folded) =
-            self.fold(&graph, delivery, known).ok_or_else(|| crashed("the request is no XML"))?;
+        let request = messages.first().ok_or_else(|| FoldError::crashed("it has no request"))?;
+        let RunDefinition { definition, record } = self.definition_of(request, messages, known)?;
+        let (graph, _) = GoalGraph::new(&definition);
+        let (mut fold, folded) = self.fold(&definition, &graph, delivery, request, known)?;
 
         let mut requests = Vec::new();
         if folded == 0 {
@@ -75,21 +129,20 @@ impl WorkflowHandler {
         }
 
         if !fold.fits() {
-            let reason =
-                "its record is of another definition; a run is not continued on a changed one";
-            let failure = GoalFailure::new("definition-changed", reason);
-            let goal = self.definition.goals.first().map(|goal| goal.id.value.as_str());
-            let failed = payloads::failed(&self.definition, goal.unwrap_or_default(), &failure);
-            return Ok(Outcome { payloads: vec![failed.into_bytes()], turn: None });
+            let goal = definition.goals.first().map(|goal| goal.id.value.as_str());
+            return Ok(self.failed(goal.unwrap_or_default(), &definition_changed()));
         }
 
         if was_over {
-            return self.refused_reply(messages.get(known..).unwrap_or_default(), refused_replies);
+            let fresh = messages.get(known..).unwrap_or_default();
+            return self.refused_reply(&definition, fresh, refused_replies);
         }
 
         let is_over = fold.run().is_over();
-        let payloads = self.payloads(requests, is_over);
+        let mut payloads = self.payloads(&definition, requests, is_over);
         if !is_over {
+            // It comes first, so that each later delivery begins with it.
+            payloads.splice(0..0, record.map(String::into_bytes));
             self.remember(delivery, fold);
         }
         Ok(Outcome { payloads, turn: None })
@@ -99,9 +152,10 @@ impl WorkflowHandler {
     /// too, the call fails.
     fn refused_reply(
         &self,
+        definition: &WorkflowDefinition,
         fresh: &[Arc<Message>],
         refused: u32,
-    ) -> Result<Outcome, AttemptFailure> {
+    ) -> Result<Outcome, FoldError> {
         let refusal = fresh.iter().find_map(|message| payloads::refusal_of(message));
         let (code, detail) = refusal.unwrap_or_default();
         let code = match code.as_str() {
@@ -110,23 +164,94 @@ impl WorkflowHandler {
         };
         let detail = format!("the reply of the run was refused: {detail}");
         if refused > 1 {
-            return Err(AttemptFailure::TooLarge { detail });
+            return Err(FoldError::Attempt(AttemptFailure::TooLarge { detail }));
         }
 
-        let definition = &self.definition;
         let goal = definition.goals.last().map(|goal| goal.id.value.as_str());
         let failure = GoalFailure::new(code, detail);
-        let failed = payloads::failed(definition, goal.unwrap_or_default(), &failure);
-        Ok(Outcome { payloads: vec![failed.into_bytes()], turn: None })
+        Ok(self.failed(goal.unwrap_or_default(), &failure))
+    }
+
+    /// The definition on which the run of these messages goes on. `known` of them came with earlier
+    /// deliveries.
+    fn definition_of(
+        &self,
+        request: &Message,
+        messages: &[Arc<Message>],
+        known: usize,
+    ) -> Result<RunDefinition, FoldError> {
+        if let Some(digest) = self.recorded_in(messages) {
+            return Ok(RunDefinition { definition: self.definition(digest)?, record: None });
+        }
+
+        // A run that an earlier version of the program began has no record of its definition.
+        let record = |digest: Digest| (known == 0).then(|| write_run_definition(digest));
+        if let Some(digest) = self.retried_definition(request)? {
+            let definition = self.definition(digest)?;
+            return Ok(RunDefinition { definition, record: record(digest) });
+        }
+
+        let current = self.definitions.current.as_ref().ok_or_else(|| {
+            let reason = format!("the config has no workflow `{}` any more", self.workflow);
+            GoalFailure::new("definition-missing", reason)
+        })?;
+        let definition = Arc::clone(&current.definition);
+        Ok(RunDefinition { definition, record: record(current.digest) })
+    }
+
+    fn recorded_in(&self, messages: &[Arc<Message>]) -> Option<Digest> {
+        messages.iter().find_map(|message| recorded_definition(message, &self.workflow))
+    }
+
+    /// The definition of the run that a request goes on from; `None` where there is none on record.
+    fn retried_definition(&self, request: &Message) -> Result<Option<Digest>, FoldError> {
+        let mut retry = RunRetry::read(request, &self.workflow).transpose()?;
+        if retry.is_none() {
+            return Ok(None);
+        }
+
+        let thread = self.archive.messages(&request.thread).map_err(FoldError::unreadable)?;
+        let mut request = request;
+        let mut run;
+        while let Some(earlier) = retry {
+            run = earlier.earlier_run(request, &thread)?;
+            if let Some(digest) = self.recorded_in(&run) {
+                return Ok(Some(digest));
+            }
+            let Some(opened) = thread.iter().find(|one| one.call == Some(earlier.run)) else {
+                break;
+            };
+            request = opened;
+            retry = RunRetry::read(request, &self.workflow).transpose()?;
+        }
+        Ok(None)
+    }
+
+    fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, GoalFailure> {
+        if let Some(definition) = self.definitions.of_digest(digest) {
+            return Ok(Arc::clone(definition));
+        }
+
+        self.archive.definition(digest).map_err(|reason| {
+            let reason = format!("the definition {digest} that the run began with: {reason}");
+            GoalFailure::new("definition-missing", reason)
+        })
+    }
+
+    fn failed(&self, goal: &str, failure: &GoalFailure) -> Outcome {
+        let failed = payloads::failed(&self.workflow, goal, failure);
+        Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
     /// The run before the new messages, and the number of messages in it.
     fn fold<'a>(
         &'a self,
+        definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
         delivery: &Delivery,
+        request: &Message,
         known: usize,
-    ) -> Option<(CallFold<'a>, usize)> {
+    ) -> Result<(CallFold<'a>, usize), FoldError> {
         let last = known.checked_sub(1).and_then(|at| delivery.messages.get(at));
         let run = self.remembered().take(delivery.call);
         let is_next = |run: &RememberedRun| {
@@ -134,13 +259,49 @@ impl WorkflowHandler {
         };
         if let Some(RememberedRun { state, threads, .. }) = run.filter(is_next) {
             let parts = (state, threads);
-            let fold = CallFold::resumed(&self.definition, graph, &self.once, parts);
-            return Some((fold, known));
+            let fold = CallFold::resumed(definition, graph, &self.once, parts);
+            return Ok((fold, known));
         }
 
-        let request = delivery.messages.first()?;
-        let fold = CallFold::begun(&self.definition, graph, &self.once, request)?;
-        Some((fold, 0))
+        let is_retry = RunRetry::read(request, &self.workflow).is_some();
+        let thread = match is_retry {
+            true => self.archive.messages(&request.thread).map_err(FoldError::unreadable)?,
+            false => Vec::new(),
+        };
+        Ok((self.begun(definition, graph, request, &thread)?, 0))
+    }
+
+    /// The fold before the request's own event. `thread` holds the earlier runs of a retry.
+    fn begun<'a>(
+        &'a self,
+        definition: &'a WorkflowDefinition,
+        graph: &'a GoalGraph<'a>,
+        request: &Message,
+        thread: &[Arc<Message>],
+    ) -> Result<CallFold<'a>, FoldError> {
+        let Some(retry) = RunRetry::read(request, &self.workflow).transpose()? else {
+            let fold = CallFold::begun(definition, graph, &self.once, request);
+            return fold.ok_or_else(|| FoldError::crashed("the request is no XML"));
+        };
+
+        let number = |goal: &GoalId| {
+            graph.number(goal).ok_or_else(|| run_retry::unknown_goal(goal.as_str()))
+        };
+        let from = retry.from.as_ref().map(number).transpose()?;
+        let run = retry.earlier_run(request, thread)?;
+        let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
+        let mut fold = self.begun(definition, graph, opened, thread)?;
+        fold.start();
+        for message in rest {
+            fold.take(message);
+        }
+        if fold.is_foreign() {
+            return Err(definition_changed().into());
+        }
+
+        let (state, _) = fold.into_parts();
+        let state = state.taken_over(graph, from);
+        Ok(CallFold::taking_over(definition, graph, &self.once, request, state))
     }
 
     fn remember(&self, delivery: &Delivery, fold: CallFold<'_>) {
@@ -153,8 +314,12 @@ impl WorkflowHandler {
     }
 
     /// The payloads of an outcome: the reply alone, or requests and a wait.
-    fn payloads(&self, requests: Vec<RunRequest>, is_over: bool) -> Vec<Vec<u8>> {
-        let definition = &self.definition;
+    fn payloads(
+        &self,
+        definition: &WorkflowDefinition,
+        requests: Vec<RunRequest>,
+        is_over: bool,
+    ) -> Vec<Vec<u8>> {
         let mut payloads = Vec::new();
         for request in requests {
             match request {
@@ -162,9 +327,7 @@ impl WorkflowHandler {
                     return vec![payloads::output(definition, &output).into_bytes()];
                 }
                 RunRequest::Step(RunStep::Fail { goal, failure, .. }) => {
-                    return vec![
-                        payloads::failed(definition, goal.as_str(), &failure).into_bytes(),
-                    ];
+                    return self.failed(goal.as_str(), &failure).payloads;
                 }
                 // The reply ends every thread of the run.
                 _ if is_over => {}
@@ -194,6 +357,165 @@ impl NativeHandler for WorkflowHandler {
 }
 
 #[cfg(test)]
+mod definition_tests {
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::super::compile::compile;
+    use super::super::read_compiled::read_compiled;
+    use super::super::run_definition::IdentifiedDefinition;
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::{MessageKind, Payload};
+    use crate::ids::{Attempt, CallId, Position, ThreadId};
+    use crate::xml::scan::scan;
+
+    /// A definition with two goals of agents.
+    fn definition(first_goal: &str) -> WorkflowDefinition {
+        let goal = |id: &str, need: &str| {
+            format!(
+                "<goal id=\"{id}\" retry=\"0\">{need}<agent name=\"writer\"><prompt>x</prompt></agent>\
+                 <output/><on-failure>stop</on-failure></goal>"
+            )
+        };
+        let text = format!(
+            "<workflow xmlns=\"https://xml-pipeline.org/ns/workflow/v1\" name=\"tour\"><description>\
+             </description><input type=\"children\"/><output of=\"last-goal\"/><on-failure>stop\
+             </on-failure><peer>writer</peer>{}{}</workflow>",
+            goal(first_goal, ""),
+            goal("last", &format!("<need>{first_goal}</need>")),
+        );
+        read_compiled(&text).expect("it is a compiled form")
+    }
+
+    fn handler(current: Option<WorkflowDefinition>) -> WorkflowHandler {
+        let current = current.map(|definition| IdentifiedDefinition {
+            digest: compile(&definition).digest,
+            definition: Arc::new(definition),
+        });
+        let definitions = RunDefinitions { current, ..RunDefinitions::default() };
+        WorkflowHandler::new(name("tour"), definitions, HashSet::new(), Arc::new(EmptyArchive))
+    }
+
+    /// Holds nothing.
+    pub struct EmptyArchive;
+
+    impl RunArchive for EmptyArchive {
+        fn messages(&self, _: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
+            Err("there is no journal".to_owned())
+        }
+
+        fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
+            Err("there is no journal".to_owned())
+        }
+    }
+
+    fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).expect("it is a name")
+    }
+
+    fn id(number: usize) -> MessageId {
+        MessageId(Uuid::from_u128(number as u128 + 1))
+    }
+
+    /// The outcome of a delivery; the last `fresh` messages are new.
+    fn outcome(
+        handler: &WorkflowHandler,
+        messages: &[(MessageKind, &str, &str)],
+        fresh: usize,
+    ) -> Vec<String> {
+        let thread = ThreadId::parse("sess-k3v9t2m8").expect("it is a thread");
+        let messages = messages.iter().enumerate().map(|(number, (kind, from, payload))| {
+            Arc::new(Message {
+                id: id(number),
+                kind: *kind,
+                from: name(from),
+                to: name("tour"),
+                thread: thread.clone(),
+                seq: number as u64 + 1,
+                cause: None,
+                call: Some(CallId(id(0))),
+                time: Time(1),
+                name: scan(payload.as_bytes()).expect("it is XML").name,
+                payload: Payload::new(*payload),
+            })
+        });
+        let delivery = Delivery {
+            listener: name("tour"),
+            call: CallId(id(0)),
+            thread: thread.clone(),
+            attempt: Attempt { epoch: 1, n: 1 },
+            messages: messages.collect(),
+            fresh,
+            position: Position(9),
+            timeout: Duration::from_secs(1),
+            trace: None,
+        };
+        let outcome = handler.outcome(&delivery).expect("it answers");
+        let texts = outcome.payloads.into_iter().map(String::from_utf8);
+        texts.collect::<Result<_, _>>().expect("payloads are UTF-8")
+    }
+
+    const REQUEST: &str = "<tour xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\"/>";
+    const SPAWNED: &str = "<thread-spawned xmlns=\"https://xml-pipeline.org/ns/core/v1\" \
+                           assigned_id=\"sess-k3v9t2m8.first\" parent_id=\"sess-k3v9t2m8\"/>";
+
+    fn record_of(definition: &WorkflowDefinition) -> String {
+        write_run_definition(compile(definition).digest)
+    }
+
+    #[test]
+    fn the_first_outcome_of_a_run_begins_with_its_definition() {
+        let definition = definition("first");
+        let payloads =
+            outcome(&handler(Some(definition.clone())), &[(MessageKind::Call, "desk", REQUEST)], 1);
+        assert_eq!(payloads[0], record_of(&definition));
+        assert!(payloads[1].contains("suggested_sub_id=\"first\""), "{payloads:?}");
+        assert_eq!(payloads.len(), 3);
+    }
+
+    #[test]
+    fn a_run_without_a_recorded_definition_goes_on_with_the_current_one_where_it_fits() {
+        let messages =
+            [(MessageKind::Call, "desk", REQUEST), (MessageKind::System, "core", SPAWNED)];
+        let same = outcome(&handler(Some(definition("first"))), &messages, 1);
+        assert_eq!(same, [payloads::wait()]);
+        let other = outcome(&handler(Some(definition("other"))), &messages, 1);
+        assert!(other[0].contains("<code>definition-changed</code>"), "{other:?}");
+    }
+
+    #[test]
+    fn a_run_whose_definition_is_missing_fails() {
+        let record = record_of(&definition("first"));
+        let messages =
+            [(MessageKind::Call, "desk", REQUEST), (MessageKind::Own, "tour", record.as_str())];
+        for current in [None, Some(definition("other"))] {
+            let failed = outcome(&handler(current), &messages, 1);
+            assert!(failed[0].contains("<code>definition-missing</code>"), "{failed:?}");
+        }
+        let failed = outcome(&handler(None), &messages[..1], 1);
+        assert!(failed[0].contains("<code>definition-missing</code>"), "{failed:?}");
+    }
+
+    #[test]
+    fn a_recorded_definition_counts_only_from_the_workflow_itself() {
+        let record = write_run_definition(Digest::ZERO);
+        let of_others =
+            [(MessageKind::Own, "desk"), (MessageKind::Call, "tour"), (MessageKind::Reply, "tour")];
+        for (kind, from) in of_others {
+            let messages = [
+                (MessageKind::Call, "desk", REQUEST),
+                (kind, from, record.as_str()),
+                (MessageKind::System, "core", SPAWNED),
+            ];
+            let payloads = outcome(&handler(Some(definition("first"))), &messages, 1);
+            assert_eq!(payloads, [payloads::wait()], "{kind:?} {from}");
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
@@ -207,8 +529,8 @@ mod tests {
     use crate::schema::ShortType;
     use crate::system;
     use crate::workflow::{
-        FailurePolicy, GoalDefinition, GoalForm, GoalId, GoalOutput, GoalTarget, PlaceId, Placed,
-        WorkflowInput, WorkflowOutput,
+        FailurePolicy, GoalDefinition, GoalForm, GoalOutput, GoalTarget, IdentifiedDefinition,
+        PlaceId, Placed, WorkflowInput, WorkflowOutput, compile,
     };
 
     fn placed<T>(value: T) -> Placed<T> {
@@ -249,7 +571,13 @@ mod tests {
             budget: Budget::default(),
             goals: vec![goal],
         };
-        WorkflowHandler::new(definition, HashSet::new())
+        let current = IdentifiedDefinition {
+            digest: compile(&definition).digest,
+            definition: Arc::new(definition),
+        };
+        let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
+        let archive = Arc::new(super::definition_tests::EmptyArchive);
+        WorkflowHandler::new(name("flow"), definitions, HashSet::new(), archive)
     }
 
     fn message(seq: u64, name: PayloadName, payload: &str) -> Arc<Message> {

@@ -3,10 +3,14 @@
 //! A run is a pure function of its definition and the messages of its call. Must not know the pump:
 //! a workflow meets it as any listener does. `docs/WORKFLOWS.md` describes definitions.
 
+/// Schema of the payloads that a workflow writes in its own thread.
+pub const SCHEMA: &str = include_str!("../../schemas/workflow.xsd");
+
 mod call_fold;
 mod check;
 mod compile;
 mod definition;
+mod definition_diff;
 mod document;
 mod drawing;
 mod dry_run;
@@ -16,6 +20,9 @@ mod handler;
 mod input;
 mod not_run;
 mod payloads;
+mod read_compiled;
+mod run_definition;
+mod run_retry;
 mod run_size;
 mod run_state;
 mod run_watch;
@@ -32,6 +39,7 @@ pub use definition::{
     GoalForm, GoalId, GoalOutput, GoalTarget, ItemCheck, ItemFailure, LoopEnd, Mapping, PlaceId,
     Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
+pub use definition_diff::{DefinitionChange, changes as definition_changes, goals_that_address};
 pub use document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
 pub use drawing::{mermaid, text as drawing};
 pub use dry_run::{DryRunDocument, dry_run};
@@ -39,13 +47,18 @@ pub use graph::GoalGraph;
 pub use handler::WorkflowHandler;
 pub use input::{InputError, input_payload};
 pub use not_run::not_run;
-pub use payloads::{failed_name, input_name, output_name, schema as generated_schema};
+pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
+pub use read_compiled::{CompiledFormError, read_compiled};
+pub use run_definition::{
+    IdentifiedDefinition, RunDefinitions, recorded_definition, write_run_definition,
+};
+pub use run_retry::{RunArchive, RunRetry};
 pub use run_size::exceeded_limits;
 pub use run_state::{
     GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunKind, RunLimits, RunOutput, RunPart,
     RunStep, WorkflowRun,
 };
 pub use run_watch::{GoalStatus, RunWatch};
-pub use typed_outputs::{goal_schema, typed_answers};
+pub use typed_outputs::{answer_of, goal_schema, typed_answers};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};
 pub use view::{ViewEntry, ViewValue};

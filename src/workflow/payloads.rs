@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::contract::{write_goal, write_typed_goal};
+use crate::contract::{WORKFLOW_NAMESPACE, retry_name, write_goal, write_typed_goal};
 use crate::envelope::Message;
-use crate::ids::{PayloadName, ThreadId};
+use crate::ids::{ListenerName, PayloadName, ThreadId};
 use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
 use crate::system;
 use crate::xml::element::Element;
@@ -17,39 +17,61 @@ use super::view::{ViewEntry, ViewValue};
 /// The payload that opens a run.
 pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
     match &definition.input {
-        WorkflowInput::Types(_) => name_of(definition, ""),
+        WorkflowInput::Types(_) => name_of(&definition.name.value, ""),
         WorkflowInput::Payload(name) => name.value.clone(),
     }
 }
 
 /// The reply of a run that has completed.
-pub fn output_name(definition: &WorkflowDefinition) -> PayloadName {
-    name_of(definition, OUTPUT)
+pub fn output_name(workflow: &ListenerName) -> PayloadName {
+    name_of(workflow, OUTPUT)
 }
 
 /// The reply of a run that has failed.
-pub fn failed_name(definition: &WorkflowDefinition) -> PayloadName {
-    name_of(definition, FAILED)
+pub fn failed_name(workflow: &ListenerName) -> PayloadName {
+    name_of(workflow, FAILED)
 }
 
-fn name_of(definition: &WorkflowDefinition, suffix: &str) -> PayloadName {
-    let local = format!("{}{suffix}", definition.name.value);
-    PayloadName::new(&definition.namespace(), &local)
+fn name_of(workflow: &ListenerName, suffix: &str) -> PayloadName {
+    let namespace = format!("{WORKFLOW_NAMESPACE}/{workflow}");
+    PayloadName::new(&namespace, &format!("{workflow}{suffix}"))
 }
 
 const OUTPUT: &str = "-output";
 const FAILED: &str = "-failed";
 
-/// The XSD of the payloads that are generated for a workflow.
-pub fn schema(definition: &WorkflowDefinition) -> String {
-    let name = &definition.name.value;
+/// The XSD of the payloads of runs on any definition of the workflow of this name: its replies, and
+/// the request to go on from an earlier run.
+pub fn run_schema(name: &ListenerName) -> String {
+    let namespace = format!("{WORKFLOW_NAMESPACE}/{name}");
     let failed = format!("{name}{FAILED}");
+    let mut text = short_form_xsd(&namespace, &[(failed.as_str(), &failure_type())]);
+    if let Some(end) = text.rfind("</xs:schema>") {
+        let retry = format!(
+            "  <xs:element name=\"{}\"><xs:complexType><xs:attribute name=\"run\" \
+             type=\"xs:string\" use=\"required\"/><xs:attribute name=\"from\" \
+             type=\"xs:string\"/></xs:complexType></xs:element>\n",
+            retry_name(name).local
+        );
+        text.insert_str(end, &format!("{}{retry}", open_element(&format!("{name}{OUTPUT}"), "")));
+    }
+    text
+}
+
+fn failure_type() -> ShortType {
     let field = |name: &str| ShortField {
         name: name.to_owned(),
         occurs: FieldCount::Once,
         of: ShortType::Text,
     };
-    let failure = ShortType::Fields(["goal", "code", "reason"].map(field).to_vec());
+    ShortType::Fields(["goal", "code", "reason"].map(field).to_vec())
+}
+
+/// The XSD of the payloads that are generated for a workflow.
+pub fn schema(definition: &WorkflowDefinition) -> String {
+    let name = &definition.name.value;
+    let failed = format!("{name}{FAILED}");
+    let failure = failure_type();
     let mut elements = vec![(failed.as_str(), &failure)];
     if let WorkflowInput::Types(types) = &definition.input {
         elements.insert(0, (name.as_str(), types));
@@ -111,9 +133,9 @@ fn content_of(value: &ViewValue) -> String {
 }
 
 /// The reply of a run that has failed.
-pub fn failed(definition: &WorkflowDefinition, goal: &str, failure: &GoalFailure) -> String {
-    let namespace = definition.namespace();
-    let name = format!("{}{FAILED}", definition.name.value);
+pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> String {
+    let namespace = format!("{WORKFLOW_NAMESPACE}/{workflow}");
+    let name = format!("{workflow}{FAILED}");
     let mut out = format!("<{name} xmlns=\"{}\">", escape_attribute(&namespace));
     for (child, text) in [("goal", goal), ("code", &failure.code), ("reason", &failure.reason)] {
         let _ = write!(out, "<{child}>{}</{child}>", escape_text(text));

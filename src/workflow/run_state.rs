@@ -9,6 +9,7 @@ mod calls;
 mod context;
 mod forms;
 mod review;
+mod take_over;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

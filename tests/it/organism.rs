@@ -31,6 +31,7 @@ mod lost;
 mod model_calls;
 mod nats_config;
 mod neighbours;
+mod open_runs;
 mod orphans;
 mod partitions;
 mod pipes;

@@ -3,6 +3,7 @@
 //! `tests/data/workflow/NAME.toml` is a definition without the sections that every config needs;
 //! `NAME.documents` holds the documents of its agents.
 
+mod compiled;
 mod documents;
 mod parts;
 mod reviews;

@@ -147,7 +147,8 @@ async fn carry_out(
         if let SubmitUpdate::Result { .. } = update {
             shown().show_new();
         }
-        let of_update = show_update(definition, &update, args);
+        let shown = ShownUpdates { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
+        let of_update = shown.show(&definition.name.value, &update);
         if exit == CommandExit::Done {
             exit = of_update;
         }
@@ -173,54 +174,63 @@ async fn carry_out(
     Ok(exit.into())
 }
 
-/// Prints an update, and returns the exit code that it asks for.
-fn show_update(
-    definition: &WorkflowDefinition,
-    update: &SubmitUpdate,
-    args: &RunArgs,
-) -> CommandExit {
-    if args.json {
-        put_line!("{}", serde_json::json!(update));
-    }
-    match update {
-        SubmitUpdate::Accepted { held: true, .. } if args.no_wait => CommandExit::ApprovalPending,
-        SubmitUpdate::Accepted { .. } => CommandExit::Done,
-        SubmitUpdate::Waits(wait) => {
-            if !args.json && !args.quiet {
-                note!("{wait}");
-            }
-            CommandExit::Done
+/// How updates of a submission to a workflow are printed.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownUpdates {
+    pub quiet: bool,
+    pub json: bool,
+    pub no_wait: bool,
+}
+
+impl ShownUpdates {
+    /// Prints an update, and returns the exit code that it asks for.
+    pub fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
+        let args = self;
+        if args.json {
+            put_line!("{}", serde_json::json!(update));
         }
-        SubmitUpdate::Refused { refusal, .. } => {
-            if !args.json {
-                note!("refused: {refusal}");
+        match update {
+            SubmitUpdate::Accepted { held: true, .. } if args.no_wait => {
+                CommandExit::ApprovalPending
             }
-            startup::exit_of_refusal(refusal)
-        }
-        SubmitUpdate::NoThread { payload } => {
-            if !args.json {
-                put_line!("{payload}");
+            SubmitUpdate::Accepted { .. } => CommandExit::Done,
+            SubmitUpdate::Waits(wait) => {
+                if !args.json && !args.quiet {
+                    note!("{wait}");
+                }
+                CommandExit::Done
             }
-            CommandExit::InvalidData
-        }
-        SubmitUpdate::Result { how, replies, .. } => {
-            let mut exit = match how {
-                Closing::Completed => CommandExit::Done,
-                _ => CommandExit::WorkflowFailed,
-            };
-            for reply in replies {
-                if reply.name == failed_name(definition) {
-                    exit = CommandExit::WorkflowFailed;
+            SubmitUpdate::Refused { refusal, .. } => {
+                if !args.json {
+                    note!("refused: {refusal}");
                 }
-                if args.json {
-                    continue;
-                }
-                match readable(reply.name == output_name(definition), &reply.payload) {
-                    Some(text) => put_line!("{text}"),
-                    None => put_line!("{}", reply.payload),
-                }
+                startup::exit_of_refusal(refusal)
             }
-            exit
+            SubmitUpdate::NoThread { payload } => {
+                if !args.json {
+                    put_line!("{payload}");
+                }
+                CommandExit::InvalidData
+            }
+            SubmitUpdate::Result { how, replies, .. } => {
+                let mut exit = match how {
+                    Closing::Completed => CommandExit::Done,
+                    _ => CommandExit::WorkflowFailed,
+                };
+                for reply in replies {
+                    if reply.name == failed_name(workflow) {
+                        exit = CommandExit::WorkflowFailed;
+                    }
+                    if args.json {
+                        continue;
+                    }
+                    match readable(reply.name == output_name(workflow), &reply.payload) {
+                        Some(text) => put_line!("{text}"),
+                        None => put_line!("{}", reply.payload),
+                    }
+                }
+                exit
+            }
         }
     }
 }

@@ -77,7 +77,7 @@ impl DeclaredWorkflows {
             Contract {
                 description: definition.description.clone(),
                 accepts: vec![input_name(definition)],
-                replies: vec![output_name(definition), failed_name(definition)],
+                replies: vec![output_name(&name.value), failed_name(&name.value)],
                 peers: peers_of(definition),
                 answers: typed_answers(definition),
                 budget: definition.budget,

@@ -98,6 +98,11 @@ impl Core {
         }
     }
 
+    /// Sets the contracts. Must be called before the boot.
+    pub fn with_contracts(self, contracts: Arc<Contracts>) -> Self {
+        Self { contracts, ..self }
+    }
+
     pub fn state(&self) -> &State {
         &self.state
     }

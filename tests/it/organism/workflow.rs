@@ -134,23 +134,6 @@ fn a_cancelled_run_leaves_no_goal_under_way() {
     house.verified();
 }
 
-#[test]
-fn a_run_is_not_continued_on_another_definition() {
-    let house = house(&with_held_units());
-    let running = house.run();
-    send(&house, &[1], &["--no-wait"]);
-    until("the unit is under way", || (messages(&house, "hold").len() == 1).then_some(()));
-    drop(running);
-
-    let other = CONFIG.replace("outline", "sketch");
-    house.write("organism.toml", other);
-    let again = house.run();
-    let failed = until("the run ends", || messages(&house, "tour-failed").pop());
-    assert!(failed["payload"].as_str().unwrap().contains("definition-changed"), "{failed}");
-    assert_eq!(again.stop(), Some(0));
-    house.verified();
-}
-
 /// A tour whose units of work are never done.
 fn with_held_units() -> String {
     let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");

@@ -134,6 +134,7 @@ impl World {
         schemas.add_file(file.as_ref()).unwrap();
         schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
         schemas.add_builtin("agent.xsd", organism::agent::SCHEMA).unwrap();
+        schemas.add_builtin("workflow.xsd", organism::workflow::SCHEMA).unwrap();
         let contracts = Arc::new(Contracts::new(contracts).unwrap());
         for agent in contracts.agents_with_goals() {
             schemas

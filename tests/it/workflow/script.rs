@@ -101,8 +101,9 @@ pub fn played(definition: &WorkflowDefinition, script: &[&str]) -> String {
                 }
                 RunStep::Cancel { run } => {
                     let at = open.iter().position(|(one, _)| *one == run);
-                    let (_, label) = at.and_then(|at| open.remove(at)).expect("it is open");
-                    let _ = writeln!(out, "cancel {label}");
+                    // A run whose call cannot be made is cancelled without a start.
+                    let label = at.and_then(|at| open.remove(at)).map(|(_, label)| label);
+                    let _ = writeln!(out, "cancel {}", label.as_deref().unwrap_or("nothing"));
                 }
                 RunStep::Complete { output } => {
                     let _ = writeln!(out, "complete {output:?}");

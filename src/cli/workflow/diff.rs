@@ -1,0 +1,175 @@
+//! `organism workflow diff`: shows what differs between two definitions, and what that means for
+//! runs under way.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::config::Config;
+use crate::ids::{ListenerName, ThreadId};
+use crate::workflow::{
+    DefinitionChange, WorkflowDefinition, definition_changes, goals_that_address, peers_of,
+};
+use crate::xml::invisible_characters::visible;
+
+use super::super::exit::CommandExit;
+use super::super::journal_target::JournalTarget;
+use super::super::output::put;
+use super::super::startup::ConfigArg;
+use super::recorded::run_on_record;
+
+#[derive(Debug, clap::Args)]
+pub struct DiffArgs {
+    /// A config file, or the thread of a run: the definitions before.
+    before: String,
+    /// A config file, or the thread of a run: the definitions after.
+    after: String,
+    #[command(flatten)]
+    place: JournalTarget,
+    /// Write one JSON object for each workflow.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The definitions that one argument names.
+struct DiffSide {
+    definitions: BTreeMap<ListenerName, WorkflowDefinition>,
+    /// `None` for a run.
+    config: Option<Config>,
+}
+
+pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let mut before = side(&args.before, &args.place)?;
+    let mut after = side(&args.after, &args.place)?;
+    // A run is compared with its own workflow alone.
+    for (run, other) in [(&before, &after), (&after, &before)] {
+        let is_run = run.config.is_none();
+        let Some(name) = run.definitions.keys().next().filter(|_| is_run) else { continue };
+        if !other.definitions.contains_key(name) {
+            note!("note: the other side has no workflow `{name}`");
+        }
+    }
+    if before.config.is_none() {
+        after.definitions.retain(|name, _| before.definitions.contains_key(name));
+    }
+    if after.config.is_none() {
+        before.definitions.retain(|name, _| after.definitions.contains_key(name));
+    }
+
+    let mut names: Vec<_> = before.definitions.keys().chain(after.definitions.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let compared = ComparedWorkflow::new(name, &before, &after);
+        match args.json {
+            true => put_line!("{}", compared.json()),
+            false => put(&visible(&compared.text()))?,
+        }
+    }
+    Ok(CommandExit::Done.into())
+}
+
+fn side(text: &str, place: &JournalTarget) -> anyhow::Result<DiffSide> {
+    let thread = ThreadId::parse(text).ok().filter(|_| !Path::new(text).exists());
+    if let Some(thread) = thread {
+        let definition = run_on_record(place, &thread)?.definition()?;
+        let definitions = BTreeMap::from([(definition.name.value.clone(), definition)]);
+        return Ok(DiffSide { definitions, config: None });
+    }
+
+    let config = ConfigArg { config: Some(PathBuf::from(text)) }.load_unbound()?;
+    let definitions = config.workflows.iter().map(|one| &one.definition);
+    let definitions = definitions.map(|one| (one.name.value.clone(), one.clone())).collect();
+    Ok(DiffSide { definitions, config: Some(config) })
+}
+
+/// One workflow of both sides.
+struct ComparedWorkflow<'a> {
+    name: &'a ListenerName,
+    state: &'static str,
+    changes: Vec<DefinitionChange>,
+    /// Goals of runs under way that the gate refuses under the config after, with the listener.
+    refused: Vec<(String, ListenerName)>,
+}
+
+impl<'a> ComparedWorkflow<'a> {
+    fn new(name: &'a ListenerName, before: &DiffSide, after: &DiffSide) -> Self {
+        let (old, new) = (before.definitions.get(name), after.definitions.get(name));
+        let changes = match (old, new) {
+            (Some(old), Some(new)) => definition_changes(old, new),
+            _ => Vec::new(),
+        };
+        let state = match (old, new) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            _ if changes.is_empty() => "unchanged",
+            _ => "changed",
+        };
+        let mut refused = Vec::new();
+        if let (Some(old), Some(config)) = (old, &after.config) {
+            let peers = new.map(peers_of);
+            for peer in peers_of(old) {
+                let is_peer = match &peers {
+                    Some(peers) => peers.contains(&peer),
+                    None => config.contracts.get(&peer).is_some(),
+                };
+                if !is_peer {
+                    let goals = goals_that_address(old, &peer).into_iter();
+                    refused.extend(goals.map(|goal| (goal.to_string(), peer.clone())));
+                }
+            }
+        }
+        Self { name, state, changes, refused }
+    }
+
+    fn text(&self) -> String {
+        let Self { name, state, changes, refused } = self;
+        let mut out = format!("{name}: {state}\n");
+        for DefinitionChange { path, before, after } in changes {
+            let sign = match (before, after) {
+                (None, _) => '+',
+                (_, None) => '-',
+                _ => '~',
+            };
+            out.push_str(&format!("  {sign} {path}\n"));
+            for (sign, text) in [('-', before), ('+', after)] {
+                let text = text.as_deref().unwrap_or_default();
+                for line in text.lines() {
+                    out.push_str(&format!("      {sign} {line}\n"));
+                }
+            }
+        }
+        match *state {
+            "changed" => {
+                out.push_str("  runs under way finish on the definition that they began with\n");
+            }
+            "removed" => out.push_str(
+                "  runs under way finish on the definition that they began with; no new call is \
+                 accepted\n",
+            ),
+            _ => {}
+        }
+        for (goal, peer) in refused {
+            out.push_str(&format!(
+                "  in runs under way, `{goal}` is refused from then on: `{peer}` is no peer any \
+                 more\n"
+            ));
+        }
+        out
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let Self { name, state, changes, refused } = self;
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|DefinitionChange { path, before, after }| {
+                json!({ "path": path, "before": before, "after": after })
+            })
+            .collect();
+        let refused: Vec<_> =
+            refused.iter().map(|(goal, peer)| json!({ "goal": goal, "peer": peer })).collect();
+        json!({ "workflow": name, "state": state, "changes": changes, "refused": refused })
+    }
+}

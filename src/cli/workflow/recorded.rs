@@ -1,0 +1,72 @@
+//! Runs on record: their requests and definitions.
+
+use std::sync::Arc;
+
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{Digest, ThreadId};
+use crate::journal::sqlite::JournalReader;
+use crate::thread::Fact;
+use crate::workflow::{WorkflowDefinition, read_compiled, recorded_definition};
+
+use super::super::exit::{CommandExit, CommandFailure};
+use super::super::journal_target::{self, JournalTarget, unknown};
+
+/// The latest run in a thread.
+pub struct RecordedRun {
+    reader: JournalReader,
+    /// The request that opened it.
+    pub request: Arc<Message>,
+    pub digest: Digest,
+}
+
+impl RecordedRun {
+    /// The definition on which the run finishes.
+    pub fn definition(&self) -> anyhow::Result<WorkflowDefinition> {
+        let Self { reader, digest, .. } = self;
+        let failed = |error| journal_target::failed_in(reader, error);
+        let bytes = reader.blob(*digest).map_err(failed)?;
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        let read = text.ok_or("the journal does not hold it".to_owned());
+        let read = read.and_then(|text| read_compiled(&text).map_err(|error| error.to_string()));
+        read.map_err(|reason| {
+            let thread = &self.request.thread;
+            let message = format!("the definition {digest} of the run {thread}: {reason}");
+            CommandFailure::new(CommandExit::InvalidData, message).into()
+        })
+    }
+}
+
+/// Finds the latest run in a thread.
+pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<RecordedRun> {
+    let mut is_thread = false;
+    for reader in journal_target::readers_of(place, thread)? {
+        let records = reader.tree(&thread.root(), None);
+        let records = records.map_err(|error| journal_target::failed_in(&reader, error))?;
+        let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+        let messages = facts.filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+            _ => None,
+        });
+        let messages: Vec<_> = messages.collect();
+        is_thread |= !messages.is_empty();
+        let found = messages.iter().rev().find_map(|message| {
+            let digest = recorded_definition(message, &message.to)?;
+            let request = messages.iter().find(|one| {
+                one.kind == MessageKind::Call && one.call == message.call && one.to == message.to
+            })?;
+            Some((Arc::clone(request), digest))
+        });
+        if let Some((request, digest)) = found {
+            return Ok(RecordedRun { reader, request, digest });
+        }
+    }
+
+    if !is_thread {
+        return Err(unknown(thread).into());
+    }
+    let message = format!(
+        "no run in {thread} has recorded its definition: it is no thread of a workflow, or a \
+         program without these records began the run"
+    );
+    Err(CommandFailure::new(CommandExit::Usage, message).into())
+}

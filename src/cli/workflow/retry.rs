@@ -1,0 +1,117 @@
+//! `organism workflow retry`: goes on from an ended run.
+
+use std::process::ExitCode;
+
+use clap::builder::NonEmptyStringValueParser;
+
+use crate::config::Config;
+use crate::ids::CallId;
+use crate::organism::OrganismClient;
+use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
+use crate::workflow::{GoalGraph, GoalId, RunRetry};
+
+use super::super::exit::{CommandExit, CommandFailure};
+use super::super::journal_target::{JournalTarget, known};
+use super::super::startup::{self, ConfigArg};
+use super::named;
+use super::recorded::{RecordedRun, run_on_record};
+use super::run::ShownUpdates;
+
+#[derive(Debug, clap::Args)]
+pub struct RetryArgs {
+    /// The thread of the run.
+    run: String,
+    #[command(flatten)]
+    config: ConfigArg,
+    /// Run this goal again, and every goal that needs it. Without it, the goals run that have not
+    /// ended.
+    #[arg(long, value_name = "GOAL")]
+    from: Option<String>,
+    /// A key of your choice. Retrying with the same key again returns the recorded output and runs
+    /// nothing twice.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    key: Option<String>,
+    /// Return as soon as the retry is on record.
+    #[arg(long)]
+    no_wait: bool,
+    /// Show nothing but the output.
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+    /// Write JSON lines.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
+    let thread = known(&args.run)?;
+    let config = args.config.load_without_keys()?;
+    let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
+    let recorded = run_on_record(&place, &thread)?;
+    let workflow = &recorded.request.to;
+    // A workflow that the config no longer has accepts no call.
+    named(&config, workflow.as_str())?;
+    let retry = RunRetry { run: CallId(recorded.request.id), from: goal(args, &recorded)? };
+
+    let client = recorded.request.from.clone();
+    let client = startup::client(&config, Some(client.as_str()))?;
+    let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
+    let submission = SubmitRequest {
+        client,
+        thread: Some(thread.to_string()),
+        suggested: None,
+        key: args.key.clone(),
+        payload: retry.write(workflow).to_xml().into_bytes(),
+        wait: !args.no_wait,
+        trace: None,
+        secret,
+    };
+    startup::runtime()?.block_on(carry_out(config, &recorded, submission, args))
+}
+
+/// The goal to begin with, if one is named.
+fn goal(args: &RetryArgs, recorded: &RecordedRun) -> anyhow::Result<Option<GoalId>> {
+    let Some(text) = &args.from else { return Ok(None) };
+    let definition = recorded.definition()?;
+    let (graph, _) = GoalGraph::new(&definition);
+    let goal = GoalId::parse(text).filter(|goal| graph.number(goal).is_some());
+    if goal.is_some() {
+        return Ok(goal);
+    }
+
+    let names = definition.goals.iter().map(|goal| goal.id.value.as_str());
+    let names: Vec<_> = names.collect();
+    let help = match crate::config::nearest(text, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", names.join(", ")),
+    };
+    let message = format!("the definition of the run has no goal `{text}`; {help}");
+    Err(CommandFailure::new(CommandExit::Usage, message).into())
+}
+
+async fn carry_out(
+    config: Config,
+    recorded: &RecordedRun,
+    submission: SubmitRequest,
+    args: &RetryArgs,
+) -> anyhow::Result<ExitCode> {
+    let shown = ShownUpdates { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
+    let organism = OrganismClient::open(config).await?;
+    let mut exit = CommandExit::Done;
+    let sent = organism.submit(submission, |update| {
+        if let SubmitUpdate::Accepted { thread, .. } = &update
+            && !args.json
+            && !args.quiet
+        {
+            note!("run {thread}");
+        }
+        let of_update = shown.show(&recorded.request.to, &update);
+        if exit == CommandExit::Done {
+            exit = of_update;
+        }
+    });
+    let sent = sent.await;
+    let closed = organism.close().await;
+    sent?;
+    closed?;
+    Ok(exit.into())
+}

@@ -1,0 +1,226 @@
+//! Definitions of runs under way, as the journal holds them.
+//!
+//! A run finishes on the definition that it began with. At the start, the definitions of all open
+//! runs are read from the journal. A workflow that the config no longer has keeps a contract until
+//! its runs have ended: it accepts nothing, and addresses its peers that still exist. Definitions of
+//! ended runs are read when a run goes on from one of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::add_goals;
+use crate::config::Config;
+use crate::contract::{Contract, Contracts, Role};
+use crate::envelope::Message;
+use crate::ids::{Digest, ListenerName, PayloadName, ThreadId};
+use crate::journal::sqlite::JournalReader;
+use crate::pump::core::Core;
+use crate::schema::{SchemaCompiler, SchemaProblem};
+use crate::thread::Fact;
+use crate::workflow::{
+    IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition, answer_of, failed_name,
+    goal_schema, judgement_name, output_name, peers_of, read_compiled, recorded_definition,
+    run_schema, typed_answers, verdict_name, verdict_schema,
+};
+
+/// Definitions of new runs and of those on record, with the config that they need.
+pub(super) struct WorkflowRuns {
+    /// The config, with contracts and schemas for workflows that are in open runs only.
+    pub config: Arc<Config>,
+    pub definitions: BTreeMap<ListenerName, RunDefinitions>,
+}
+
+/// Reads ended runs from the journal.
+pub(super) struct JournalRuns {
+    pub data: PathBuf,
+}
+
+impl RunArchive for JournalRuns {
+    fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
+        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
+        let records = reader.tree(&thread.root(), None).map_err(|error| error.to_string())?;
+        let facts = records.into_iter().flat_map(|sealed| sealed.record.facts);
+        let messages = facts.filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+            _ => None,
+        });
+        Ok(messages.collect())
+    }
+
+    fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String> {
+        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
+        definition(&reader, digest).map(Arc::new)
+    }
+}
+
+/// Definitions by the workflow and by the digests of their compiled forms.
+type RecordedDefinitions = BTreeMap<ListenerName, HashMap<Digest, Arc<WorkflowDefinition>>>;
+
+/// Collects the definitions of the config and of the open runs that `core` has replayed.
+pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
+    let mut definitions: BTreeMap<ListenerName, RunDefinitions> = BTreeMap::new();
+    for workflow in &config.workflows {
+        let definition = Arc::new(workflow.definition.clone());
+        let current = IdentifiedDefinition { digest: workflow.compiled.digest, definition };
+        let name = workflow.definition.name.value.clone();
+        definitions.insert(name, RunDefinitions { current: Some(current), ..Default::default() });
+    }
+
+    let recorded = recorded(config, open_digests(core, &definitions));
+    if recorded.is_empty() {
+        return WorkflowRuns { config: Arc::clone(config), definitions };
+    }
+
+    let config = extended(config, &recorded).unwrap_or_else(|reason| {
+        tracing::error!("workflows that are in open runs only cannot go on: {reason}");
+        Arc::clone(config)
+    });
+    for (name, recorded) in recorded {
+        let is_workflow = config.contracts.get(&name).is_some_and(|one| one.role == Role::Workflow);
+        if is_workflow {
+            definitions.entry(name).or_default().recorded = recorded;
+        }
+    }
+    WorkflowRuns { config, definitions }
+}
+
+/// The definitions that open runs have recorded, without those of the config.
+fn open_digests(
+    core: &Core,
+    definitions: &BTreeMap<ListenerName, RunDefinitions>,
+) -> BTreeSet<(ListenerName, Digest)> {
+    let calls = core.state().trees.values().flat_map(|tree| tree.calls.values());
+    let recorded = calls.filter_map(|call| {
+        let pending = call.pending.iter().map(|pending| &pending.message);
+        let mut messages = call.handled.iter().chain(pending);
+        let digest = messages.find_map(|message| recorded_definition(message, &call.callee))?;
+        Some((call.callee.clone(), digest))
+    });
+    let is_known = |name: &ListenerName, digest: Digest| {
+        definitions.get(name).is_some_and(|known| known.of_digest(digest).is_some())
+    };
+    recorded.filter(|(name, digest)| !is_known(name, *digest)).collect()
+}
+
+/// Reads definitions from the journal. Leaves out what cannot be read: the runs on it fail.
+fn recorded(config: &Config, wanted: BTreeSet<(ListenerName, Digest)>) -> RecordedDefinitions {
+    let mut found = RecordedDefinitions::new();
+    if wanted.is_empty() {
+        return found;
+    }
+
+    let reader = match JournalReader::open(&config.data) {
+        Ok(reader) => reader,
+        Err(error) => {
+            tracing::error!("no definition of an open run can be read: {error}");
+            return found;
+        }
+    };
+    for (name, digest) in wanted {
+        match definition(&reader, digest) {
+            Ok(definition) => {
+                let of_workflow = found.entry(name).or_default();
+                of_workflow.insert(digest, Arc::new(definition));
+            }
+            Err(reason) => tracing::error!(
+                "open runs of `{name}` cannot go on: their definition {digest}: {reason}"
+            ),
+        }
+    }
+    found
+}
+
+/// Reads the definition with this digest from the journal.
+fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefinition, String> {
+    let bytes = reader.blob(digest).map_err(|error| error.to_string())?;
+    let bytes = bytes.ok_or("the journal does not hold it")?;
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    read_compiled(&text).map_err(|error| error.to_string())
+}
+
+/// The config with what open runs on these definitions need.
+fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Config>, String> {
+    let mut config = config.clone();
+    let mut contracts: Vec<Contract> = config.contracts.iter().cloned().collect();
+    let mut compiler = SchemaCompiler::default();
+    for (name, definitions) in recorded {
+        let known = contracts.iter_mut().find(|contract| contract.name == *name);
+        let contract = match known {
+            None => {
+                let label = format!("runs of {name}");
+                let schema = run_schema(name);
+                config.schemas.replace_generated(&mut compiler, &label, &schema).map_err(joined)?;
+                let contract = closed_contract(name, definitions, &config.contracts);
+                contracts.push(contract);
+                contracts.last_mut()
+            }
+            Some(contract) if contract.role == Role::Workflow => Some(contract),
+            // Another member with this name cannot go on with the runs.
+            Some(_) => None,
+        };
+        let Some(contract) = contract else { continue };
+        for definition in definitions.values() {
+            add_answers(contract, definition);
+            add_typed_goals(&mut config, &mut compiler, definition).map_err(joined)?;
+        }
+    }
+
+    config.contracts = Contracts::new(contracts)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    // An agent may be sent goals by such a workflow alone.
+    add_goals(&mut config).map_err(joined)?;
+    Ok(Arc::new(config))
+}
+
+/// Adds the answers to typed goals of a definition, which are no authority of their own.
+fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
+    for answer in typed_answers(definition) {
+        if !contract.answers.contains(&answer) {
+            contract.answers.push(answer);
+        }
+    }
+}
+
+/// Adds the types of outputs that the config no longer has. A goal that has another type by now keeps
+/// that type.
+fn add_typed_goals(
+    config: &mut Config,
+    compiler: &mut SchemaCompiler,
+    definition: &WorkflowDefinition,
+) -> Result<(), Vec<SchemaProblem>> {
+    let mut gone = definition.clone();
+    gone.goals.retain(|goal| {
+        answer_of(definition, goal).is_some_and(|answer| !config.schemas.contains(&answer))
+    });
+    let verdicts = [verdict_name(), judgement_name()];
+    let answers = typed_answers(definition);
+    let is_verdict = |name: &PayloadName| answers.iter().any(|answer| answer.payload == *name);
+    let lacks_verdicts =
+        verdicts.iter().any(|name| is_verdict(name) && !config.schemas.contains(name));
+    let verdicts = lacks_verdicts.then(verdict_schema);
+    for schema in goal_schema(&gone).into_iter().chain(verdicts) {
+        let label = format!("goals of {}", definition.name.value);
+        config.schemas.add_generated(compiler, &label, &schema)?;
+    }
+
+    Ok(())
+}
+
+/// The contract of a workflow that the config no longer has.
+fn closed_contract(
+    name: &ListenerName,
+    definitions: &HashMap<Digest, Arc<WorkflowDefinition>>,
+    contracts: &Contracts,
+) -> Contract {
+    let peers: BTreeSet<_> = definitions.values().flat_map(|one| peers_of(one)).collect();
+    Contract {
+        replies: vec![output_name(name), failed_name(name)],
+        peers: peers.into_iter().filter(|peer| contracts.get(peer).is_some()).collect(),
+        ..Contract::new(name.clone(), Role::Workflow)
+    }
+}
+
+fn joined(problems: Vec<SchemaProblem>) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,105 @@
+//! Differences between two definitions, and what they mean for runs under way.
+//!
+//! Compares the compiled forms, so every setting counts, and nothing that only looks different.
+
+use std::collections::BTreeMap;
+
+use crate::ids::ListenerName;
+use crate::xml::element::Element;
+
+use super::compile::{compile, peers_of};
+use super::definition::{GoalId, WorkflowDefinition};
+
+/// One difference: a place in the compiled form, with its value in each definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionChange {
+    /// For example `goal[draft]/agent[writer]/prompt` or `goal[draft]@retry`.
+    pub path: String,
+    /// `None` where only the second definition has it.
+    pub before: Option<String>,
+    /// `None` where only the first definition has it.
+    pub after: Option<String>,
+}
+
+/// Every difference between two definitions, in order of places. A goal that only one of them has
+/// is one difference.
+pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<DefinitionChange> {
+    let before = places(before);
+    let after = places(after);
+    let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
+    paths.sort();
+    paths.dedup();
+    let changed = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
+    let changed = changed.map(|path| DefinitionChange {
+        path: path.clone(),
+        before: before.get(path).cloned(),
+        after: after.get(path).cloned(),
+    });
+
+    let mut changes: Vec<DefinitionChange> = Vec::new();
+    let mut whole = String::new();
+    for change in changed {
+        // The place of a goal itself is there as long as the goal is.
+        if !whole.is_empty() && change.path.starts_with(&whole) {
+            continue;
+        }
+        if is_goal(&change.path) {
+            whole.clone_from(&change.path);
+        }
+        changes.push(change);
+    }
+    changes
+}
+
+fn is_goal(path: &str) -> bool {
+    path.starts_with("goal[") && path.ends_with(']') && !path.contains('/')
+}
+
+/// The values of a compiled form by their places.
+fn places(definition: &WorkflowDefinition) -> BTreeMap<String, String> {
+    let mut places = BTreeMap::new();
+    if let Some(root) = Element::read(&compile(definition).text) {
+        add_places(&root, "", &mut places);
+    }
+    places
+}
+
+fn add_places(element: &Element, path: &str, places: &mut BTreeMap<String, String>) {
+    for (name, value) in &element.attributes {
+        places.insert(format!("{path}@{}", name.local), value.clone());
+    }
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for child in element.children() {
+        let segment = match child.attribute("id").or_else(|| child.attribute("name")) {
+            Some(name) => format!("{}[{name}]", child.local_name()),
+            None => child.local_name().to_owned(),
+        };
+        let earlier = seen.entry(segment.clone()).or_default();
+        *earlier += 1;
+        let number = if *earlier == 1 { String::new() } else { format!("#{earlier}") };
+        let separator = if path.is_empty() { "" } else { "/" };
+        add_places(child, &format!("{path}{separator}{segment}{number}"), places);
+    }
+
+    let is_leaf = element.children().next().is_none();
+    if is_leaf || is_goal(path) {
+        places.insert(path.to_owned(), element.own_text());
+    }
+}
+
+/// The goals of a definition that address a listener, in the order of the file.
+pub fn goals_that_address<'a>(
+    definition: &'a WorkflowDefinition,
+    listener: &ListenerName,
+) -> Vec<&'a GoalId> {
+    let goals = definition.goals.iter().filter(|goal| {
+        let alone = WorkflowDefinition {
+            goals: vec![(*goal).clone()],
+            peers: Vec::new(),
+            report_to: None,
+            ..definition.clone()
+        };
+        peers_of(&alone).contains(listener)
+    });
+    goals.map(|goal| &goal.id.value).collect()
+}

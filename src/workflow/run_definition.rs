@@ -1,0 +1,59 @@
+//! The definition of a run: a run records it in its first outcome, and finishes on it.
+//!
+//! The workflow sends itself a payload with the digest of the compiled form, so the gate checks it
+//! and each later delivery of the call begins with it. The text is a blob of the journal, stored
+//! once for all runs with this definition.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::contract::run_definition_name;
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{Digest, ListenerName};
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+use super::definition::WorkflowDefinition;
+
+/// The payload with which a run records the definition that it begins with.
+pub fn write_run_definition(digest: Digest) -> String {
+    let element = Element::new(QName::from(&run_definition_name()));
+    element.with_attribute("digest", digest.to_string()).to_xml()
+}
+
+/// The digest of the definition that `message` records for a run of `workflow`. Only the workflow
+/// itself can write such a message.
+pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option<Digest> {
+    if message.kind != MessageKind::Own || message.from != *workflow {
+        return None;
+    }
+    if message.name != run_definition_name() {
+        return None;
+    }
+
+    let payload = Element::read(message.payload.as_str())?;
+    Digest::parse(payload.attribute("digest")?).ok()
+}
+
+/// A definition with the digest of its compiled form.
+#[derive(Debug, Clone)]
+pub struct IdentifiedDefinition {
+    pub digest: Digest,
+    pub definition: Arc<WorkflowDefinition>,
+}
+
+/// The definitions on which one workflow runs.
+#[derive(Debug, Clone, Default)]
+pub struct RunDefinitions {
+    /// The one on which new runs begin; `None` where the workflow is only in open runs.
+    pub current: Option<IdentifiedDefinition>,
+    /// Those on which runs of the record go on, by the digests of their compiled forms.
+    pub recorded: HashMap<Digest, Arc<WorkflowDefinition>>,
+}
+
+impl RunDefinitions {
+    pub fn of_digest(&self, digest: Digest) -> Option<&Arc<WorkflowDefinition>> {
+        let current = self.current.as_ref().filter(|current| current.digest == digest);
+        current.map(|current| &current.definition).or_else(|| self.recorded.get(&digest))
+    }
+}

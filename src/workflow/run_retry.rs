@@ -1,0 +1,114 @@
+//! A run that goes on from an earlier run of its thread, with the results that it takes over.
+//!
+//! The request names the earlier run and the goal to begin with. The results stay where they are on
+//! record: each fold of the new run begins with a fold of the earlier one.
+
+use std::sync::Arc;
+
+use crate::contract::retry_name;
+use crate::envelope::{Message, MessageKind};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+use super::definition::{GoalId, WorkflowDefinition};
+use super::run_state::GoalFailure;
+
+/// Reads what earlier runs have recorded.
+pub trait RunArchive: Send + Sync {
+    /// The messages of a thread, in their order.
+    ///
+    /// # Errors
+    /// The record cannot be read, for this reason.
+    fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String>;
+
+    /// The definition with this digest of its compiled form.
+    ///
+    /// # Errors
+    /// The record does not hold it, or this program cannot read it.
+    fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
+}
+
+/// A request to go on from an earlier run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRetry {
+    /// The call of the earlier run.
+    pub run: CallId,
+    /// The goal to begin with; `None` begins with what has not ended.
+    pub from: Option<GoalId>,
+}
+
+impl RunRetry {
+    /// The retry that a request asks for; `None` for the request of a run of its own.
+    ///
+    /// # Errors
+    /// It names no run, or no goal.
+    pub fn read(request: &Message, workflow: &ListenerName) -> Option<Result<Self, GoalFailure>> {
+        if request.name != retry_name(workflow) {
+            return None;
+        }
+
+        let payload = Element::read(request.payload.as_str());
+        let run = payload.as_ref().and_then(|one| one.attribute("run")?.parse().ok());
+        let Some(run) = run else { return Some(Err(unknown_run())) };
+        let from = payload.as_ref().and_then(|one| one.attribute("from"));
+        let from = match from.map(|text| (text, GoalId::parse(text))) {
+            None => None,
+            Some((_, Some(goal))) => Some(goal),
+            Some((text, None)) => return Some(Err(unknown_goal(text))),
+        };
+        Some(Ok(Self { run: CallId(MessageId(run)), from }))
+    }
+
+    /// The request that asks `workflow` for this retry.
+    pub fn write(&self, workflow: &ListenerName) -> Element {
+        let mut request = Element::new(QName::from(&retry_name(workflow)));
+        request = request.with_attribute("run", self.run.0.to_string());
+        match &self.from {
+            Some(goal) => request.with_attribute("from", goal.as_str()),
+            None => request,
+        }
+    }
+
+    /// The messages of the earlier run, up to the request of this one.
+    ///
+    /// # Errors
+    /// It is no ended run of the same workflow for the same caller.
+    pub fn earlier_run(
+        &self,
+        request: &Message,
+        messages: &[Arc<Message>],
+    ) -> Result<Vec<Arc<Message>>, GoalFailure> {
+        // What came later, such as a late answer, is the same for no two folds.
+        let before = || messages.iter().filter(|message| message.seq < request.seq);
+        let run: Vec<_> = before()
+            .filter(|message| message.call == Some(self.run) && message.to == request.to)
+            .cloned()
+            .collect();
+        let opened = run.first().ok_or_else(unknown_run)?;
+        if opened.kind != MessageKind::Call || opened.from != request.from {
+            return Err(unknown_run());
+        }
+
+        let has_ended = before().any(|message| {
+            message.to == request.from
+                && message.cause == Some(opened.id)
+                && matches!(message.kind, MessageKind::Reply | MessageKind::System)
+        });
+        if !has_ended {
+            let reason = "the run has not ended; wait for its end, or cancel it";
+            return Err(GoalFailure::new("run-not-ended", reason));
+        }
+        Ok(run)
+    }
+}
+
+pub fn unknown_run() -> GoalFailure {
+    let reason =
+        "this thread holds no such run of the workflow; `organism workflow retry` finds it";
+    GoalFailure::new("unknown-run", reason)
+}
+
+pub fn unknown_goal(goal: &str) -> GoalFailure {
+    GoalFailure::new("unknown-goal", format!("the definition of the run has no goal `{goal}`"))
+}

@@ -1,0 +1,48 @@
+//! A run that goes on from an earlier one: it takes over results and runs the other goals again.
+
+use super::super::graph::GoalGraph;
+use super::{GoalState, RunState};
+
+impl RunState {
+    /// The state of a new run that takes over the results of this one: of every goal that has ended,
+    /// without `from` and the goals that need it. Members of a list go with the list's owner.
+    pub fn taken_over(self, graph: &GoalGraph<'_>, from: Option<usize>) -> Self {
+        let from = from.map(|goal| owner_of_all(graph, goal));
+        let keeps: Vec<bool> = (0..self.goals.len())
+            .map(|goal| {
+                let owner = owner_of_all(graph, goal);
+                let has_ended = self.goals.get(owner).is_some_and(GoalState::has_ended);
+                let is_again =
+                    from.is_some_and(|from| from == owner || graph.visible(owner).contains(&from));
+                has_ended && !is_again
+            })
+            .collect();
+
+        let is_kept = |goal: usize| keeps.get(goal).copied().unwrap_or_default();
+        let Self { input, goals, mut ended, mut passes, is_over: _ } = self;
+        let goals = goals.into_iter().enumerate();
+        let goals = goals.map(|(number, goal)| match is_kept(number) {
+            true => goal,
+            false => GoalState::Waiting,
+        });
+        let goals = goals.collect();
+        ended.retain(|goal| is_kept(*goal));
+        passes.retain(|goal, _| is_kept(*goal));
+        Self { input, goals, ended, passes, is_over: false }
+    }
+}
+
+/// The goal in the order of the file whose list holds this one, directly or indirectly.
+fn owner_of_all(graph: &GoalGraph<'_>, goal: usize) -> usize {
+    let mut owner = goal;
+    let mut seen = 0;
+    while let Some(membership) = graph.membership(owner) {
+        owner = membership.owner;
+        seen += 1;
+        // Lists that contain each other are a fault of the definition.
+        if seen > graph.len() {
+            break;
+        }
+    }
+    owner
+}

@@ -1,0 +1,360 @@
+//! Runs under way while their definition is edited, deleted or made invalid.
+
+use organism::journal::sqlite::JournalReader;
+use serde_json::Value as Json;
+
+use super::{House, until};
+
+const CONFIG: &str = include_str!("../../data/organism/tour.toml");
+
+/// As long as `let-go` is not there, each run waits for its unit. Its agents work after that.
+const DEFINITION: &str = r#"
+[workflows.tour]
+input = { topic = "text", unit = ["integer"] }
+output = { text = "views/critic", units = "work/item" }
+
+[workflows.tour.goals]
+work = { each = "input/unit", listener = "back", with = { n = "item" } }
+outline = { agent = "writer", prompt = "Outline {{input/topic}}." }
+views = { all = ["writer", "critic"], prompt = "Judge the outline." }
+"#;
+
+/// The config without a workflow.
+fn without_workflow() -> String {
+    let (config, _) = CONFIG.split_once("[workflows.tour]").unwrap();
+    let config = config
+        .replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"")
+        .replace("accepts = [\"work\"]", "accepts = [\"hold\"]")
+        .replace("replies = [\"worked\"]", "replies = [\"held\"]");
+    // Its agents stay, since goals of workflows are all that they accept.
+    let config = config.replace("peers = [\"tour\", \"back\"]", "peers = [\"back\"]");
+    format!("{config}\n[workflows]\n")
+}
+
+fn with_workflow(definition: &str) -> String {
+    let config = without_workflow().replace("peers = [\"back\"]", "peers = [\"tour\", \"back\"]");
+    format!("{config}{definition}")
+}
+
+fn house(config: &str) -> House {
+    let house = House::with(config);
+    house.copy("tour-recording.toml");
+    house
+}
+
+fn request(unit: usize) -> String {
+    format!(
+        "<tour xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\"><topic>light</topic>\
+         <unit>{unit}</unit></tour>"
+    )
+}
+
+fn output(unit: usize) -> String {
+    format!(
+        "<tour-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\">\
+         <text>It is thin.</text><units><held xmlns=\"urn:example:talk\"><n>{unit}</n></held></units>\
+         </tour-output>"
+    )
+}
+
+/// Every message on record with this local name.
+fn messages(house: &House, name: &str) -> Vec<Json> {
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    let is_named = |line: &Json| {
+        let named = line["name"].as_str().and_then(|name| name.rsplit('}').next());
+        line["type"] == "message" && named == Some(name)
+    };
+    exported.into_iter().filter(is_named).collect()
+}
+
+fn payloads(house: &House, name: &str) -> Vec<String> {
+    let messages = messages(house, name);
+    let payloads = messages.iter().map(|message| message["payload"].as_str().unwrap().to_owned());
+    payloads.collect()
+}
+
+/// Opens this many runs, and stops the organism while they wait for their units.
+fn left_open(house: &House, runs: usize) {
+    let running = house.run();
+    for run in 0..runs {
+        let sent = house.send_text(&request(run), &["--no-wait"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    until("every run waits for its unit", || (messages(house, "hold").len() == runs).then_some(()));
+    // Killed, as with kill -9.
+    drop(running);
+}
+
+/// Compiled definitions in the journal.
+fn definitions(house: &House) -> usize {
+    let reader = JournalReader::open(&house.data()).unwrap();
+    let digests = reader.blobs().unwrap();
+    let blobs = digests.into_iter().filter_map(|digest| reader.blob(digest).unwrap());
+    blobs.filter(|bytes| bytes.starts_with(b"<workflow ")).count()
+}
+
+fn assert_outputs(house: &House, runs: usize) {
+    let outputs = until("every run has its output", || {
+        let failed = payloads(house, "tour-failed");
+        assert!(failed.is_empty(), "{failed:?}");
+        let outputs = payloads(house, "tour-output");
+        (outputs.len() == runs).then_some(outputs)
+    });
+    for run in 0..runs {
+        assert!(outputs.contains(&output(run)), "{run}: {outputs:?}");
+    }
+}
+
+#[test]
+fn twenty_open_runs_finish_on_their_definition_after_it_was_edited() {
+    let house = house(&with_workflow(DEFINITION));
+    left_open(&house, 20);
+    assert_eq!(messages(&house, "run-definition").len(), 20);
+    assert_eq!(definitions(&house), 1);
+
+    // Other goals, prompts, an output of another form, and another input.
+    let edited = DEFINITION
+        .replace(
+            "output = { text = \"views/critic\", units = \"work/item\" }",
+            "output = \"views/critic\"",
+        )
+        .replace("topic = \"text\", unit", "unit")
+        .replace("work = {", "outline = { agent = \"writer\", prompt = \"Outline.\" }\nwork = {")
+        .replace("outline = { agent = \"writer\", prompt = \"Outline {{input/topic}}.\" }\n", "");
+    house.write("organism.toml", with_workflow(&edited));
+    let running = house.run();
+    house.write("let-go", "");
+    assert_outputs(&house, 20);
+
+    // A new run begins on the edited definition.
+    let request = request(7).replace("<topic>light</topic>", "");
+    let sent = house.send_text(&request, &[]);
+    assert_eq!(
+        sent.out,
+        "<tour-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\">It is thin.\
+         </tour-output>\n",
+        "{sent:?}"
+    );
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(definitions(&house), 2);
+    house.verified();
+}
+
+#[test]
+fn twenty_open_runs_finish_after_their_workflow_was_made_invalid_and_deleted() {
+    let house = house(&with_workflow(DEFINITION));
+    left_open(&house, 20);
+
+    house
+        .write("organism.toml", with_workflow(&DEFINITION.replace("views/critic", "views/nobody")));
+    let refused = house.organism(&["run"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+
+    house.write("organism.toml", without_workflow());
+    let running = house.run();
+    // It accepts no new call.
+    let sent = house.send_text(&request(21), &[]);
+    assert_eq!(sent.code, Some(65), "{sent:?}");
+    house.write("let-go", "");
+    assert_outputs(&house, 20);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_goal_whose_peer_was_withdrawn_is_refused_and_its_policy_applies() {
+    let only_writer = DEFINITION.replace("[\"writer\", \"critic\"]", "[\"writer\"]");
+    let only_writer = only_writer.replace("views/critic", "views/writer");
+    let skipped = DEFINITION.replace("prompt = \"Judge", "on_failure = \"skip\", prompt = \"Judge");
+    for (definition, expected) in [
+        (DEFINITION, "<goal>views</goal><code>not-in-vocabulary</code>"),
+        (&skipped, "<tour-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\"><units>"),
+    ] {
+        let house = house(&with_workflow(definition));
+        left_open(&house, 1);
+        house.write("organism.toml", with_workflow(&only_writer));
+        let running = house.run();
+        house.write("let-go", "");
+        let ended = until("the run ends", || {
+            let failed = payloads(&house, "tour-failed");
+            failed.into_iter().chain(payloads(&house, "tour-output")).next()
+        });
+        assert!(ended.contains(expected), "{ended}");
+        let goals = messages(&house, "goal");
+        assert!(goals.iter().all(|goal| goal["to"] != "critic"), "{goals:?}");
+        assert_eq!(running.stop(), Some(0));
+        house.verified();
+    }
+}
+
+#[test]
+fn a_run_whose_workflow_name_another_listener_has_ends() {
+    let house = house(&with_workflow(DEFINITION));
+    left_open(&house, 1);
+    let other = "\n[listeners.tour]\ncommand = [\"./player.py\", \"tour\"]\nschema = \"talk.xsd\"\n\
+                 accepts = [\"ping\"]\nreplies = [\"pong\"]\nattempts = 1\n";
+    house.write("organism.toml", format!("{}{other}", without_workflow()));
+    let running = house.run();
+    house.write("let-go", "");
+    until("nothing is open", || {
+        let closed = messages(&house, "system-error");
+        (!closed.is_empty()).then_some(())
+    });
+    assert!(payloads(&house, "tour-output").is_empty());
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A definition whose last goal fails until `critic` has a recorded answer for it.
+const FAILING: &str = r#"
+[workflows.tour]
+input = { topic = "text", unit = ["integer"] }
+output = { text = "verdict", units = "work/item" }
+
+[workflows.tour.goals]
+outline = { agent = "writer", prompt = "Outline {{input/topic}}." }
+work = { each = "input/unit", listener = "back", with = { n = "item" } }
+verdict = { agent = "critic", prompt = "Judge: {{outline}}" }
+"#;
+
+const VERDICT: &str = "\n[[turn]]\nagent = \"critic\"\nthread = \"verdict-1\"\nturn = 1\n\
+                       text = \"Good.\"\n";
+
+fn failed_once() -> House {
+    let house = house(&with_workflow(FAILING));
+    house.write("let-go", "");
+    let sent = house.send_text(&request(5), &["--new", "sess-toured00"]);
+    assert!(sent.out.contains("<goal>verdict</goal>"), "{sent:?}");
+    let recording = std::fs::read_to_string(house.path("tour-recording.toml")).unwrap();
+    house.write("tour-recording.toml", format!("{recording}{VERDICT}"));
+    house
+}
+
+fn threads_of(house: &House, name: &str) -> Vec<String> {
+    let messages = messages(house, name);
+    let threads = messages.iter().map(|message| message["thread"].as_str().unwrap().to_owned());
+    threads.collect()
+}
+
+#[test]
+fn a_retry_takes_over_the_results_of_the_run_and_runs_the_other_goals() {
+    let house = failed_once();
+    // The config has another definition by now; the retry runs on that of the run.
+    let edited = FAILING
+        .replace("verdict", "opinion")
+        .replace("units = \"work/item\"", "more = \"outline\"");
+    house.write("organism.toml", with_workflow(&edited));
+    let retried = house.organism(&["workflow", "retry", "sess-toured00", "--quiet"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    assert_eq!(
+        retried.out,
+        "<tour-output xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\"><text>Good.</text>\
+         <units><held xmlns=\"urn:example:talk\"><n>5</n></held></units></tour-output>\n"
+    );
+    assert_eq!(messages(&house, "tour-retry").len(), 1);
+    // No goal with a result ran again.
+    assert_eq!(messages(&house, "hold").len(), 1);
+    let goals = threads_of(&house, "goal");
+    assert_eq!(
+        goals,
+        ["sess-toured00.outline", "sess-toured00.verdict", "sess-toured00.verdict-1"]
+    );
+    // Both runs are on one definition.
+    let records = payloads(&house, "run-definition");
+    assert_eq!(records.len(), 2);
+    assert_eq!(records[0], records[1]);
+    house.verified();
+}
+
+#[test]
+fn a_retry_from_a_goal_runs_it_and_all_that_need_it_again() {
+    let house = failed_once();
+    let retried = house.organism(&["workflow", "retry", "sess-toured00", "--from", "work"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    assert_eq!(messages(&house, "hold").len(), 2);
+    assert_eq!(threads_of(&house, "goal").len(), 3);
+
+    let wrong = house.organism(&["workflow", "retry", "sess-toured00", "--from", "wrok"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.err.contains("did you mean `work`?"), "{wrong:?}");
+    let nothing = house.organism(&["workflow", "retry", "sess-nothing0"]);
+    assert_eq!(nothing.code, Some(2), "{nothing:?}");
+    house.verified();
+}
+
+#[test]
+fn a_retry_that_is_killed_resumes_with_the_results_that_it_took_over() {
+    let house = failed_once();
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    let running = house.run();
+    let retried =
+        house.organism(&["workflow", "retry", "sess-toured00", "--from", "work", "--no-wait"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    until("the unit is under way", || (messages(&house, "hold").len() == 2).then_some(()));
+    drop(running);
+    let running = house.run();
+    house.write("let-go", "");
+    let output = until("the retry ends", || payloads(&house, "tour-output").pop());
+    assert!(output.contains("<text>Good.</text>"), "{output}");
+    assert_eq!(threads_of(&house, "goal").len(), 3);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn an_open_run_and_a_run_of_another_thread_are_not_retried() {
+    let house = house(&with_workflow(FAILING));
+    let running = house.run();
+    house.send_text(&request(5), &["--new", "sess-toured00", "--no-wait"]);
+    until("the unit is under way", || (messages(&house, "hold").len() == 1).then_some(()));
+    let open = house.organism(&["workflow", "retry", "sess-toured00"]);
+    assert!(open.out.contains("<code>run-not-ended</code>"), "{open:?}");
+    assert_eq!(open.code, Some(1));
+    let run = messages(&house, "tour").pop().unwrap();
+    let other = format!(
+        "<tour-retry xmlns=\"https://xml-pipeline.org/ns/workflow/v1/tour\" run=\"{}\"/>",
+        run["id"].as_str().unwrap()
+    );
+    let other = house.send_text(&other, &[]);
+    assert!(other.out.contains("<code>unknown-run</code>"), "{other:?}");
+    house.write("let-go", "");
+    until("the run ends", || payloads(&house, "tour-failed").len().eq(&3).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_difference_shows_settings_and_what_it_means_for_runs_under_way() {
+    let house = house(&with_workflow(DEFINITION));
+    left_open(&house, 1);
+    let edited = DEFINITION
+        .replace("[\"writer\", \"critic\"]", "[\"writer\"]")
+        .replace("views/critic", "views/writer")
+        .replace("Outline {{input/topic}}.", "Outline {{input/topic}}\\nin one line.");
+    house.write("other.toml", with_workflow(&edited));
+    let run = threads_of(&house, "run-definition").pop().unwrap();
+    let run = run.as_str();
+    for before in ["organism.toml", run] {
+        let diff = house.organism(&["workflow", "diff", before, "other.toml"]);
+        assert_eq!(diff.code, Some(0), "{diff:?}");
+        for line in [
+            "tour: changed\n",
+            "  ~ goal[outline]/agent[writer]/prompt\n      - Outline {{input/topic}}.\n      + \
+             Outline {{input/topic}}\n      + in one line.\n",
+            "  - goal[views]/all/agent[critic]",
+            "in runs under way, `views` is refused from then on: `critic` is no peer any more\n",
+        ] {
+            assert!(diff.out.contains(line), "no {line} in {diff:?}");
+        }
+    }
+
+    let same = house.organism(&["workflow", "diff", run, "organism.toml"]);
+    assert_eq!(same.out, "tour: unchanged\n", "{same:?}");
+    house.write("other.toml", without_workflow());
+    let removed = house.organism(&["workflow", "diff", "organism.toml", "other.toml", "--json"]);
+    let lines = removed.json();
+    assert_eq!(lines[0]["state"], "removed", "{removed:?}");
+    let unknown = house.organism(&["workflow", "diff", "sess-nothing0", "other.toml"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    house.verified();
+}
